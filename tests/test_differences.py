@@ -15,7 +15,7 @@ from emulator.config.topology import Cluster, Link, Region, Topology
 from emulator.errors import Refused
 from emulator.run.directory import RegionRecord, RunDirectory, RunRecord
 from emulator.run.processes import ProcessIdentity
-from tests.test_cli import geoemu
+from tests.cli.test_cli import geoemu
 
 NAMESPACE = "namespace/public%2Fdefault"
 

@@ -1,7 +1,7 @@
 """Every hint that a verdict prints: what a reader may look at first, with the condition under which it is printed.
 
 Producers decide the condition (`causes`, `checks.judging`, `loss`, `standings`) and take the words from here.
-tests/spark_jobs/test_hints.py drives a run into each condition, and out of it.
+tests/spark_jobs/report/test_hints.py drives a run into each condition, and out of it.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from emulator.wire.codec import send_frame
 from emulator.wire.entry import build_entry, plain_entry, replication_bytes_max, with_replication
 from emulator.wire.frames import FRAME_PADDING_BYTES
 from emulator.wire.markers import encode_marker
-from tests.broker.commands.raw import RawClient
+from tests.broker.connection.raw import RawClient
 from tests.broker.regions import regions, until
-from tests.broker.test_replication import TOPIC, check_all_have, drained, publish, stored
+from tests.broker.replication.test_replication import TOPIC, check_all_have, drained, publish, stored
 
 FAR = Position(1, 10**9)
 UPDATE = SubscriptionUpdate("s", (("us", Position(1, 10**6)),))

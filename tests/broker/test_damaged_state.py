@@ -19,7 +19,7 @@ from emulator.model.values import TopicName
 from emulator.storage.memory import MemoryStore
 from emulator.wire.entry import plain_entry
 from tests.broker.regions import Regions, regions, until
-from tests.broker.test_replication import TOPIC, check_all_have, drained, publish
+from tests.broker.replication.test_replication import TOPIC, check_all_have, drained, publish
 
 CURSOR = CursorKey(TOPIC, "s").text
 

@@ -11,7 +11,7 @@ from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_header
 from emulator.wire.entry import build_entry
 from emulator.wire.message_metadata import scan_entry
-from tests.broker.commands.raw import RawClient, raw_client
+from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import FAST, Regions, regions, until
 
 TOPIC = "persistent://public/default/orders"

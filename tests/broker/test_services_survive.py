@@ -12,7 +12,7 @@ from emulator.broker.topic_directory.directory import Wish
 from emulator.core.policies.lifetime import RETENTION, Retention
 from emulator.model.stored_keys import NamespacePath, TenantPath
 from tests.broker.regions import regions, until
-from tests.broker.test_replication import TOPIC, drained, publish
+from tests.broker.replication.test_replication import TOPIC, drained, publish
 
 OTHER = "persistent://public/default/other"
 NAMESPACE = NamespacePath("public/default")

@@ -23,7 +23,7 @@ from emulator.model.values import Position, TopicName
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import encode_ack, encode_flow
 from emulator.wire.frames import frame_of
-from tests.broker.commands.raw import RawClient, raw_client
+from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import FAST, Regions, regions, until
 
 TOPIC = "persistent://public/default/orders"

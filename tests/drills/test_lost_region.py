@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.test_cli import geoemu
 from tests.runtimes.containers import ROOT, need_containers, remove
-from tests.test_cli import geoemu
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 

@@ -16,8 +16,8 @@ import pytest
 from emulator.config.region import LogConfig
 from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_command import compose_command
+from tests.cli.test_cli import complaints
 from tests.drills.test_containers import Load, play, published_more
-from tests.test_cli import complaints
 
 from .containers import ROOT, need_containers, remove
 from .fixtures import small_topology

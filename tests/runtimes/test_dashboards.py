@@ -25,8 +25,8 @@ from emulator.errors import Refused
 from emulator.runtimes.compose import render
 from emulator.runtimes.dashboards import PANELS, board, grafana_source_file, prometheus_file
 from emulator.runtimes.process import ProcessRuntime
+from tests.cli.test_cli import geoemu
 from tests.runtimes.fixtures import REGIONS, end_all, small_topology, write_topology
-from tests.test_cli import geoemu
 
 TOPIC = "persistent://public/default/orders"
 DEADLINE_SECONDS = 30.0

@@ -23,13 +23,13 @@ from spark_jobs.engines.session import cluster_problem, in_a_sentence
 from spark_jobs.engines.spark import SparkEngine
 from spark_jobs.evaluation import judge_run
 from spark_jobs.sources.kafka import SLICE_RECORDS
+from tests.cli.test_cli import complaints
 from tests.storage.kafka_place import new_prefix
-from tests.test_cli import complaints
 
 from .on_cluster import ordered_rows, write_rows
 from .sample_run import TOPIC, SampleRun, failover_drill
+from .sources.test_kafka import move_to_kafka
 from .spark_cluster import WORKERS, SparkCluster
-from .test_source_kafka import move_to_kafka
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.client import AccessMode, ClientError
 from emulator.simulation.world import World, world
-from tests.broker.test_exclusive_producers import TOPIC, Contender, broker_of, in_line
+from tests.broker.topic.test_exclusive_producers import TOPIC, Contender, broker_of, in_line
 
 UNLOAD = "/admin/v2/persistent/public/default/orders/unload"
 EXPLAIN = "/geoemu/v1/explain/topic/orders"

@@ -13,9 +13,17 @@ from emulator.errors import ServerError
 from emulator.model.stored_keys import PendingAckKey
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
-from tests.broker.commands.raw import RawClient, raw_client
+from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until
-from tests.broker.transacting import T1, T2, TOPIC, Authority, Transacting, authority_of, topic_of
+from tests.broker.transactions.transacting import (
+    T1,
+    T2,
+    TOPIC,
+    Authority,
+    Transacting,
+    authority_of,
+    topic_of,
+)
 
 SHARED, EXCLUSIVE = pb.CommandSubscribe.Shared, pb.CommandSubscribe.Exclusive
 

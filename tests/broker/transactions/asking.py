@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.wire import pulsar_pb2 as pb
-from tests.broker.commands.raw import RawClient
+from tests.broker.connection.raw import RawClient
 
 TOPIC = "persistent://public/default/orders"
 NO_EPOCH = 2**64 - 1

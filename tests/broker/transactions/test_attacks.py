@@ -14,7 +14,7 @@ from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
 from emulator.wire.entry import build_entry
-from tests.broker.commands.raw import raw_client
+from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
 from tests.broker.transactions.asking import (
     NO_EPOCH,

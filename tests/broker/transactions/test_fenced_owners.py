@@ -10,8 +10,8 @@ from emulator.client import ClientError
 from emulator.core.transactions.names import Status
 from emulator.model.values import AccessMode
 from tests.broker.regions import regions, until
-from tests.broker.test_transaction_buffer import readable
-from tests.broker.transacting import TOPIC
+from tests.broker.topic.test_transaction_buffer import readable
+from tests.broker.transactions.transacting import TOPIC
 
 
 def test_a_fenced_owner_s_transaction_is_aborted_and_the_next_one_s_messages_are_readable() -> None:

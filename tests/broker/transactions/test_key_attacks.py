@@ -14,7 +14,7 @@ from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
 from emulator.model.transaction_names import coordinator_of
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
-from tests.broker.commands.raw import RawClient, raw_client
+from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until
 from tests.broker.transactions.asking import TOPIC, add_partition, add_subscription, begin, connect, end
 

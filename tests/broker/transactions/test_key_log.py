@@ -8,7 +8,7 @@ from emulator.broker.transactions.coordinator import KEY_LOG
 from emulator.client import EARLIEST
 from emulator.core.transactions.names import TxnId
 from emulator.wire import pulsar_pb2 as pb
-from tests.broker.commands.raw import raw_client
+from tests.broker.connection.raw import raw_client
 from tests.broker.regions import regions
 from tests.broker.transactions.asking import begin, connect, end
 from tests.broker.transactions.test_stories import keyed, soon, stored

@@ -11,7 +11,7 @@ from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import StorageError
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
-from tests.broker.commands.raw import raw_client
+from tests.broker.connection.raw import raw_client
 from tests.broker.regions import regions, until
 from tests.broker.transactions.asking import begin, connect, end, end_command
 

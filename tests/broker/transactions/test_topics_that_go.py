@@ -9,10 +9,10 @@ import pytest
 from emulator.client import Client, ClientError, ConsumerType, InitialPosition, Transaction
 from emulator.core.transactions.names import Status
 from emulator.wire import pulsar_pb2 as pb
-from tests.broker.commands.raw import raw_client
+from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
-from tests.broker.test_transaction_buffer import readable
-from tests.broker.transacting import TOPIC
+from tests.broker.topic.test_transaction_buffer import readable
+from tests.broker.transactions.transacting import TOPIC
 
 PATIENCE_SECONDS = 60
 

@@ -1,0 +1,95 @@
+"""The table of commands: complete (C2), and closed to strangers (C3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from emulator.broker.authorization import Standing
+from emulator.broker.connection.commands import NOT_OFFERED, ROWS, TABLE
+from emulator.broker.connection.dispatch import AnyRow, CommandTable
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec import CommandType
+from emulator.wire.frames import frame_of
+from emulator.wire.protobuf import varint
+from tests.broker.connection.raw import raw_client
+from tests.broker.regions import regions
+
+OPEN_TO_STRANGERS = {CommandType.CONNECT, CommandType.AUTH_RESPONSE, CommandType.PING, CommandType.PONG}
+
+
+def bare(type_: int) -> bytes:
+    """A command of this type that says nothing else."""
+    return frame_of(b"\x08" + varint(type_))
+
+
+@pytest.mark.parametrize("name", [name for name, number in pb.BaseCommand.Type.items() if number])
+def test_every_command_of_the_protocol_is_a_row_or_has_a_sentence(name: str) -> None:
+    """Never both, and the row bears the protocol's name."""
+    number = pb.BaseCommand.Type.Value(name)
+    assert (number in TABLE.rows) != (number in NOT_OFFERED)
+    if number in TABLE.rows:
+        assert TABLE.rows[number].name == name
+    else:
+        assert " " in NOT_OFFERED[number]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_stranger_is_refused(row: AnyRow) -> None:
+    """Before CONNECT: ERROR of the handshake, and the connection ends. What a command says is not even read."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world, handshake=False) as client:
+            client.writer.write(bare(row.type))
+            error = (await client.next()).error
+            assert (error.request_id, error.error) == (2**64 - 1, pb.UnknownError)
+            with pytest.raises(EOFError):
+                await client.next()
+
+    if row.type in OPEN_TO_STRANGERS:
+        assert row.standing is Standing.STRANGER
+    else:
+        asyncio.run(story())
+
+
+def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFixture) -> None:
+    """With the row's own answer and a line in the log."""
+    rows = tuple(
+        replace(row, standing=Standing.PEER) if row.type == CommandType.LOOKUP else row for row in ROWS
+    )
+    table = CommandTable(rows, NOT_OFFERED)
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            connection = next(iter(world.running["us"].connections))
+            connection.table = table
+            connection.legal_rows = table.legal[connection.standing]
+            lookup = pb.CommandLookupTopic(topic="orders", request_id=4)
+            answer = await client.ask(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup))
+            response = answer.lookupTopicResponse
+            assert response.response == pb.CommandLookupTopicResponse.Failed
+            assert (response.request_id, response.error) == (4, pb.AuthorizationError)
+            connection.rise(Standing.PEER)
+            answer = await client.ask(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup))
+            assert answer.lookupTopicResponse.response == pb.CommandLookupTopicResponse.Connect
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(story())
+    assert "LOOKUP, topic orders, AuthorizationError" in caplog.text
+
+
+def test_what_is_not_offered_is_ignored_with_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The connection stays."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            client.writer.write(bare(CommandType.MESSAGE) + bare(99))
+            assert (await client.open_producer()).producer_name
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(story())
+    assert "command 9: only a broker sends it" in caplog.text
+    assert "command 99: not supported by this region" in caplog.text

@@ -1,0 +1,264 @@
+"""The media of the configuration store keep the contract."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import sqlite3
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.errors import StorageError
+from emulator.simulation.configuration import SimulatedConfiguration
+from emulator.simulation.simulation import DRIVER, Simulation
+from emulator.storage.configuration import ConfigurationMedium
+from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
+from emulator.storage.configuration_sqlite import open_sqlite_configuration
+from tests.broker.metadata.store_contract import MetadataContract, Place, value_of
+from tests.broker.regions import until
+
+
+class MemoryPlace(Place):
+    def __init__(self) -> None:
+        self.memory = ConfigurationMemory(changes_kept=self.changes_kept)
+        self.opened: list[MemoryConfiguration] = []
+
+    async def open(self) -> ConfigurationMedium:
+        self.opened.append(MemoryConfiguration(self.memory))
+        return self.opened[-1]
+
+    def go_away(self) -> None:
+        for one in self.opened:
+            one.away = StorageError("away", definite=True)
+
+    def come_back(self) -> None:
+        for one in self.opened:
+            one.away = None
+
+
+class TestMemory(MetadataContract):
+    @pytest.fixture
+    def place(self) -> Place:
+        return MemoryPlace()
+
+
+class SqlitePlace(Place):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    async def open(self) -> ConfigurationMedium:
+        return await open_sqlite_configuration(self.path, "europe", changes_kept=self.changes_kept)
+
+    def go_away(self) -> None:
+        """Somebody does not let go of it."""
+        self.holder = sqlite3.connect(self.path, isolation_level=None)
+        self.holder.execute("BEGIN IMMEDIATE")
+
+    def come_back(self) -> None:
+        self.holder.execute("ROLLBACK")
+
+
+class TestSqlite(MetadataContract):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        return SqlitePlace(tmp_path / "made" / "configuration.sqlite")
+
+
+class SimulatedPlace(Place):
+    def __init__(self) -> None:
+        self.simulation = Simulation(seed=3)
+        self.shared = SimulatedConfiguration(
+            self.simulation.random("configuration"),
+            lambda seconds, action: self.simulation.at(self.simulation.now + seconds, action),
+        )
+        self.shared.memory.changes_kept = self.changes_kept
+
+    async def open(self) -> ConfigurationMedium:
+        return self.shared.open_on(self.simulation.host(DRIVER))
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        with self.simulation:
+            self.simulation.run(story)
+
+    def go_away(self) -> None:
+        self.shared.faults.is_away = True
+
+    def come_back(self) -> None:
+        self.shared.faults.is_away = False
+
+
+class TestSimulated(MetadataContract):
+    @pytest.fixture
+    def place(self) -> Place:
+        return SimulatedPlace()
+
+
+def test_a_file_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        path = tmp_path / "configuration.sqlite"
+        await (await open_sqlite_configuration(path, "europe")).close()
+        with pytest.raises(StorageError, match="belongs to cluster europe, not asia"):
+            await open_sqlite_configuration(path, "asia")
+
+    asyncio.run(story())
+
+
+def _write_for_ever(path: Path, ready: Any) -> None:
+    async def story() -> None:
+        async with SqlitePlace(path).region() as region:
+            number = 0
+            while True:
+                await region.put("n", b"%d" % number)
+                ready.value = number
+                number += 1
+
+    asyncio.run(story())
+
+
+def test_the_kill_of_a_region_that_writes_disturbs_no_other_and_loses_nothing(tmp_path: Path) -> None:
+    """M1 over processes: `kill -9` in the middle of writing."""
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        async with SqlitePlace(path).region() as eu:
+            context = multiprocessing.get_context("spawn")
+            acknowledged = context.Value("i", -1)
+            writer = context.Process(target=_write_for_ever, args=(path, acknowledged))
+            writer.start()
+            await until(lambda: acknowledged.value >= 20)
+            assert writer.pid is not None
+            os.kill(writer.pid, signal.SIGKILL)
+            writer.join()
+            last = acknowledged.value
+            await until(lambda: int(value_of(eu, "n") or b"-1") >= last)
+            await eu.put("mine", b"x")
+
+    asyncio.run(story())
+
+
+def _rename(path: Path) -> None:
+    path.rename(path.with_suffix(".away"))
+
+
+def _remove_log(path: Path) -> None:
+    Path(f"{path}-wal").unlink()
+
+
+def _replace(path: Path) -> None:
+    _rename(path)
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("hurt", [_rename, Path.unlink, _remove_log, _replace])
+def test_a_change_of_a_file_that_is_not_there_any_more_is_not_acknowledged(
+    hurt: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """Whoever opens the store next would not find it. The regions go on with what they know, and say so."""
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:
+            await us.put("a", b"1")
+            await until(lambda: value_of(eu, "a") == b"1")
+            hurt(path)
+            for region in (us, eu):
+                with pytest.raises(StorageError, match="renamed, removed or replaced"):
+                    await region.put("a", b"2")
+            await until(lambda: us.away is not None and eu.away is not None)
+            assert value_of(us, "a") == value_of(eu, "a") == b"1"
+
+    asyncio.run(story())
+
+
+def test_a_file_that_is_put_back_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:
+            _rename(path)
+            await until(lambda: us.away is not None)
+            path.with_suffix(".away").rename(path)
+            await us.put("a", b"1")
+            await until(lambda: value_of(eu, "a") == b"1" and eu.away is None)
+
+    asyncio.run(story())
+
+
+def test_that_the_store_goes_away_and_answers_again_is_told_once_each(tmp_path: Path) -> None:
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        told: list[str | None] = []
+        async with SqlitePlace(path).region() as us:
+            us.watch_away(lambda failure: told.append(None if failure is None else str(failure)))
+            _rename(path)
+            await until(lambda: us.away is not None)
+            with pytest.raises(StorageError):
+                await us.put("a", b"1")
+            path.with_suffix(".away").rename(path)
+            await until(lambda: us.away is None)
+        why, again = told
+        assert why is not None
+        assert "renamed, removed or replaced" in why
+        assert again is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("hurt", "said"), [(Path.unlink, "is missing"), (_replace, "is another configuration store")]
+)
+def test_a_region_that_knows_the_store_makes_no_new_one(
+    hurt: Callable[[Path], object], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        first = await open_sqlite_configuration(path, "europe")
+        await first.close()
+        hurt(path)
+        with pytest.raises(StorageError, match=said):
+            await open_sqlite_configuration(path, "europe", known=first.identity)
+
+    asyncio.run(story())
+
+
+def test_a_region_finds_the_store_that_it_knows_again(tmp_path: Path) -> None:
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        first = await open_sqlite_configuration(path, "europe")
+        await first.write("a", b"1", None)
+        await first.close()
+        again = await open_sqlite_configuration(path, "europe", known=first.identity)
+        assert [change.value for change in (await again.read(-1)).changes] == [b"1"]
+        await again.close()
+
+    asyncio.run(story())
+
+
+def test_a_change_that_nobody_can_be_told_of_is_not_waited_for_for_ever() -> None:
+    """It was made, and then the store went away: unknown, not silence."""
+
+    class GoesAway(MemoryConfiguration):
+        async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
+            revision = await super().write(path, value, expected)
+            self.away = StorageError("away", definite=True)
+            return revision
+
+    class OnePlace(Place):
+        async def open(self) -> ConfigurationMedium:
+            return GoesAway()
+
+    async def story() -> None:
+        async with OnePlace().region() as us:
+            with pytest.raises(StorageError) as failure:
+                await us.put("a", b"1")
+            assert not failure.value.definite
+
+    asyncio.run(story())

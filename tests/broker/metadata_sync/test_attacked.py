@@ -1,0 +1,264 @@
+"""What clients and lying clusters do to metadata events."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from emulator.broker.metadata_sync.event_topic import Received
+from emulator.broker.metadata_sync.inbox import Inbox
+from emulator.broker.region import Region
+from emulator.client import ClientError, ConsumerType, InitialPosition
+from emulator.core.metadata.event import NUMBER_MAX, Event
+from emulator.core.metadata.messages import PARTS_MAX, decode
+from emulator.core.metadata.version_vector import ORIGINS_MAX, stored_vector
+from emulator.core.policies.topics import DEDUPLICATION
+from emulator.model.stored_keys import SYNC_APPLIED_PATH, TenantPath
+from tests.broker.metadata_sync.test_synchronizer import (
+    EVENTS,
+    NAMESPACE,
+    TWO,
+    clusters,
+    create,
+    run,
+    soon,
+)
+from tests.broker.regions import Regions
+
+
+def event(path: str, value: Any = None, kind: str = "Modified", **changes: Any) -> dict[str, Any]:
+    """One of americas."""
+    return {
+        "path": path,
+        "value": value,
+        "type": kind,
+        "lastUpdatedTimestamp": 9_000_000_000_000,
+        "sourceCluster": "americas",
+        "sequence": 1_000_000,
+        "incarnation": "forged",
+    } | changes
+
+
+def pack(*events: dict[str, Any], **changes: Any) -> bytes:
+    told = {
+        "version": 1,
+        "kind": "events",
+        "source": "americas",
+        "incarnation": "forged",
+        "after": 0,
+        "upto": 1_000_000,
+        "events": list(events),
+    }
+    return json.dumps(told | changes).encode()
+
+
+async def lie(region: Region, *payloads: bytes) -> None:
+    """The region that carries its cluster's events says something else."""
+    await soon(lambda: region.synchronizer is not None and region.synchronizer.carrier is not None)
+    assert region.synchronizer is not None
+    assert region.synchronizer.carrier is not None
+    await region.synchronizer.carrier._channel.publish(payloads)
+
+
+async def still_in_step(world: Regions) -> None:
+    """A change that is made in either cluster arrives in the other."""
+    us, eu = world.running["us"], world.running["eu"]
+    for here, there, name in ((us, eu, "from-us"), (eu, us, "from-eu")):
+        await here.metadata.put(TenantPath(name).text, b"{}")
+        await soon(lambda there=there, name=name: name in there.policies.tenants())
+
+
+def test_a_client_cannot_speak_for_the_cluster_that_it_is_connected_to() -> None:
+    """Other clusters obey what a region publishes, and cannot tell which of its clients it was."""
+
+    async def story() -> None:
+        async with clusters(TWO) as world, world.client("us") as client:
+            eu = world.running["eu"]
+            await create(world.running["us"])
+            await soon(lambda: eu.policies.has_namespace("acme/orders"))
+
+            async def forge() -> None:
+                producer = await client.producer(EVENTS)
+                await producer.send(pack(event(NAMESPACE.text, kind="Deleted")))
+
+            with pytest.raises(ClientError, match="only regions may publish to it"):
+                await forge()
+            await still_in_step(world)
+            assert eu.policies.has_namespace("acme/orders")
+
+    run(story)
+
+
+def test_a_client_may_read_events_and_takes_none_away() -> None:
+    async def story() -> None:
+        async with clusters(TWO) as world, world.client("us") as client:
+            with pytest.raises(ClientError, match="reserved for regions"):
+                await client.subscribe(EVENTS, "metadata-syncer", type_=ConsumerType.FAILOVER)
+            reader = await client.subscribe(EVENTS, "mine", initial_position=InitialPosition.EARLIEST)
+            await still_in_step(world)
+            assert json.loads((await reader.receive()).payload)["version"] == 1
+
+    run(story)
+
+
+HOSTILE = {
+    "half a character": event("tenant/\ud800", kind="Created"),
+    "half a character in an element": event("tenant/acme/\ud800", 1),
+    "a zero": event("tenant/a\0b", kind="Created"),
+    "no name": event("tenant/", kind="Created"),
+    "a namespace of a name that is none": event("namespace/a b", kind="Created"),
+    "a path of a topic that is none": event("topic-policies/nonsense/policies/message_ttl", 1),
+    "a field that is policies": event("namespace/acme%2Forders/policies", [1]),
+    "a partitioned topic of nonsense": event("partitioned-topic/x", kind="Created"),
+    "not a number": event("namespace/acme%2Forders/policies/message_ttl", float("nan")),
+    "infinitely many": event("tenant/acme/adminRoles", float("inf")),
+    "roles that are none": event("tenant/acme/adminRoles", 7),
+    "clusters that are none": event("tenant/acme/allowedClusters", {"a": [[]]}),
+    "everything deep": event("tenant/acme/x", json.loads("[" * 900 + "]" * 900)),
+    "a deletion with a value": event("namespace/acme%2Forders/policies/x", 1, kind="Deleted"),
+    "an incarnation of nonsense": event("tenant/acme/y", 1, incarnation=["forged"]),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_an_event_of_nonsense_stops_nothing(what: str) -> None:
+    async def story() -> None:
+        async with clusters(TWO) as world:
+            us, eu = world.running["us"], world.running["eu"]
+            await create(us)
+            await soon(lambda: eu.policies.has_namespace("acme/orders"))
+            await lie(us, pack(HOSTILE[what]))
+            await still_in_step(world)
+            eu.policies.tenants()
+            eu.policies.namespaces()
+
+    run(story)
+
+
+def test_an_ephemeral_event_belongs_to_its_source_and_is_not_applied() -> None:
+    async def story() -> None:
+        async with clusters(TWO) as world:
+            us, eu = world.running["us"], world.running["eu"]
+            await create(us)
+            await soon(lambda: eu.policies.has_namespace("acme/orders"))
+            element = f"{NAMESPACE.text}/policies/deduplication"
+            await lie(us, pack(event(element, True, options=["Ephemeral"])))
+            await still_in_step(world)
+            assert not eu.policies.of_namespace("acme/orders", DEDUPLICATION)
+            later = event(element, True, options=["Sequential"], sequence=1_000_001)
+            await lie(us, pack(later, after=1_000_000, upto=1_000_001))
+            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
+
+    run(story)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_time_at_the_end_of_time_keeps_nobody_from_changing_what_it_set(hybrid: bool) -> None:
+    """INV-81. It is counted, too."""
+
+    async def story() -> None:
+        async with clusters(TWO, metadata_sync_hybrid_clocks=hybrid) as world:
+            us, eu = world.running["us"], world.running["eu"]
+            await create(us)
+            await soon(lambda: eu.policies.has_namespace("acme/orders"))
+            forged = event(f"{NAMESPACE.text}/policies/deduplication", True, lastUpdatedTimestamp=NUMBER_MAX)
+            await lie(us, pack(forged))
+            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
+            assert eu.synchronizer is not None
+            figures = eu.synchronizer.figures
+            await soon(lambda: figures.from_the_future == 1)  # a moment after it is obeyed
+            await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
+            assert eu.policies.of_namespace("acme/orders", DEDUPLICATION) is False
+            await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
+            await still_in_step(world)
+
+    run(story)
+
+
+def test_a_path_that_no_store_can_hold_is_no_path() -> None:
+    """On SQLite it would end the carrier for good: the same message is applied again and again."""
+    with pytest.raises(ValueError, match="is not a text"):
+        Event.from_json(event("tenant/\ud800", kind="Created"))
+
+
+# What an inbox remembers.
+
+
+def answer(number: int, part: int, parts: int, *, whole: bool = True, stamps: int = 3) -> bytes:
+    told = {
+        "version": 1,
+        "kind": "answer",
+        "source": "americas",
+        "to": "europe",
+        "number": number,
+        "part": part,
+        "parts": parts,
+        "vector": {},
+        "whole": whole,
+        "events": [
+            event(f"tenant/{number}-{part}-{one}", kind="Created", sequence=one + 1) for one in range(stamps)
+        ],
+    }
+    return json.dumps(told).encode()
+
+
+def standing(origins: int, first: int) -> bytes:
+    vector = {f"americas:{first + one}": 1 for one in range(origins)}
+    return json.dumps({"version": 1, "kind": "standing", "source": "americas", "vector": vector}).encode()
+
+
+async def take(region: Region, *payloads: bytes) -> Inbox:
+    """The region's carrier applies these, as they came from us."""
+    await soon(lambda: region.synchronizer is not None and region.synchronizer.carrier is not None)
+    assert region.synchronizer is not None
+    assert region.synchronizer.carrier is not None
+    inbox = region.synchronizer.carrier._inbox
+    await inbox.apply([Received(0, "us", payload) for payload in payloads], list)
+    return inbox
+
+
+def test_an_inbox_remembers_one_unfinished_answer_of_each_cluster() -> None:
+    """It kept every part of every answer for as long as its region carried."""
+
+    async def story() -> None:
+        async with clusters(TWO) as world:
+            eu = world.running["eu"]
+            for number in range(50):
+                inbox = await take(eu, *[answer(number, part, 3) for part in range(3)])
+            assert not inbox._unfinished, "all of them are complete"
+            for number in range(50, 100):
+                await take(eu, answer(number, 0, 3))
+            assert [one.number for one in inbox._unfinished.values()] == [99]
+            assert len(inbox._unfinished["americas"].stamps) == 3
+            await take(eu, answer(99, 1, 3), answer(99, 1, 3), answer(99, 2, 3))
+            assert not inbox._unfinished, "a part that comes twice counts once"
+
+    run(story)
+
+
+def test_origins_that_a_cluster_invents_do_not_add_up() -> None:
+    """Each of its messages may name ORIGINS_MAX of them, and all of them other ones."""
+
+    async def story() -> None:
+        async with clusters(TWO) as world:
+            eu = world.running["eu"]
+            for message in range(5):
+                inbox = await take(eu, standing(ORIGINS_MAX, message * ORIGINS_MAX))
+            assert set(inbox.heard) == {"americas"}
+            assert len(inbox.heard["americas"]) == ORIGINS_MAX
+            for message in range(3):
+                vector = {f"asia:{message * ORIGINS_MAX + one}": 1 for one in range(ORIGINS_MAX)}
+                told = json.loads(answer(message, 0, 1, whole=False)) | {"vector": vector}
+                await take(eu, json.dumps(told).encode())
+            assert len(stored_vector(eu.metadata.get(SYNC_APPLIED_PATH.text))) <= ORIGINS_MAX
+            await still_in_step(world)
+
+    run(story)
+
+
+@pytest.mark.parametrize("parts", [PARTS_MAX + 1, NUMBER_MAX])
+def test_an_answer_of_too_many_parts_is_none(parts: int) -> None:
+    with pytest.raises(ValueError, match="at most"):
+        decode(answer(1, 0, parts))

@@ -1,0 +1,167 @@
+"""Damaged rows of the configuration store: metadata sync reports each, replaces it, and goes on with all others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from emulator.broker.admin.metadata_metrics import figures_of
+from emulator.broker.explain.topics import explain
+from emulator.broker.metadata_sync.synchronizer import Synchronizer
+from emulator.broker.region import Region
+from emulator.core.policies.topics import DEDUPLICATION
+from emulator.model.stored_keys import (
+    SYNC_APPLIED_PATH,
+    SYNC_CLOCK_PATH,
+    SYNC_DRAWN_PATH,
+    SYNC_INCOMPLETE_PATH,
+    SYNC_LEASE_PATH,
+    SYNC_SEEN_TO_PATH,
+    NamespacePath,
+    SyncExcludedPath,
+    SyncLossPath,
+    SyncPeerPath,
+    SyncRecordPath,
+    TenantPath,
+)
+from tests.broker.metadata_sync.test_synchronizer import (
+    NAMESPACE,
+    SIDES,
+    are_alike,
+    clusters,
+    create,
+    run,
+    soon,
+)
+from tests.broker.regions import Regions
+
+OTHER = NamespacePath("acme/other")
+ROWS = {
+    "lease": SYNC_LEASE_PATH,
+    "clock": SYNC_CLOCK_PATH,
+    "applied": SYNC_APPLIED_PATH,
+    "seen-to": SYNC_SEEN_TO_PATH,
+    "drawn": SYNC_DRAWN_PATH,
+    "incomplete": SYNC_INCOMPLETE_PATH,
+    "peer": SyncPeerPath("europe"),
+    "excluded": SyncExcludedPath("europe"),
+    "loss": SyncLossPath("europe"),
+    "record": SyncRecordPath(NAMESPACE.text),
+    "record of a tenant": SyncRecordPath(TenantPath("acme").text),
+    "tombstone": SyncRecordPath(OTHER.text),
+}
+DAMAGE = (
+    b"\x00\xff",
+    b"",
+    b'"text"',
+    b"7",
+    b"[1, [], {}]",
+    b"null",
+    b'{"region": 5, "entries": {"": [1]}, "by": 7, "times": -1, "incarnation": 1}',
+    b"[" * 100_000,
+)
+
+
+def synchronizer(region: Region) -> Synchronizer:
+    assert region.synchronizer is not None
+    return region.synchronizer
+
+
+def metric(region: Region, name: str) -> float:
+    return next(value for found, _, _, value in figures_of(region) if found == name)
+
+
+def why(region: Region, path: str) -> str:
+    return explain(region, "metadata", path).why
+
+
+async def settled(world: Regions) -> None:
+    """Both clusters have one namespace, and the tombstone of another one."""
+    us = world.running["us-east"]
+    await create(us)
+    await us.metadata.put(OTHER.text, b"{}")
+    await soon(lambda: are_alike(world))
+    world.cut("us-east", "eu")
+    world.cut("us-west", "eu")
+    await us.metadata.put(OTHER.text, None)
+
+
+def heal(world: Regions) -> None:
+    world.heal("us-east", "eu")
+    world.heal("us-west", "eu")
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_damaged_row_is_reported_and_replaced_and_sync_goes_on(row: Any) -> None:
+    """While a tombstone, and a change that no other cluster has yet, are in the store."""
+
+    async def story() -> None:
+        async with clusters(SIDES) as world:
+            us, eu = world.running["us-east"], world.running["eu"]
+            await settled(world)
+            before = us.metadata.get(NAMESPACE.text)
+            damage = synchronizer(us).damage
+            for value in DAMAGE:
+                damage.reports.clear()
+                await us.metadata.put(row.text, value)
+                await soon(lambda: row.text in damage.reports and not damage.found)
+            assert metric(us, "geoemu_metadata_rows_damaged_total") >= len(DAMAGE)
+            assert us.metadata.get(NAMESPACE.text) == before, "no document changes"
+            heal(world)
+            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
+            await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
+            await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
+            await soon(lambda: are_alike(world))
+            await soon(lambda: us.metadata.get(SYNC_INCOMPLETE_PATH.text) is None)
+            assert not eu.policies.has_namespace("acme/other")
+            assert metric(us, "geoemu_metadata_sync_failures_total") == 0
+            assert "is damaged" in why(us, row.text)
+            assert ("is damaged" in why(us, NAMESPACE.text)) is (row == ROWS["record"])
+
+    run(story)
+
+
+def test_an_error_that_nobody_expected_does_not_end_metadata_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted and explained until a step succeeds again."""
+
+    async def story() -> None:
+        async with clusters(SIDES) as world:
+            us, eu = world.running["us-east"], world.running["eu"]
+            await create(us)
+            await soon(lambda: are_alike(world))
+            with monkeypatch.context() as broken:
+                broken.setattr(synchronizer(us).lease, "look", None)
+                broken.setattr(synchronizer(world.running["us-west"]).lease, "look", None)
+                await soon(lambda: synchronizer(us).figures.failures > 0)
+                assert "TypeError" in synchronizer(us).failure
+                await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
+            await soon(lambda: not synchronizer(us).failure)
+            assert metric(us, "geoemu_metadata_sync_failures_total") > 0
+
+    run(story)
+
+
+def test_a_document_that_cannot_be_read_keeps_no_other_one_from_being_shared() -> None:
+    """It was written into the store by something else, so there is no record of it either."""
+
+    async def story() -> None:
+        async with clusters(SIDES) as world:
+            us, eu = world.running["us-east"], world.running["eu"]
+            store = world.configurations["americas"]
+            await create(us)
+            await soon(lambda: are_alike(world))
+            for name in ("us-east", "us-west"):
+                await world.stop(name)
+            document = json.dumps({"policies": []}).encode()
+            for path in (TenantPath("broken").text, "namespace/acme%2Fbroken", "nonsense", "sync-record/%zz"):
+                store.write(path, document, None)
+            for name in ("us-east", "us-west"):
+                us = await world.start(name)
+            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
+
+    run(story)

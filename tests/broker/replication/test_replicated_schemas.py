@@ -1,0 +1,344 @@
+"""Schemas travel before the messages that need them, and each region calls them by its own numbers (INV-42)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.broker.replication.replicator import Replicator
+from emulator.broker.replication.schema_numbers import SchemaNumbers
+from emulator.client import InitialPosition, Message, Schema, SchemaType
+from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.topology import Cluster, Link, Topology
+from emulator.config.topology import Region as DeclaredRegion
+from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES, SCHEMA_VALIDATION
+from emulator.core.replication.progress import ReplicatorState
+from emulator.core.schemas.strategy import Strategy
+from emulator.errors import ProtocolError
+from emulator.model.stored_keys import NamespacePath
+from emulator.model.values import TopicName
+from emulator.simulation.faults import ConfigurationAway
+from emulator.simulation.world import SERVICE_PORT, World
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec import send_frame
+from emulator.wire.entry import build_entry
+from tests.broker.connection.raw import raw_client
+from tests.broker.regions import regions
+from tests.schemas_made import FIRST, RENAMED, STRING, WITH_DEFAULT, WITHOUT_DEFAULT, record
+
+TOPIC = "persistent://public/default/orders"
+NAME = TopicName.parse(TOPIC)
+NAMESPACE = NamespacePath("public/default")
+EARLIEST = InitialPosition.EARLIEST
+NEWEST_TO_OLDEST = (record("id", "a=", "b="), record("id", "a="), FIRST)
+
+
+def version(number: int) -> bytes:
+    return pack(">q", number)
+
+
+def clusters(
+    *groups: Sequence[str], settings: BrokerSettings | None = None, latency_ms: float = 20.0
+) -> World:
+    """A world of clusters with these regions."""
+    names = [name for group in groups for name in group]
+    chosen = settings or BrokerSettings()
+    return World(
+        Topology(
+            name="world",
+            path=Path("topology.yaml"),
+            clusters=tuple(
+                Cluster(
+                    f"c-{group[0]}",
+                    tuple(
+                        DeclaredRegion(
+                            name, f"c-{group[0]}", host=name, service_port=SERVICE_PORT, settings=chosen
+                        )
+                        for name in group
+                    ),
+                )
+                for group in groups
+            ),
+            links=tuple(
+                Link(one, two, LinkShape(latency_ms=latency_ms))
+                for one in names
+                for two in names
+                if one != two
+            ),
+            namespaces=(NamespaceConfig("public/default", tuple(names), deduplication=True),),
+        )
+    )
+
+
+def play(w: World, story: Callable[[], Awaitable[None]]) -> None:
+    with w:
+
+        async def whole() -> None:
+            await w.ready()
+            await story()
+
+        w.play(whole())
+
+
+def broker(w: World, region: str) -> Region:
+    found = w.regions[region].broker
+    assert found is not None
+    return found
+
+
+def replicator(w: World, here: str, there: str) -> Replicator:
+    return broker(w, here).directory.serving[TOPIC].replicators[there]
+
+
+async def received(w: World, region: str, count: int, topic: str = TOPIC) -> list[Message]:
+    client = w.client(region)
+    consumer = await client.subscribe(topic, "s", initial_position=EARLIEST)
+    found = [await consumer.receive() for _ in range(count)]
+    for message in found:
+        await consumer.acknowledge(message)
+    await client.close()
+    return found
+
+
+async def meaning(w: World, region: str, messages: Sequence[Message]) -> list[tuple[bytes, Schema]]:
+    """What each says, and the schema by which this region says that it is to be read."""
+    client = w.client(region)
+    found = [(message.payload, await client.schema(TOPIC, message.schema_version)) for message in messages]
+    await client.close()
+    return [(payload, schema[0]) for payload, schema in found if schema is not None]
+
+
+async def publish(w: World, region: str, schema: Schema, *payloads: bytes) -> None:
+    client = w.client(region)
+    producer = await client.producer(TOPIC, schema=schema)
+    for payload in payloads:
+        await producer.send(payload)
+    await client.close()
+
+
+def test_regions_of_one_cluster_share_the_numbers() -> None:
+    w = clusters(("us", "eu"))
+
+    async def story() -> None:
+        await publish(w, "us", FIRST, b"0")
+        await publish(w, "us", WITH_DEFAULT, b"1")
+        found = await received(w, "eu", 2)
+        assert [one.schema_version for one in found] == [version(0), version(1)]
+        assert await meaning(w, "eu", found) == [(b"0", FIRST), (b"1", WITH_DEFAULT)]
+
+    play(w, story)
+
+
+def test_clusters_have_their_own_numbers_and_mean_the_same() -> None:
+    w = clusters(("us",), ("ap",))
+
+    async def story() -> None:
+        await publish(w, "ap", NEWEST_TO_OLDEST[0], b"ap")
+        await w.quiet()
+        by_payload = dict(zip((b"old", b"newer", b"newest"), reversed(NEWEST_TO_OLDEST), strict=True))
+        for payload, schema in by_payload.items():
+            await publish(w, "us", schema, payload)
+        await w.quiet()
+        for region in ("us", "ap"):
+            found = await meaning(w, region, await received(w, region, 4))
+            assert dict(found) == {b"ap": NEWEST_TO_OLDEST[0], **by_payload}
+        assert [broker(w, one).schemas.of(NAME).numbers() for one in ("us", "ap")] == [[0, 1, 2]] * 2
+        newest = [broker(w, one).schemas.of(NAME).find(NEWEST_TO_OLDEST[0]) for one in ("us", "ap")]
+        assert [one.number for one in newest if one is not None] == [0, 0]
+        oldest = [broker(w, one).schemas.of(NAME).find(FIRST) for one in ("us", "ap")]
+        assert [one.number for one in oldest if one is not None] == [1, 1]
+
+    play(w, story)
+
+
+@pytest.mark.parametrize("killed", ["us", "ap"])
+def test_a_kill_on_either_side_changes_no_meaning(killed: str) -> None:
+    w = clusters(("us",), ("ap",))
+
+    async def story() -> None:
+        await publish(w, "ap", WITH_DEFAULT, b"ap")
+        await w.quiet()
+        w.hold("us", "ap")
+        await publish(w, "us", FIRST, b"0", b"1")
+        await publish(w, "us", WITH_DEFAULT, b"2")
+        w.kill(killed)
+        w.heal()
+        w.start(killed)
+        await w.ready()
+        await w.quiet()
+        found = await meaning(w, "ap", await received(w, "ap", 4))
+        wanted = [(b"ap", WITH_DEFAULT), (b"0", FIRST), (b"1", FIRST), (b"2", WITH_DEFAULT)]
+        assert found == wanted
+
+    play(w, story)
+
+
+def test_a_schema_that_the_other_cluster_does_not_take_holds_its_messages_until_it_does() -> None:
+    w = clusters(("us",), ("ap",))
+
+    async def story() -> None:
+        await publish(w, "ap", FIRST, b"ap")
+        await w.quiet()
+        await broker(w, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.ALWAYS_COMPATIBLE)
+        await publish(w, "us", FIRST, b"0")
+        await publish(w, "us", RENAMED, b"1")
+        await publish(w, "us", FIRST, b"2")
+        await w.simulation.until(lambda: "rejects schema 1" in replicator(w, "us", "ap").life.why_not)
+        held = replicator(w, "us", "ap")
+        assert held.life.state is ReplicatorState.HELD
+        assert "number" in held.life.why_not, "with the reason of the one that refuses"
+        assert held.backlog == 2, "what came before it is there, and in order nothing passes it"
+        await broker(w, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.ALWAYS_COMPATIBLE)
+        await w.quiet()
+        found = await meaning(w, "ap", await received(w, "ap", 4))
+        assert found == [(b"ap", FIRST), (b"0", FIRST), (b"1", RENAMED), (b"2", FIRST)]
+        assert held.life.why_not == ""
+
+    play(w, story)
+
+
+def test_other_regions_are_no_producers_without_a_schema_and_bring_new_ones() -> None:
+    """Policies about what clients bring are not about replicators."""
+    w = clusters(("us",), ("ap",))
+
+    async def story() -> None:
+        await publish(w, "ap", FIRST, b"ap")
+        for policy, value in ((SCHEMA_UPDATES, False), (SCHEMA_VALIDATION, True)):
+            await broker(w, "ap").policies.set(NAMESPACE, policy, value)
+        await publish(w, "us", WITH_DEFAULT, b"0")
+        await w.quiet()
+        assert (b"0", WITH_DEFAULT) in await meaning(w, "ap", await received(w, "ap", 2))
+
+    play(w, story)
+
+
+def test_entries_that_are_read_from_the_store_wait_for_their_schema_too() -> None:
+    w = clusters(("us",), ("ap",), settings=BrokerSettings(region_tail_bytes=0))
+
+    async def story() -> None:
+        await publish(w, "ap", WITH_DEFAULT, b"ap")
+        await w.quiet()
+        w.cut("us", "ap")
+        await publish(w, "us", FIRST, *(b"%d" % number for number in range(40)))
+        w.kill("us")
+        w.start("us")
+        w.heal()
+        await w.ready()
+        await w.quiet()
+        found = await meaning(w, "ap", await received(w, "ap", 41))
+        assert found[1:] == [(b"%d" % number, FIRST) for number in range(40)]
+
+    play(w, story)
+
+
+def test_while_the_store_of_the_other_cluster_is_away_a_new_schema_waits_and_a_known_one_does_not() -> None:
+    w = clusters(("us",), ("ap",))
+
+    async def story() -> None:
+        await publish(w, "us", FIRST, b"0")
+        await w.quiet()
+        away = ConfigurationAway(0.0, 1.0, "c-ap")
+        away.begin(w)
+        await publish(w, "us", FIRST, b"1")
+        await w.quiet()
+        await publish(w, "us", WITH_DEFAULT, b"2")
+        await w.simulation.until(lambda: replicator(w, "us", "ap").life.state is ReplicatorState.HELD)
+        away.end(w)
+        await w.quiet()
+        found = await meaning(w, "ap", await received(w, "ap", 3))
+        assert found == [(b"0", FIRST), (b"1", FIRST), (b"2", WITH_DEFAULT)]
+
+    play(w, story)
+
+
+def test_two_clusters_that_register_at_once_keep_what_each_message_means() -> None:
+    w = clusters(("us", "eu"), ("ap",))
+
+    async def story() -> None:
+        made = [record("id", f"field{number}=") for number in range(3)]
+        for region, schema in zip(("us", "eu", "ap"), made, strict=True):
+            w.client(region)
+            await publish(w, region, schema, region.encode())
+        await w.quiet()
+        for region in ("us", "eu", "ap"):
+            found = await meaning(w, region, await received(w, region, 3))
+            assert dict(found) == {b"us": made[0], b"eu": made[1], b"ap": made[2]}
+
+    play(w, story)
+
+
+def test_a_version_that_nobody_gave_out_means_nothing_there() -> None:
+    """Else a number that a client made up would name another schema in another cluster."""
+
+    async def story() -> None:
+        async with (
+            regions("us", "eu") as world,
+            world.client("eu") as eu,
+            raw_client(world) as raw,
+        ):
+            consumer = await eu.subscribe(TOPIC, "s", initial_position=EARLIEST)
+            asked = await raw.open_producer(1)
+            assert asked.producer_name == "p"
+            for number, said in enumerate((version(7), version(7), b"odd", b"")):
+                metadata = pb.MessageMetadata(
+                    producer_name="p", sequence_id=number, publish_time=1, schema_version=said
+                )
+                raw.writer.write(send_frame(1, number, 1, 0, data=build_entry(metadata, b"x")))
+            async with asyncio.timeout(30):
+                assert [(await consumer.receive()).schema_version for _ in range(4)] == [b""] * 4
+
+    asyncio.run(story())
+
+
+def test_schemas_of_other_types_travel_too() -> None:
+    w = clusters(("us",), ("ap",))
+
+    async def story() -> None:
+        await publish(w, "us", STRING, b"0")
+        await w.quiet()
+        assert await meaning(w, "ap", await received(w, "ap", 1)) == [(b"0", STRING)]
+        client = w.client("ap")
+        assert await client.schema(TOPIC) == (Schema(SchemaType.STRING), version(0))
+
+    play(w, story)
+
+
+def test_a_schema_that_fits_there_only_by_its_strategy_is_judged_there() -> None:
+    w = clusters(("us",), ("ap",))
+
+    async def story() -> None:
+        await broker(w, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.BACKWARD)
+        await publish(w, "us", WITHOUT_DEFAULT, b"0")
+        await publish(w, "us", FIRST, b"1")
+        await w.simulation.until(lambda: replicator(w, "us", "ap").life.state is ReplicatorState.HELD)
+        await broker(w, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.BACKWARD)
+        await w.quiet()
+        assert len(await received(w, "ap", 2)) == 2
+
+    play(w, story)
+
+
+@pytest.mark.parametrize("answer", [b"x" * 7, b"x" * 5_000_000])
+def test_a_version_of_another_size_goes_into_no_entry(answer: bytes) -> None:
+    """It would be in each entry that is sent, and remembered."""
+
+    class Lying:
+        def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
+            told: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+            told.set_result(answer)
+            return told
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            await client.producer(TOPIC, schema=FIRST)
+            numbers = SchemaNumbers(world.running["us"].schemas, NAME, Lying())
+            with pytest.raises(ProtocolError, match="bytes instead of 8"):
+                await numbers.learn(version(0))
+            assert numbers.there(version(0)) is None
+
+    asyncio.run(story())

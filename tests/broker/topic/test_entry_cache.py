@@ -1,0 +1,123 @@
+"""The newest entries of all topics share one pool, and what they hold is counted."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.broker.memory_budgets import Account
+from emulator.broker.topic.entry_cache import (
+    BLOCK_BYTES,
+    ENTRY_OVERHEAD_BYTES,
+    StoredEntry,
+    TailCache,
+    TailPool,
+)
+from emulator.model.values import Position
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.entry import build_entry, plain_entry, with_replication
+from emulator.wire.message_metadata import scan_entry
+
+
+def entries(first: int, count: int, size: int = 100) -> list[StoredEntry]:
+    """Made like those that a producer sends."""
+    found = []
+    for entry_id in range(first, first + count):
+        data = plain_entry("producer", 2**40 + entry_id, 2**41 + entry_id, bytes(size))
+        found.append(StoredEntry(2**30 + entry_id, data, scan_entry(data)))
+    return found
+
+
+def tail_of(pool: TailPool) -> TailCache:
+    return TailCache(2**30, pool)
+
+
+def ids(found: list[StoredEntry] | None) -> list[int] | None:
+    return None if found is None else [entry.entry_id - 2**30 for entry in found]
+
+
+def see_every_kind() -> None:
+    """What an entry holds must not depend on the fields that others had."""
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, marker_type=10)
+    metadata.num_messages_in_batch, metadata.num_chunks_from_msg, metadata.chunk_id = 2, 2, 0
+    metadata.replicate_to.append("eu")
+    scan_entry(with_replication(build_entry(metadata, b""), "us", Position(1, 2)))
+
+
+MADE_HERE = [
+    tracemalloc.Filter(True, f"*/{name}")
+    for name in ("tests/broker/topic/test_entry_cache.py", "wire/*.py", "broker/topic/entry_cache.py")
+]
+"""Threads that earlier tests left may allocate something as well."""
+
+
+def test_an_entry_is_charged_with_what_it_really_holds() -> None:
+    see_every_kind()
+    account = Account("tails")
+    tail = tail_of(TailPool(account))
+    tail.extend(entries(0, 100))
+    gc.collect()
+    before = account.held_bytes
+    tracemalloc.start()
+    try:
+        for first in range(100, 20_100, 200):
+            tail.extend(entries(first, 200))
+        snapshot = tracemalloc.take_snapshot().filter_traces(MADE_HERE)
+        held = sum(trace.size for trace in snapshot.traces)
+    finally:
+        tracemalloc.stop()
+    charged = account.held_bytes - before
+    assert held <= charged <= 1.2 * held
+
+
+def test_over_the_limit_the_oldest_block_of_any_topic_goes() -> None:
+    account = Account("tails", limit_bytes=3 * BLOCK_BYTES)
+    pool = TailPool(account)
+    quiet, busy = tail_of(pool), tail_of(pool)
+    quiet.extend(entries(0, 10))
+    for first in range(0, 1_000, 50):
+        busy.extend(entries(first, 50))
+    assert quiet.read(2**30, 10) is None
+    assert ids(quiet.read(2**30 + 10, 10)) == []
+    assert account.held_bytes <= 3 * BLOCK_BYTES
+    assert ids(busy.read(2**30 + 990, 100)) == list(range(990, 1_000))
+
+
+def test_a_topic_that_is_closed_gives_everything_back() -> None:
+    account = Account("tails")
+    pool = TailPool(account)
+    one, other = tail_of(pool), tail_of(pool)
+    one.extend(entries(0, 500))
+    other.extend(entries(0, 5))
+    one.close()
+    assert account.held_bytes == sum(len(entry.data) + ENTRY_OVERHEAD_BYTES for entry in entries(0, 5))
+    other.close()
+    assert account.held_bytes == 0
+
+
+def test_a_pool_of_nothing_keeps_nothing() -> None:
+    tail = tail_of(TailPool(Account("tails", limit_bytes=0)))
+    tail.extend(entries(0, 3))
+    assert tail.read(2**30 + 2, 10) is None
+    assert tail.read(2**30 + 3, 10) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60), st.integers(0, 3_000)), max_size=30),
+    st.integers(0, 4 * BLOCK_BYTES),
+)
+def test_what_is_left_of_a_topic_is_its_newest_end(appends: list[tuple[int, int, int]], limit: int) -> None:
+    pool = TailPool(Account("tails", limit_bytes=limit))
+    tails = [tail_of(pool) for _ in range(3)]
+    ends = [0, 0, 0]
+    for which, count, size in appends:
+        tails[which].extend(entries(ends[which], count, size))
+        ends[which] += count
+        for tail, end in zip(tails, ends, strict=True):
+            start = tail.start_entry_id - 2**30
+            assert ids(tail.read(tail.start_entry_id, 10_000)) == list(range(start, end))
+            middle = (start + end) // 2
+            assert ids(tail.read(2**30 + middle, 7)) == list(range(middle, min(middle + 7, end)))

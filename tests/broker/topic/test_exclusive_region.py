@@ -1,0 +1,216 @@
+"""One exclusive producer in all regions of a namespace: `exclusive_home` (X6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.client import AccessMode, ClientError
+from emulator.config.region import LinkShape, NamespaceConfig
+from emulator.config.topology import Cluster, Link, Topology
+from emulator.config.topology import Region as DeclaredRegion
+from emulator.errors import ServerError
+from emulator.net.http import NoAnswer
+from emulator.simulation.world import World
+from tests.broker.topic.test_exclusive_producers import TOPIC, Contender
+
+EXCLUSIVE, WAITING = AccessMode.EXCLUSIVE, AccessMode.WAIT_FOR_EXCLUSIVE
+REGIONS = ("us", "eu", "ap")
+
+
+@contextlib.contextmanager
+def clusters(home: str = "us") -> Iterator[World]:
+    """Three regions, each in a cluster of its own: they share no configuration store."""
+    names = REGIONS
+    topology = Topology(
+        name="world",
+        path=Path("topology.yaml"),
+        clusters=tuple(
+            Cluster(
+                f"c-{name}",
+                (DeclaredRegion(name, f"c-{name}", host=name),),
+            )
+            for name in names
+        ),
+        links=tuple(
+            Link(one, two, LinkShape(latency_ms=20.0)) for one in names for two in names if one != two
+        ),
+        namespaces=(NamespaceConfig("public/default", names, deduplication=True, exclusive_home=home),),
+    )
+    made = World(topology)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def broker_of(w: World, region: str) -> Region:
+    broker = w.regions[region].broker
+    assert broker is not None
+    return broker
+
+
+def owners(w: World) -> list[str]:
+    """Everybody who may publish right now, in any region."""
+    brokers = [region.broker for region in w.regions.values()]
+    topics = [broker.directory.serving.get(TOPIC) for broker in brokers if broker is not None]
+    return [
+        name
+        for topic in topics
+        if topic is not None
+        for name, producer in topic.producers.items()
+        if producer.source_region is None
+    ]
+
+
+async def move_home(w: World, region: str, home: str) -> None:
+    """Tell the cluster of a region."""
+    path = "/admin/v2/namespaces/public/default/exclusiveHome"
+    for _ in range(600):
+        with contextlib.suppress(NoAnswer):
+            if (await w.ask_admin(region, "POST", path, home)).status == 204:
+                return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{region} could not be told")
+
+
+async def rival(w: World, region: str, number: int) -> None:
+    """Wants the topic for ever; fenced off, it asks as a new one."""
+    for life in itertools.count():
+        one = Contender(w, f"{region}-{number}-{life}", region=region)
+        await one.opening
+        with contextlib.suppress(ClientError):
+            while True:
+                await one.producer.send(b"mine")
+                await asyncio.sleep(0.2)
+
+
+def test_clients_publish_in_the_home_only() -> None:
+    with clusters() as w:
+
+        async def story() -> None:
+            await w.ready()
+            owner = await w.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
+            for mode in (AccessMode.SHARED, EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING):
+                with pytest.raises(ClientError) as caught:
+                    await w.client("eu").producer(TOPIC, name="stranger", access_mode=mode)
+                assert caught.value.code is ServerError.NotAllowedError
+                assert "in region us only" in str(caught.value)
+            await owner.send(b"mine")
+            await w.quiet()
+            assert w.regions["eu"].disk.entries(TOPIC), "replication goes on"
+
+        w.play(story())
+
+
+def test_whoever_waits_elsewhere_is_promoted_when_the_home_moves_there() -> None:
+    with clusters() as w:
+
+        async def story() -> None:
+            await w.ready()
+            owner = await w.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
+            waiter = Contender(w, "waiter", region="eu")
+            await w.simulation.until(lambda: TOPIC in broker_of(w, "eu").directory.serving)
+            await w.simulation.until(
+                lambda: len(broker_of(w, "eu").directory.serving[TOPIC].access.line) == 1
+            )
+            await move_home(w, "us", "eu")
+            with pytest.raises(ClientError):
+                await owner.send(b"too late")
+            assert owners(w) == []
+            await move_home(w, "eu", "eu")
+            await waiter.opening
+            await waiter.producer.send(b"mine")
+
+        w.play(story())
+
+
+def test_a_home_that_is_cut_off_stays_the_home() -> None:
+    """Nobody else may take over: it cannot be asked whether it still has an owner."""
+    with clusters() as w:
+
+        async def story() -> None:
+            await w.ready()
+            owner = await w.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
+            waiter = Contender(w, "waiter", region="eu")
+            for other in ("eu", "ap"):
+                w.cut("us", other)
+            await owner.send(b"alone")
+            await asyncio.sleep(30)
+            assert not waiter.has_it
+            assert owners(w) == ["owner"]
+
+        w.play(story())
+
+
+def test_a_home_that_comes_back_after_it_was_moved_away_grants_nothing() -> None:
+    """The order that docs/components/access.md names: first the old home's cluster is told, then the new one's."""
+    with clusters() as w:
+
+        async def story() -> None:
+            await w.ready()
+            owner = await w.client("us").producer(TOPIC, name="owner", access_mode=WAITING)
+            await move_home(w, "us", "eu")
+            w.kill("us")
+            await move_home(w, "eu", "eu")
+            w.start("us")
+            await w.ready()
+            with pytest.raises(ClientError):
+                await owner.send(b"as if nothing had happened")
+            assert owners(w) == []
+
+        w.play(story())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_there_is_never_more_than_one_owner_in_all_regions(seed: int) -> None:
+    """Whatever is killed, cut and moved, as long as homes are moved in the order that the page names."""
+    chance = Random(f"home {seed}")
+    with clusters() as w:
+
+        async def watch() -> None:
+            while True:
+                assert len(owners(w)) <= 1, owners(w)
+                await asyncio.sleep(0.005)
+
+        async def disturb() -> None:
+            home = "us"
+            for _ in range(12):
+                await asyncio.sleep(chance.uniform(0, 2))
+                match chance.randrange(4):
+                    case 0:
+                        victim = chance.choice(REGIONS)
+                        if w.regions[victim].is_up:
+                            w.kill(victim)
+                            await asyncio.sleep(chance.uniform(0, 1))
+                            w.start(victim)
+                            await w.simulation.until(lambda: w.regions[victim].broker is not None)  # noqa: B023
+                    case 1:
+                        w.cut(*chance.sample(REGIONS, 2))
+                    case 2:
+                        w.heal()
+                    case _:
+                        new = chance.choice(REGIONS)
+                        for region in (home, *(one for one in REGIONS if one not in (home, new)), new):
+                            await move_home(w, region, new)
+                        home = new
+            w.heal()
+
+        async def story() -> None:
+            await w.ready()
+            watching = asyncio.ensure_future(watch())
+            rivals = [asyncio.ensure_future(rival(w, region, n)) for region in REGIONS for n in range(2)]
+            await disturb()
+            await w.simulation.until(lambda: len(owners(w)) == 1)
+            for task in (watching, *rivals):
+                assert not task.done()
+                task.cancel()
+
+        w.play(story())

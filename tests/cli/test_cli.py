@@ -1,0 +1,211 @@
+"""The command line without any region: what is typed or written wrong, help and completion."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from emulator.cli.verbs import app
+from tests.runtimes.fixtures import small_topology, write_topology
+from tests.runtimes.test_run_directory import new_run
+
+ROOT = Path(__file__).parents[2]
+VERBS = sorted(
+    command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+)
+
+
+def geoemu(
+    *arguments: str, folder: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command, as a person runs it in a folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "emulator.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def complaints(stderr: str) -> str:
+    """What a command said on standard error, but for how it got on."""
+    return "".join(line for line in stderr.splitlines(True) if not re.fullmatch(r"verifying, \d+ s\n", line))
+
+
+def test_the_verbs_are_these() -> None:
+    expected = (
+        "check cut diff down explain heal hold kill latency logs lose pause pulsar-admin render restart resume run "
+        "seal simulate skew start status stop tap up verify"
+    )
+    assert " ".join(VERBS) == expected
+
+
+@pytest.mark.parametrize(
+    "verb", [[], *([verb] for verb in VERBS)], ids=lambda verb: " ".join(verb) or "geoemu"
+)
+def test_every_help_has_an_example(verb: list[str]) -> None:
+    result = CliRunner().invoke(app, [*verb, "--help"], prog_name="geoemu")
+    assert result.exit_code == 0
+    assert "Example: geoemu " in result.stdout
+    assert verb in ([], ["check"], ["diff"], ["render"]) or "--run-dir" in result.stdout
+
+
+def test_what_is_not_needed_for_a_verb_is_not_imported() -> None:
+    """The command has to be quick where it does little."""
+    heavy = {
+        "docker",
+        "httpx",
+        "pydantic",
+        "pyspark",
+        "yaml",
+        "emulator.scenarios",
+        "emulator.config.loading",
+    }
+    program = f"import sys, emulator.cli.verbs; print(*sorted({heavy!r} & set(sys.modules)))"
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == ""
+
+
+def test_a_topology_without_fault_is_fine(tmp_path: Path) -> None:
+    write_topology(tmp_path)
+    done = geoemu("check", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "topology.yaml is fine: 3 regions in 2 clusters, 6 links, 1 namespace\n"
+
+
+@pytest.mark.parametrize("verb", ["check", "up", "run"])
+def test_every_fault_of_a_topology_is_told_on_a_line_and_nothing_starts(tmp_path: Path, verb: str) -> None:
+    topology = write_topology(tmp_path)
+    topology.write_text(topology.read_text().replace("latency_ms: 1", "latency_ms: -1") + "colour: blue\n")
+    done = geoemu(verb, *(["story.yaml"] if verb == "run" else []), folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert "topology.yaml:3: links.defaults.latency_ms: -1:" in first
+    assert "topology.yaml:6: colour:" in second
+    assert not (tmp_path / ".geoemu").exists()
+
+
+def test_a_topology_or_scenario_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = geoemu("up", "-f", "nowhere.yaml", folder=tmp_path)
+    assert done.returncode == 2
+    assert "nowhere.yaml" in done.stderr
+    write_topology(tmp_path)
+    done = geoemu("run", "story.yaml", folder=tmp_path)
+    assert done.returncode == 2
+    assert "story.yaml: no such file" in done.stderr
+    assert not (tmp_path / ".geoemu").exists()
+
+
+def test_a_scenario_about_a_region_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
+    write_topology(tmp_path)
+    scenario = tmp_path / "story.yaml"
+    scenario.write_text("name: story\ntopic: t\nsteps:\n  - kill: us-esat\n  - kill: mars\n")
+    done = geoemu("run", "story.yaml", folder=tmp_path)
+    assert done.returncode == 2
+    assert "story.yaml:4: " in done.stderr
+    assert "did you mean 'us-east'?" in done.stderr
+    assert "story.yaml:5: " in done.stderr
+    assert not (tmp_path / ".geoemu").exists()
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *(["status"], ["down"], ["kill", "us-east"], ["cut", "us-east", "us-west"], ["heal"]),
+        *(["logs", "us-east"], ["verify"]),
+    ],
+    ids=" ".join,
+)
+def test_where_there_is_no_run_it_says_how_to_start_one(tmp_path: Path, typed: list[str]) -> None:
+    done = geoemu(*typed, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"no run in {tmp_path}: start one with `geoemu up`, or name a --run-dir\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["kil", "us-east"], "Did you mean 'kill'?"),
+        (["kill"], "name one or more regions, or --cluster and none"),
+        (["lose", "us-east", "--cluster", "americas"], "name one or more regions, or --cluster and none"),
+        (["heal", "us-east"], "name two regions, or none to heal everything"),
+        (["up", "--detatch"], "Possible options: --detach"),
+        (["verify", "here", "--run-dir", "there"], "name one run directory only"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_typed_wrong_is_told(typed: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, typed, prog_name="geoemu")
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_runtime_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    write_topology(tmp_path)
+    done = geoemu("up", "--runtime", "steam", folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "this geoemu cannot run regions as 'steam': use --runtime process or compose\n"
+
+
+def test_with_spark_and_without_java_a_scenario_does_not_begin(tmp_path: Path) -> None:
+    write_topology(tmp_path)
+    (tmp_path / "story.yaml").write_text("name: story\ntopic: t\nactors: {}\nsteps:\n  - phase: nothing\n")
+    done = geoemu(
+        *("run", "story.yaml", "--engine", "spark"), folder=tmp_path, environment={"JAVA_HOME": str(tmp_path)}
+    )
+    assert done.returncode == 2
+    assert "Spark needs Java 17 or newer" in done.stderr
+    assert "--engine embedded" in done.stderr
+    assert not (tmp_path / ".geoemu").exists()
+
+
+def test_the_verdict_on_a_folder_that_is_no_run_is_not_valid(tmp_path: Path) -> None:
+    done = geoemu("verify", "nowhere", folder=tmp_path)
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("geoemu kill us", {"us-east", "us-west"}),
+        ("geoemu cut us-east us", {"us-west"}),
+        ("geoemu resume ", {"us-east", "us-west", "eu-central"}),
+        ("geoemu re", {"render", "restart", "resume"}),
+        ("geoemu up --runtime p", {"process"}),
+        ("geoemu explain s", {"subscription", "snapshot"}),
+        ("geoemu explain link us", set()),  # no region runs that could tell
+    ],
+)
+def test_the_shell_completes_verbs_and_regions(tmp_path: Path, line: str, offered: set[str]) -> None:
+    new_run(small_topology(tmp_path / "files"), None, tmp_path)
+    words = line.split(" ")
+    done = geoemu(
+        folder=tmp_path,
+        environment={
+            "_GEOEMU_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+        },
+    )
+    assert set(done.stdout.split()) == offered
+
+
+def test_every_verb_and_option_is_documented() -> None:
+    page = (ROOT / "docs" / "COMMAND_LINE.md").read_text()
+    for command in get_command(app).commands.values():  # type: ignore[attr-defined]
+        assert f"| `{command.name}" in page
+        for parameter in command.params:
+            for option in parameter.opts:
+                assert option == "--help" or not option.startswith("--") or option in page, command.name

@@ -1,0 +1,62 @@
+"""Everything that is known of one message, out of the history and the logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spark_jobs.engines.contract import Engine
+from spark_jobs.evaluation import judge_run
+from spark_jobs.figures.journeys import Journey, origin_of
+from spark_jobs.report.report import render_page, summary
+from tests.spark_jobs.sample_run import TOPIC, SampleRun, place
+
+
+def told(journey: Journey, sample: SampleRun) -> list[tuple[float, str, str, str, str | None]]:
+    return [
+        (round(stop.at_ms - sample.time_ms(0), 3), stop.op, stop.outcome, stop.region, stop.position)
+        for stop in journey.stops
+    ]
+
+
+def test_a_witness_s_message_is_followed_through_regions_and_clients(engine: Engine, tmp_path: Path) -> None:
+    sample = SampleRun()
+    sample.subscribe("us-west", 0.5)
+    sample.publish("us-east", 0, 1.0)
+    # us-west has it, eu-central holds the later one only: that one is missing.
+    sample.publish("us-east", 1, 2.0, to=["us-west"])
+    sample.publish("us-east", 2, 3.0)
+    sample.receive("us-west", "us-east", 1, 2.1, entry=1)
+    sample.receive("us-west", "us-east", 1, 2.2, entry=1)
+    sample.acknowledge("us-west", 1, 2.3)
+    judgement = judge_run(engine, sample.write(tmp_path / "run"))
+    assert judgement.verdict == "invalid"
+    journey = next(one for one in judgement.journeys if one.origin == (TOPIC, "us-east", "orders-us-east", 1))
+    assert told(journey, sample) == [
+        (2000.0, "publish", "asked", "us-east", None),
+        (2002.0, "publish", "ok", "us-east", f"{place('us-east', 1)}:-1"),
+        (2100.0, "receive", "ok", "us-west", f"{place('us-west', 1)}:-1"),
+        (2200.0, "receive", "ok", "us-west", f"{place('us-west', 1)}:-1"),
+        (2300.0, "acknowledge", "asked", "us-west", f"{place('us-west', 1)}:-1"),
+    ]
+    assert journey.absent == ("eu-central",)
+    seen = {copy.region: copy.by_ms and round(copy.by_ms - sample.time_ms(0), 3) for copy in journey.stored}
+    assert seen == {"us-east": 2002.0, "us-west": 2100.0}
+    assert {origin_of(witness) for check in judgement.checks for witness in check.witness} - {None} == {
+        one.origin for one in judgement.journeys
+    }
+
+
+def test_any_message_can_be_followed_by_its_producer_and_number(engine: Engine, tmp_path: Path) -> None:
+    sample = SampleRun()
+    sample.publish("us-east", 0, 1.0)
+    sample.publish("us-east", 1, 2.0)
+    run = sample.write(tmp_path / "run")
+    judgement = judge_run(engine, run, follow=[("orders-us-east", 1), ("nobody", 7)])
+    (journey,) = judgement.followed
+    assert journey.origin == (TOPIC, "us-east", "orders-us-east", 1)
+    assert {copy.region for copy in journey.stored} == set(sample.regions)
+    page = tmp_path / "report.html"
+    text = summary(judgement, page)
+    assert f"orders-us-east 1 of us-east in {TOPIC}:" in text
+    assert "orders-us-east publishes it to us-east" in text
+    assert "Requested messages" in render_page(judgement)

@@ -1,0 +1,124 @@
+"""A region that never came back: what its loss cost is told, and is never a defect; all else is judged as ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.run.limits import parse_limits
+from spark_jobs.engines.contract import Engine
+from spark_jobs.evaluation import Judgement, judge_run
+from spark_jobs.report.ci_report import junit, markdown
+from spark_jobs.report.report import render_page, summary
+from spark_jobs.verdict import CheckResult
+from tests.spark_jobs.sample_run import TOPIC, SampleRun
+
+LOST_AT_S = 2.0
+
+
+def lossy_run(only_at_home: int = 3, *, hole: bool = False, back: bool = False) -> SampleRun:
+    """us-east acknowledges 10 messages and is lost at 2 s. The last `only_at_home`, acknowledged from 1.5 s on, are
+    nowhere else; the one before them is in us-west only."""
+    run = SampleRun()
+    run.subscribe("us-west", 0.1)
+    for number in range(10):
+        at_s = (
+            0.2 + number * 0.1 if number < 10 - only_at_home else 1.5 + 0.1 * (number - (10 - only_at_home))
+        )
+        to: list[str] | None = None
+        if number >= 10 - only_at_home:
+            to = []
+        elif number == 9 - only_at_home:
+            to = ["us-west"]
+        elif hole and number == 2:
+            to = ["eu-central"]
+        run.publish("us-east", number, at_s, to=to)
+    for entry, number in enumerate(n for n in range(10 - only_at_home) if not (hole and n == 2)):
+        run.receive("us-west", "us-east", number, 1.9, entry)
+    run.fact(LOST_AT_S, "lose", region="us-east")
+    if back:
+        run.fact(LOST_AT_S + 1, "start", region="us-east")
+    run.fact(LOST_AT_S + 2, "phase", detail="all that is left has arrived")
+    return run
+
+
+def judged(engine: Engine, run: SampleRun, folder: Path, limits: str = "") -> Judgement:
+    return judge_run(engine, run.write(folder), limits=parse_limits(limits))
+
+
+def check(judgement: Judgement, name: str) -> CheckResult:
+    (found,) = [one for one in judgement.checks if name in (one.name, one.invariant)]
+    return found
+
+
+def test_what_only_the_lost_region_had_is_counted_and_dated(engine: Engine, tmp_path: Path) -> None:
+    judgement = judged(engine, lossy_run(), tmp_path / "run")
+    assert judgement.verdict == "valid", [one for one in judgement.checks if one.verdict != "valid"]
+    loss = judgement.figures["loss"]
+    assert loss["regions"] == ["us-east"]
+    assert (loss["unrecovered"], loss["kept_in_lost_logs"]) == (3, 3)
+    assert loss["recovery_point_seconds"] == pytest.approx(LOST_AT_S - 1.502, abs=0.001)
+    assert loss["lacking"] == {"eu-central": 1}
+    (row,) = loss["by_producer"]
+    assert (row["producer"], row["first_sequence_id"], row["last_sequence_id"]) == ("orders-us-east", 7, 9)
+    sentence = f"3 acknowledged messages of {TOPIC} lost with us-east: no remaining region stores them."
+    assert sentence in check(judgement, "loss").sentence
+    assert check(judgement, "loss").verdict == "measured"
+    said = "Valid: no guarantee was broken. 3 acknowledged messages were lost with us-east."
+    assert judgement.headline == judgement.as_json()["headline"] == said
+    terminal = summary(judgement, Path("report.html"))
+    assert said in terminal
+    assert TOPIC in terminal
+    assert said in render_page(judgement)
+    assert "3 messages of 10 were lost with us-east" in check(judgement, "INV-5").sentence
+
+
+def test_a_loss_excuses_no_hole(engine: Engine, tmp_path: Path) -> None:
+    judgement = judged(engine, lossy_run(hole=True), tmp_path / "run")
+    assert check(judgement, "INV-2").verdict == "invalid"
+    assert [one["sequence_id"] for one in check(judgement, "INV-2").witness] == [2]
+
+
+def test_a_region_that_came_back_was_not_lost(engine: Engine, tmp_path: Path) -> None:
+    judgement = judged(engine, lossy_run(back=True), tmp_path / "run")
+    assert judgement.figures["loss"] is None
+    assert check(judgement, "INV-2").verdict != "valid"
+    assert judgement.verdict != "valid"
+
+
+def test_a_lost_region_owes_no_log_but_one_that_can_be_read_must_hold_what_it_acknowledged(
+    engine: Engine, tmp_path: Path
+) -> None:
+    gone = lossy_run().write(tmp_path / "gone")
+    (gone / "regions" / "us-east" / "log.sqlite").unlink()
+    judgement = judge_run(engine, gone)
+    assert judgement.verdict == "valid", [one for one in judgement.checks if one.verdict != "valid"]
+    loss = judgement.figures["loss"]
+    assert (loss["unrecovered"], loss["kept_in_lost_logs"]) == (3, 0)
+    assert "but for the log of us-east, which was lost" in check(judgement, "evidence-complete").sentence
+
+    forgetful = lossy_run()
+    del forgetful.logs["us-east"][4]
+    assert check(judged(engine, forgetful, tmp_path / "forgetful"), "INV-1").verdict == "invalid"
+
+
+def test_what_is_between_the_regions_that_are_left_is_judged_as_ever(engine: Engine, tmp_path: Path) -> None:
+    run = lossy_run()
+    run.publish("us-west", 0, 0.5, to=["us-east"])
+    run.publish("us-west", 1, 0.6)
+    judgement = judged(engine, run, tmp_path / "run")
+    assert check(judgement, "INV-2").verdict == "invalid"
+    assert [one["region"] for one in check(judgement, "INV-2").witness] == ["eu-central"]
+
+
+def test_limits_are_held_and_written_for_continuous_integration(engine: Engine, tmp_path: Path) -> None:
+    judgement = judged(
+        engine, lossy_run(), tmp_path / "run", "unrecovered=0,outage<=2s,latency.max<=10s,gap<=1s"
+    )
+    assert [one.outcome for one in judgement.limits] == ["missed", "kept", "kept", "kept"]
+    assert judgement.verdict == "valid", "a limit does not change the verdict"
+    xml = junit(judgement)
+    assert 'failures="1"' in xml
+    assert '<testcase classname="geoemu.limit" name="unrecovered=0">' in xml
+    assert "| ❌ missed | limit unrecovered=0 | unrecovered was 3 |" in markdown(judgement)

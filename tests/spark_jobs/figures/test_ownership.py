@@ -1,0 +1,137 @@
+"""Who owned what before and after a host died."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.engines.contract import Engine
+from spark_jobs.evaluation import judge_run
+from spark_jobs.figures.ownership import Asked, Contest, Deed, Moment, contests, deeds_of
+from spark_jobs.report.ownership_drawing import draw_loads, legend_of, sentences_of
+from tests.spark_jobs.report.test_report import EVIL
+from tests.spark_jobs.sample_run import TOPIC, SampleRun
+
+
+def place(number: int) -> tuple[str, str]:
+    return "us-east", f"t-{number}"
+
+
+def shares(hosts: int, topics: int) -> list[Asked]:
+    """Each host has been given its share, and asked for everything."""
+    names = [f"h-{number + 1}" for number in range(hosts)]
+    return [
+        *(Asked(place(topic), name) for name in names for topic in range(topics)),
+        *(Asked(place(topic), names[topic % hosts], 1.0) for topic in range(topics)),
+    ]
+
+
+def test_the_topics_of_a_host_that_dies_are_counted_where_they_went_and_how_long_they_had_nobody() -> None:
+    taken_over = [
+        Asked(place(0), "h-2", 1010.0),
+        Asked(place(2), "h-2", 1030.0),
+        Asked(place(4), "h-3", 1050.0),
+    ]
+    (found,) = contests([*shares(2, 6), Asked(place(0), "h-3"), *taken_over], [Deed(1000.0, "kill", "h-1")])
+    assert (found.name, found.topics) == ("h", 6)
+    assert found.loads == {"h-1": (3, 0), "h-2": (3, 5), "h-3": (0, 1)}
+    assert found.moments == (Moment("h-1 killed", 3, 0, 0.03, 0.05),)
+
+
+def test_what_nobody_took_over_is_told_and_is_in_nobodys_load() -> None:
+    (found,) = contests([*shares(2, 4), Asked(place(0), "h-2", 1500.0)], [Deed(1000.0, "kill", "h-1")])
+    assert found.loads == {"h-1": (2, 0), "h-2": (2, 3)}
+    assert found.moments == (Moment("h-1 killed", 2, 1, 0.5, 0.5),)
+
+
+def test_loads_are_those_of_the_moment_in_which_every_topic_has_an_owner_again() -> None:
+    """How a play ends, each host handing its topics to the next one, is no load."""
+    ending = [Asked(place(topic), "h-3", 9000.0 + topic) for topic in range(6)]
+    taken_over = [Asked(place(0), "h-2", 1010.0), Asked(place(3), "h-3", 1020.0)]
+    (found,) = contests([*shares(3, 6), *taken_over, *ending], [Deed(1000.0, "kill", "h-1")])
+    assert found.loads == {"h-1": (2, 0), "h-2": (2, 3), "h-3": (2, 3)}
+
+
+def test_hosts_that_die_together_are_one_moment_and_later_ones_another() -> None:
+    deeds = [Deed(1000.0, "kill", "h-1"), Deed(1004.0, "pause", "h-2"), Deed(3000.0, "kill", "h-3")]
+    taken_over = [Asked(place(topic), "h-3", 1010.0 + topic) for topic in (0, 1)]
+    last = [Asked(place(topic), "h-4", 3005.0) for topic in range(3)]
+    (found,) = contests([*shares(3, 3), Asked(place(0), "h-4"), *taken_over, *last], deeds)
+    assert [moment.words for moment in found.moments] == ["h-1 killed, h-2 paused", "h-3 killed"]
+    assert found.loads == {"h-1": (1, 0, 0), "h-2": (1, 0, 0), "h-3": (1, 3, 0), "h-4": (0, 0, 3)}
+
+
+def test_hosts_of_other_topics_or_of_another_region_are_another_contest() -> None:
+    here = [Asked(("us-east", "t"), "east-1", 1.0), Asked(("us-east", "t"), "east-2")]
+    there = [Asked(("eu-central", "t"), "central-1", 1.0), Asked(("eu-central", "t"), "central-2")]
+    deeds = [Deed(10.0, "kill", "east-1"), Deed(2000.0, "kill", "central-1")]
+    assert [(one.name, len(one.moments)) for one in contests([*here, *there], deeds)] == [
+        ("central", 1),
+        ("east", 1),
+    ]
+    assert contests([*here, *there], []) == ()
+
+
+def test_deeds_are_those_to_hosts_which_end_their_ownership() -> None:
+    notes = [("kill h-1", 3.0), ("start h-1", 4.0), ("kill other", 5.0), ("pause h-2", 1.0), (None, 2.0)]
+    facts = [{"op": "note", "detail": detail, "at_ms": at_ms} for detail, at_ms in notes]
+    facts.append({"op": "step", "detail": "kill h-1", "at_ms": 0.0})
+    assert deeds_of(facts, ["h-1", "h-2"]) == [Deed(1.0, "pause", "h-2"), Deed(3.0, "kill", "h-1")]
+
+
+def test_the_history_tells_it(engine: Engine, tmp_path: Path) -> None:
+    """Shared producers are no owners; of exclusive ones those that were told an epoch."""
+    sample = SampleRun()
+    for host, at, epoch in (("h-1", 1.0, 0), ("h-2", 2.0, 1)):
+        opened = {"region": "us-east", "topic": TOPIC, "producer": host}
+        sample.tell(host, at, "connect", "ok", **opened, session=host, last_sequence_id=-1, topic_epoch=epoch)
+    sample.publish("us-east", 0, 1.5)
+    sample.fact(1.9, "note", detail="kill h-1", region="us-east")
+    judgement = judge_run(engine, sample.write(tmp_path))
+    (found,) = judgement.ownership
+    assert found.loads == {"h-1": (1, 0), "h-2": (0, 1)}
+    assert found.moments == (Moment("h-1 killed", 1, 0, 0.1, 0.1),)
+    assert judgement.as_json()["ownership"][0]["moments"][0]["orphaned"] == 1
+
+
+CONTEST = Contest(
+    f"h {EVIL}",
+    40,
+    {"h-1": (8, 0), "h-2": (8, 16), "h-10": (8, 8)},
+    (Moment("h-1 killed", 8, 1, 0.0124, 1.5),),
+)
+
+
+@pytest.mark.parametrize("width", [1180, 356])
+def test_each_host_has_a_bar_for_each_moment_and_all_numbers_beside_them(width: int) -> None:
+    drawn = draw_loads(CONTEST, width, [CONTEST])
+    assert re.findall(r">(\d+ → \d+)<", drawn) == ["8 → 0", "8 → 16", "8 → 8"]
+    assert re.findall(r">(h-\d+)<", drawn) == ["h-1", "h-2", "h-10"]
+    bars = [float(size) for size in re.findall(r'<rect class="load-\w+"[^>]* width="([\d.]+)"', drawn)]
+    assert bars[0] == pytest.approx(bars[3] / 2, abs=0.1)
+    assert bars[1] == 0
+    assert EVIL not in drawn
+
+
+def test_bars_of_two_contests_begin_at_one_place_and_have_one_scale() -> None:
+    small = Contest("s", 4, {"a-host-with-a-long-name": (2, 0), "s-2": (2, 4)}, CONTEST.moments)
+    edges = {
+        re.findall(
+            r'class="load-soft" x="([\d.]+)"[^>]* width="([\d.]+)"', draw_loads(one, 1180, [CONTEST, small])
+        )[0]
+        for one in (CONTEST, small)
+    }
+    assert len({left for left, _ in edges}) == 1
+    assert sorted(float(width) for _, width in edges)[1] == pytest.approx(
+        4 * sorted(float(width) for _, width in edges)[0], abs=0.5
+    )
+
+
+def test_words_say_what_the_bars_mean_and_how_long_nobody_was_there() -> None:
+    assert [words for _, words in legend_of(CONTEST)] == ["before", "h-1 killed"]
+    assert sentences_of(CONTEST) == [
+        "h-1 killed: 8 topics lost their owner; half of them had no owner for 12 ms or less,"
+        " the slowest for 1.500 s; 1 got no new owner."
+    ]

@@ -1,0 +1,154 @@
+"""The history's files: whether they are whole, what is wrong with which line, and the rows that are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.run.history import HistoryWriter, seal_history
+from spark_jobs.engines.contract import Engine
+from spark_jobs.frames.history import read_history
+from spark_jobs.sources.history_files import digest_number, look_at, read_rows
+from spark_jobs.sources.run_folder import open_run_folder
+from tests.spark_jobs.sample_run import SampleRun
+
+REGIONS = ("a", "b")
+NAMESPACES = ("public/default",)
+
+
+def write(path: Path, messages: int = 3) -> Path:
+    history = HistoryWriter(path, "shop", lambda: 12.25)
+    producer = history.opened_producer("a", "orders", "shop", -1)
+    for number in range(messages):
+        producer.asked_publish(b"payload", replicate_to=["b"]).ok(f"1:{number}:-1")
+    history.write("kill", "fact", region="b", detail='quote " and \\ and \n newline')
+    history.close()
+    return path
+
+
+def damages_of(path: Path, run: str = "") -> list[str]:
+    """Of the file and of its lines."""
+    file = look_at(path, run, {path.stem})
+    rows = [
+        row
+        for part in file.slices
+        for batch in read_rows(part, REGIONS, NAMESPACES)
+        for row in batch.to_pylist()
+    ]
+    return [damage.sentence for damage in file.damages] + [row["damage"] for row in rows if row["damage"]]
+
+
+def rows_of(path: Path, regions: Sequence[str] = REGIONS) -> list[dict[str, Any]]:
+    parts = look_at(path, "", {path.stem}).slices
+    return [
+        row for part in parts for batch in read_rows(part, regions, NAMESPACES) for row in batch.to_pylist()
+    ]
+
+
+def test_what_the_writer_writes_is_read_back(tmp_path: Path) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl", messages=1)
+    assert damages_of(path) == []
+    connect, asked, ok, kill = rows_of(path)
+    assert (connect["op"], connect["last_sequence_id"]) == ("connect", -1)
+    assert (asked["topic"], asked["sequence_id"], asked["replicate_to"]) == (
+        "persistent://public/default/orders",
+        0,
+        ["b"],
+    )
+    assert (asked["session"], asked["attributes_digest"]) == (connect["session"], 0)
+    assert (ok["ledger_id"], ok["entry_id"], ok["batch_index"], ok["payload_digest"]) == (1, 0, -1, None)
+    assert kill["detail"] == 'quote " and \\ and \n newline'
+
+
+def test_digests_are_signed_numbers() -> None:
+    assert digest_number("0" * 15 + "f") == 15
+    assert digest_number("f" * 16) == -1
+
+
+Change = Callable[[list[str]], list[str]]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaints"),
+    [
+        (lambda lines: lines[:-1], [" has no end"]),
+        (lambda lines: lines[:4], [" has no end"]),
+        (lambda lines: [*lines[:3], lines[3][:20]], [" has no end", ":4: is not JSON"]),
+        (lambda lines: lines[1:], [":9: end without a head"]),
+        (lambda lines: [*lines[:3], *lines[4:]], [":9: lines: is 9, but 8 lines precede it"]),
+        (
+            lambda lines: [*lines[:3], lines[3].replace("12.25", "12.26"), *lines[4:]],
+            [":10: digest: differs from that"],
+        ),
+        (lambda lines: [*lines, lines[2]], [":11: continues after its end"]),
+        (lambda lines: [], [" has no end"]),
+        (
+            lambda lines: [lines[0].replace('"run":""', '"run":"other"'), *lines[1:]],
+            [":1: run: is 'other'"],
+        ),
+        (
+            lambda lines: [lines[0][:-2] + ',"others":["gone"]}\n', *lines[1:]],
+            [":1: others: history/gone.jsonl"],
+        ),
+    ],
+)
+def test_a_file_that_is_not_whole_is_named_with_line_and_rule(
+    tmp_path: Path, change: Change, complaints: list[str]
+) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl")
+    path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+    found = damages_of(path)
+    for complaint in complaints:
+        assert any(one.startswith(f"history/shop.jsonl{complaint}") for one in found), found
+
+
+def test_an_interrupted_file_that_was_sealed_is_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:5]) + lines[5][:20])
+    seal_history(path, "it was killed")
+    assert damages_of(path) == []
+    assert len(rows_of(path)) == 4
+    write(path)
+    assert damages_of(path) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ({"op": "publsh"}, ":3: op: must be one of"),
+        ({"region": "atlantis"}, ':3: region: must be a region of this run (a, b), not "atlantis"'),
+        ({"topic": "x/y/z"}, ":3: topic: must be in a namespace of this run (public/default), not x/y/z"),
+        ({"origin_region": "b"}, ":3: origin_region: must be the region of the publish"),
+        ({"sequence_id": "14"}, ":3: sequence_id: must be an integer"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, line: dict[str, object], complaint: str) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl")
+    lines = path.read_text().splitlines()
+    lines[2] = json.dumps(json.loads(lines[2]) | line)
+    path.write_text("\n".join(lines) + "\n")
+    assert f"history/shop.jsonl{complaint}" in " ".join(damages_of(path))
+
+
+def test_what_is_wrong_everywhere_is_named_a_few_times_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl", messages=50)
+    path.write_text(path.read_text().replace('"region":"a"', '"region":"c"'))
+    damages = damages_of(path)
+    assert len(damages) == 22
+    assert damages[-1] == "history/shop.jsonl: 81 more lines are wrong"
+
+
+def test_a_frame_has_every_line(engine: Engine, tmp_path: Path) -> None:
+    run = SampleRun()
+    run.publish("us-east", 1, 1.0)
+    # A name that means something to file patterns.
+    folder = open_run_folder(run.write(tmp_path / "run [1] {a,b} é"))
+    frame, damages = read_history(folder)
+    assert damages == []
+    rows = [row for file in folder.history for row in rows_of(file, folder.regions)]
+    assert sorted(map(str, rows)) == sorted(str(row.asDict()) for row in frame.collect())

@@ -1,0 +1,68 @@
+"""What is in a run directory, and what is said of what is missing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.sources.run_folder import Namespace, open_run_folder
+from tests.spark_jobs.sample_run import SampleRun
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    sample = SampleRun()
+    sample.publish("us-east", 0, 1.0)
+    return sample.write(tmp_path / "run")
+
+
+def test_a_whole_folder(run: Path) -> None:
+    folder = open_run_folder(run)
+    assert folder.damages == ()
+    assert folder.regions == ("us-east", "us-west", "eu-central")
+    assert folder.clusters["us-west"] == "americas"
+    assert [log.path for log in folder.logs] == [
+        str(run / f"regions/{name}/log.sqlite") for name in folder.regions
+    ]
+    assert folder.namespaces == {"public/default": Namespace(("us-east", "us-west", "eu-central"), True)}
+    assert folder.latency_ms_max == 20.0
+
+
+@pytest.mark.parametrize(
+    ("gone", "sentence", "region"),
+    [
+        ("run.json", "run.json is missing", None),
+        ("topology.json", "topology.json is missing", None),
+        ("history", "has no history", None),
+        ("regions/us-west", "the folder regions/us-west is missing", "us-west"),
+        ("regions/us-west/region.json", "regions/us-west/region.json is missing", "us-west"),
+    ],
+)
+def test_what_is_missing_is_named(run: Path, gone: str, sentence: str, region: str | None) -> None:
+    path = run / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (damage,) = open_run_folder(run).damages
+    assert sentence in damage.sentence
+    assert damage.region == region
+
+
+@pytest.mark.parametrize("name", ["topology.json", "regions/us-west/region.json"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '"text"', '{"clusters": 3}'])
+def test_unreadable_files_are_named(run: Path, name: str, text: str) -> None:
+    (run / name).write_text(text)
+    (damage,) = open_run_folder(run).damages
+    assert f"{name} cannot be read" in damage.sentence
+
+
+def test_an_absent_folder_is_an_empty_one(tmp_path: Path) -> None:
+    folder = open_run_folder(tmp_path / "nowhere")
+    assert folder.regions == ()
+    assert folder.damages
+
+
+def test_files_that_spark_would_pass_over_in_silence(run: Path) -> None:
+    (run / "history" / "_hidden.jsonl").touch()
+    (damage,) = open_run_folder(run).damages
+    assert "_hidden.jsonl cannot be read under that name" in damage.sentence

@@ -1,0 +1,166 @@
+"""Logs of real stores: running, stopped, killed, trimmed, damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from emulator.storage.group import decode_group
+from emulator.storage.sqlite import open_sqlite
+from spark_jobs.sources import sqlite as source_sqlite
+from spark_jobs.sources.contract import Group, Head, LogDamaged, RowRange
+from spark_jobs.sources.run_folder import RegionLog
+from tests.spark_jobs.sample_run import TOPIC, place, store_entries
+
+ENTRIES = [b"entry %d" % number for number in range(10)]
+
+
+def log_at(path: Path) -> RegionLog:
+    return RegionLog("us-east", "sqlite", str(path))
+
+
+def read(path: Path) -> list[Group]:
+    return [
+        group
+        for rows in source_sqlite.plan(log_at(path))
+        for group in source_sqlite.read_groups(log_at(path), rows)
+    ]
+
+
+def entries_in(path: Path) -> list[bytes]:
+    return [entry for group in read(path) for entry in decode_group(group.data)]
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    path = tmp_path / "log.sqlite"
+    asyncio.run(store_entries(path, "us-east", ENTRIES, group=3))
+    return path
+
+
+def test_a_stopped_region(stopped: Path) -> None:
+    assert entries_in(stopped) == ENTRIES
+    assert [group.first_entry_id for group in read(stopped)] == [0, 3, 6, 9]
+    assert {group.topic for group in read(stopped)} == {TOPIC}
+    assert source_sqlite.read_heads(log_at(stopped)) == [Head(TOPIC, place("us-east", 0).ledger, 0)]
+
+
+def test_reading_leaves_no_trace(stopped: Path) -> None:
+    before = {file.name: file.read_bytes() for file in stopped.parent.iterdir()}
+    entries_in(stopped)
+    assert {file.name: file.read_bytes() for file in stopped.parent.iterdir()} == before
+
+
+def test_a_running_region_and_what_its_kill_leaves(tmp_path: Path) -> None:
+    path, corpse = tmp_path / "live" / "log.sqlite", tmp_path / "killed" / "log.sqlite"
+
+    async def story() -> None:
+        store = await open_sqlite(path, "us-east")
+        log = await store.open_log(TOPIC)
+        assert log is not None
+        for entry in ENTRIES:
+            await log.append([entry])
+        assert entries_in(path) == ENTRIES
+        corpse.parent.mkdir()
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{path}{suffix}", f"{corpse}{suffix}")
+        await log.append([b"one more"])
+        assert entries_in(path) == [*ENTRIES, b"one more"]
+        await store.close()
+
+    asyncio.run(story())
+    assert entries_in(corpse) == ENTRIES
+
+
+def test_a_read_only_folder_with_a_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may be kept from looking by a folder that is archived. (A superuser may write anyway: refuse for it.)"""
+    path = tmp_path / "log.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    asyncio.run(store_entries(tmp_path / "other" / "log.sqlite", "us-east", ENTRIES))
+    connect = sqlite3.connect
+
+    def refuse_read_only(name: str, **options: object) -> sqlite3.Connection:
+        if name.endswith("?mode=ro"):
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(name, **options)  # type: ignore[call-overload, no-any-return]
+
+    for table in ("meta", "logs", "entry_groups"):
+        connection.execute(f"ATTACH '{tmp_path}/other/log.sqlite' AS other")
+        connection.execute(f"CREATE TABLE {table} AS SELECT * FROM other.{table}")
+        connection.commit()
+        connection.execute("DETACH other")
+    monkeypatch.setattr(sqlite3, "connect", refuse_read_only)
+    assert entries_in(path) == ENTRIES
+    connection.close()
+
+
+def test_trimmed_entries_are_told_by_the_head(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+
+    async def story() -> None:
+        store = await open_sqlite(path, "us-east")
+        log = await store.open_log(TOPIC)
+        assert log is not None
+        await log.append(ENTRIES[:5])
+        await log.append(ENTRIES[5:])
+        await log.trim(7)
+        await store.close()
+
+    asyncio.run(story())
+    assert source_sqlite.read_heads(log_at(path)) == [Head(TOPIC, place("us-east", 0).ledger, 7)]
+    assert {group.trimmed_below for group in read(path)} == {7}
+
+
+def test_a_large_log_is_shared_out_without_loss_or_overlap(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_sqlite, "SLICE_BYTES", stopped.stat().st_size // 2)
+    assert len(source_sqlite.plan(log_at(stopped))) > 1
+    assert entries_in(stopped) == ENTRIES
+
+
+def test_an_empty_log_has_no_rows(tmp_path: Path) -> None:
+    asyncio.run(store_entries(tmp_path / "log.sqlite", "us-east", []))
+    assert source_sqlite.plan(log_at(tmp_path / "log.sqlite")) == []
+
+
+class TestDamage:
+    def test_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(LogDamaged, match=r"regions/us-east/log\.sqlite is missing"):
+            source_sqlite.plan(log_at(tmp_path / "log.sqlite"))
+
+    def test_another_region(self, stopped: Path) -> None:
+        with pytest.raises(LogDamaged, match="belongs to region us-east"):
+            source_sqlite.plan(RegionLog("us-west", "sqlite", str(stopped)))
+
+    def test_another_version(self, stopped: Path) -> None:
+        with sqlite3.connect(stopped) as database:
+            database.execute("UPDATE meta SET value = '9' WHERE key = 'format_version'")
+        with pytest.raises(LogDamaged, match="format version 9, not 1"):
+            source_sqlite.plan(log_at(stopped))
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"SQLite format 3\x00" + b"\xff" * 5000, b"not a database at all"]
+    )
+    def test_not_a_database(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "log.sqlite").write_bytes(content)
+        with pytest.raises(LogDamaged, match="cannot be read"):
+            source_sqlite.plan(log_at(tmp_path / "log.sqlite"))
+
+    def test_cut_off_in_the_middle(self, tmp_path: Path) -> None:
+        path = tmp_path / "log.sqlite"
+        asyncio.run(store_entries(path, "us-east", [b"x" * 5000] * 100, group=10))
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size // 2)
+        with pytest.raises(LogDamaged, match="cannot be read"):
+            list(source_sqlite.read_groups(log_at(path), RowRange(0, 1000)))
+
+    def test_the_newest_commits_are_gone(self, stopped: Path) -> None:
+        Path(f"{stopped}-shm").touch()
+        with pytest.raises(LogDamaged, match="newest commits"):
+            source_sqlite.plan(log_at(stopped))

@@ -1,0 +1,218 @@
+"""Transaction keys as coordinators stored them and clients were told of them, and what committed transactions
+acknowledged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pytest
+
+from emulator.core.transactions import journal_format as journal_entries
+from emulator.core.transactions import key_journal_format as key_entries
+from emulator.core.transactions.coordinator import Bounds, Coordinator
+from emulator.core.transactions.keys import KeyBook
+from emulator.core.transactions.names import Status
+from emulator.run.history import Event
+from spark_jobs.checks import keys, processed
+from spark_jobs.checks.finding import Circumstances
+from spark_jobs.checks.judging import Check
+from spark_jobs.engines.contract import Engine
+from spark_jobs.sources.transaction_keys import CoordinatorEntry
+from spark_jobs.verdict import CheckResult
+from tests.spark_jobs.literal import NAMESPACES, event, judged, stored
+
+LOG, KEY_LOG = (f"internal://pulsar/system/__transaction_{kind}_0" for kind in ("log", "key"))
+KEY = "settlement"
+
+
+def entries(name: str, *said: Iterable[object], first: int = 0) -> list[CoordinatorEntry]:
+    return [("a", name, first + at, json.dumps([*one]).encode()) for at, one in enumerate(said)]
+
+
+def began(least: int, epoch: int, role: str = "") -> list[object]:
+    return ["began", least, 60_000, 1, [role, KEY, epoch]]
+
+
+def decided(least: int, status: str = "COMMITTING") -> list[object]:
+    return ["decided", least, status, ""]
+
+
+def told_begun(least: int, epoch: int, at_ms: float, actor: str = "task", region: str = "a") -> Event:
+    said = {"transaction": f"0,{least}", "transaction_key": KEY, "key_epoch": epoch}
+    one = event(at_ms, "begin_transaction", "ok", region=region, topic=None, **said)
+    one.actor = actor
+    return one
+
+
+def ended(least: int, at_ms: float, *outcomes: str, action: str = "commit", region: str = "a") -> list[Event]:
+    said = {"region": region, "topic": None, "transaction": f"0,{least}", "action": action}
+    return [event(at_ms, "end_transaction", one, **said) for one in ("asked", *(outcomes or ("ok",)))]
+
+
+def kinds(result: CheckResult) -> list[str]:
+    return [str(one["kind"]) for one in result.witness]
+
+
+@pytest.mark.parametrize("check", [keys.FENCED, keys.EPOCHS, processed.CHECK])
+def test_where_nobody_used_keys_or_transactions_nothing_is_judged(engine: Engine, check: Check) -> None:
+    assert judged(engine, check, [stored("a", 0, 0)], []).verdict == "not applicable"
+
+
+def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(engine: Engine) -> None:
+    """Written by the coordinator and the book of keys as they ship."""
+    bounds = Bounds(open_max=9, participants_max=9, timeout_ms_max=60_000, outcomes_max=9, outcome_ms=1)
+    coordinator, book = Coordinator(0, bounds), KeyBook(0, 9)
+    journal: list[journal_entries.JournalEntry] = []
+    key_journal: list[key_entries.KeyEntry] = []
+    for turn in range(6):
+        grant = book.connect("", KEY, -1, f"process {turn}", turn, "client" * (turn % 2))
+        key_journal.append(grant)
+        still_open = [one for one in coordinator.of_key("", KEY) if one.status is Status.OPEN]
+        decisions = [coordinator.decide(one.txn.least, commit=turn == 2, why="") for one in still_open]
+        journal.extend(filter(None, decisions))
+        journal.append(coordinator.begin(60_000, turn, book.holder("", KEY, grant.epoch), turn))
+        if turn in (2, 4):
+            journal += coordinator.everything()
+            key_journal += book.everything()
+        if turn == 3:
+            key_journal.append(book.delete("", KEY))
+    said = [
+        *(("a", LOG, at, journal_entries.encode(one)) for at, one in enumerate(journal)),
+        *(("a", KEY_LOG, at, key_entries.encode(one)) for at, one in enumerate(key_journal)),
+    ]
+    for check in (keys.FENCED, keys.EPOCHS):
+        assert judged(engine, check, coordinators=said).verdict == "valid"
+
+
+def test_what_is_decided_before_a_newer_one_begins_is_in_order_and_what_is_not_is_two_open(
+    engine: Engine,
+) -> None:
+    right = entries(LOG, began(1, 0), decided(1), began(2, 1), began(3, 0, role="another"))
+    wrong = entries(LOG, began(1, 0), began(2, 1), decided(1))
+    assert judged(engine, keys.FENCED, coordinators=right).verdict == "valid"
+    result = judged(engine, keys.FENCED, coordinators=wrong)
+    assert (result.verdict, kinds(result)) == ("invalid", ["two open transactions"])
+    assert (result.witness[0]["transaction"], result.witness[0]["transaction_key"]) == ("0,2", KEY)
+
+
+@pytest.mark.parametrize(
+    ("commit_asked_ms", "outcomes", "verdict"),
+    [
+        (15.0, ("ok",), "valid"),
+        (25.0, ("ok",), "invalid"),
+        (25.0, ("failed",), "valid"),
+        (25.0, ("unknown",), "valid"),
+    ],
+    ids=["before", "behind", "refused", "not answered"],
+)
+def test_nobody_commits_when_a_newer_one_of_the_key_has_begun(
+    engine: Engine, commit_asked_ms: float, outcomes: tuple[str, ...], verdict: str
+) -> None:
+    events = [told_begun(1, 0, 10), told_begun(2, 1, 20, "other"), ended(1, commit_asked_ms, *outcomes)]
+    assert judged(engine, keys.FENCED, [], events).verdict == verdict
+
+
+def test_a_key_fences_nobody_in_another_region(engine: Engine) -> None:
+    events = [
+        told_begun(1, 0, 10),
+        told_begun(1, 0, 20, "other", region="b"),
+        ended(1, 25),
+        ended(1, 26, region="b"),
+    ]
+    assert judged(engine, keys.FENCED, [], events).verdict == "valid"
+
+
+@pytest.mark.parametrize(
+    "circumstances",
+    [
+        Circumstances(NAMESPACES, damaged_regions=frozenset({"a"})),
+        Circumstances(NAMESPACES, lost=frozenset({"a"})),
+    ],
+    ids=["damaged", "lost"],
+)
+def test_a_region_that_was_lost_or_is_known_in_part_proves_nothing(
+    engine: Engine, circumstances: Circumstances
+) -> None:
+    events = [told_begun(1, 0, 10), told_begun(1, 0, 20, "other")]
+    result = judged(engine, keys.EPOCHS, [], events, circumstances=circumstances)
+    assert result.verdict == "unknown"
+    assert set(kinds(result)) == {"one epoch returned to two clients", "epoch returned without a grant"}
+
+
+def test_an_epoch_below_the_floor_of_forgotten_keys_was_granted_once(engine: Engine) -> None:
+    floor = entries(KEY_LOG, ["floor", 7, 4])
+    assert judged(engine, keys.EPOCHS, [], [told_begun(1, 7, 10)], coordinators=floor).verdict == "valid"
+    beyond = judged(engine, keys.EPOCHS, [], [told_begun(1, 8, 10)], coordinators=floor)
+    assert kinds(beyond) == ["epoch returned without a grant"]
+
+
+# What committed transactions acknowledged.
+
+
+def acknowledged(
+    least: int, entry: int, at_ms: float, *outcomes: str, how: str = "individual"
+) -> list[Event]:
+    place = {"region": "a", "subscription": "s", "message_id": f"1:{entry}:-1", "transaction": f"0,{least}"}
+    return [event(at_ms, "acknowledge", one, how=how, **place) for one in ("asked", *outcomes)]
+
+
+def received(least: int, entry: int, at_ms: float, region: str = "a") -> Event:
+    place = {
+        "region": region,
+        "subscription": "s",
+        "message_id": f"1:{entry}:-1",
+        "transaction": f"0,{least}",
+    }
+    return event(at_ms, "receive", "ok", **place)
+
+
+def test_one_acknowledgement_in_two_committed_transactions_is_a_defect(engine: Engine) -> None:
+    for how in ("individual", "cumulative"):
+        events = [
+            acknowledged(1, 4, 10, how=how),
+            acknowledged(2, 4, 20, how=how),
+            ended(1, 15),
+            ended(2, 25),
+        ]
+        result = judged(engine, processed.CHECK, [], events)
+        assert (result.verdict, kinds(result)) == ("invalid", ["acknowledged twice"])
+        assert result.witness[0]["transaction"] == "0,1 and 0,2"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        [acknowledged(2, 4, 20), ended(2, 25, action="abort")],
+        [acknowledged(2, 4, 20, "failed"), ended(2, 25)],
+        [acknowledged(2, 5, 20), ended(2, 25)],
+        [acknowledged(2, 4, 20), ended(2, 25), event(17, "seek", "ok", region="a", subscription="s")],
+    ],
+    ids=["aborted", "refused", "another message", "moved by hand"],
+)
+def test_what_did_not_count_twice_is_none(engine: Engine, second: list[Event | list[Event]]) -> None:
+    flat = [one for item in second for one in (item if isinstance(item, list) else [item])]
+    result = judged(engine, processed.CHECK, [], [acknowledged(1, 4, 10), ended(1, 15), flat])
+    assert result.verdict == "valid", result.sentence
+
+
+def test_what_several_transactions_processed_is_counted_by_key_and_by_region(engine: Engine) -> None:
+    """Entry 0 twice without a key, 1 twice under a key, 2 in both regions, 3 once."""
+    rows = [*(stored("a", n, n) for n in range(4)), *(stored("b", n, n) for n in range(4))]
+    plain = [received(1, 0, 1), received(2, 0, 2), acknowledged(1, 3, 3, how="cumulative"), received(1, 3, 3)]
+    of_key = [
+        told_begun(3, 0, 4),
+        told_begun(4, 1, 6),
+        received(3, 1, 5),
+        received(4, 1, 7),
+        received(3, 2, 8),
+        received(5, 2, 9, region="b"),
+    ]
+    ends = [*(ended(least, 20) for least in (1, 2, 3, 4)), ended(5, 20, region="b")]
+    result = judged(engine, processed.CHECK, rows, [*plain, *of_key, *ends])
+    assert result.verdict == "valid"
+    assert result.sentence.endswith(
+        "s: 5 messages processed, 1 of them more than once, 1 of them more than once under one key,"
+        " 1 in more than one region."
+    )
+    assert sorted(kinds(result)) == ["processed again", "processed again under a key"]
