@@ -86,6 +86,7 @@ class Synchronizer:
             self.carrier = await Carrier.begin(
                 host, host.metadata, self.settings, self.figures, self._news.set
             )
+            self._tell("")  # what failed before is over, although the first step takes a while
             logger.info(
                 "this region is now the metadata sync leader of cluster %s", self.settings.here.cluster
             )

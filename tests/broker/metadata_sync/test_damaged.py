@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from emulator.broker.admin.metadata_metrics import figures_of
 from emulator.broker.explain.topics import explain
+from emulator.broker.metadata_sync.sync_leader import Carrier
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.broker.region import Region
 from emulator.core.policies.topics import DEDUPLICATION
@@ -120,6 +122,35 @@ def test_a_damaged_row_is_reported_and_replaced_and_sync_goes_on(row: Any) -> No
             assert metric(us, "geoemu_metadata_sync_failures_total") == 0
             assert "is damaged" in why(us, row.text)
             assert ("is damaged" in why(us, NAMESPACE.text)) is (row == ROWS["record"])
+
+    run(story)
+
+
+def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its first step reads all of the event topic and may take long."""
+
+    async def story() -> None:
+        async with clusters(SIDES) as world:
+            us = world.running["us-east"]
+            await settled(world)
+            at_work = asyncio.Event()
+
+            async def step(carrier: Carrier) -> None:
+                at_work.set()
+                await asyncio.Event().wait()
+
+            monkeypatch.setattr(synchronizer(world.running["us-west"]).lease, "look", None)
+            with monkeypatch.context() as broken:
+                broken.setattr(synchronizer(us).lease, "look", None)
+                await soon(lambda: "TypeError" in synchronizer(us).failure)
+                monkeypatch.setattr(Carrier, "step", step)
+            await at_work.wait()
+            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+            await soon(lambda: not synchronizer(us).failure)
+            said = why(us, NAMESPACE.text)
+            assert ("did not confirm" in said, "interrupted" in said) == (True, False)
 
     run(story)
 
