@@ -63,7 +63,6 @@ def test_what_is_not_needed_for_a_verb_is_not_imported() -> None:
     """The command has to be quick where it does little."""
     heavy = {
         "docker",
-        "httpx",
         "pydantic",
         "pyspark",
         "yaml",
