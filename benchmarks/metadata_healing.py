@@ -18,7 +18,7 @@ from random import Random
 
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import Cluster, Link, Region, Topology
-from emulator.core.metadata.elements import is_synced
+from emulator.core.metadata.event import is_synced
 from emulator.model.stored_keys import NamespacePath
 from emulator.simulation.world import SERVICE_PORT, World
 

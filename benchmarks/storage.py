@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from emulator.storage import sqlite_writer
-from emulator.storage.sqlite import SqliteLog, open_sqlite
+from emulator.storage.sqlite import writer as sqlite_writer
+from emulator.storage.sqlite.store import SqliteLog, open_sqlite
 
 ENTRY = b"x" * 100
 ENTRIES_PER_GROUP = 500

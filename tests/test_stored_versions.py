@@ -17,7 +17,7 @@ from emulator.config.topology import TOPOLOGY_VERSION, Topology
 from emulator.errors import Refused
 from emulator.model.stored_keys import STORE_FORMAT
 from emulator.run.directory import RUN_VERSION, RunDirectory
-from emulator.storage.sqlite_file import FORMAT_VERSION
+from emulator.storage.sqlite.file import FORMAT_VERSION
 
 ROOT = Path(__file__).parents[1]
 

@@ -25,10 +25,10 @@ from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, c
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
-from emulator.core.flow.drops import Drops
+from emulator.core.flow.meters import Drops
 from emulator.core.flow.rate_limit import ThrottleFactory, throttle_of
 from emulator.core.metadata.outbox import Outbox
-from emulator.core.metadata.precedence import LATEST, Rule
+from emulator.core.metadata.record import LATEST, Rule
 from emulator.core.partitions import inherits, is_news
 from emulator.core.policies.lifetime import Quotas
 from emulator.core.replication.progress import Forwarding, ReplicationProgress, forwarding
@@ -42,13 +42,12 @@ from emulator.core.replication.subscription_updates import (
     own_entry_id,
     takes_updates,
 )
-from emulator.core.schemas.checks import check_follows
-from emulator.core.schemas.strategy import Strategy as Compatibility
+from emulator.core.schemas.compatibility import Strategy as Compatibility
+from emulator.core.schemas.compatibility import check_follows
 from emulator.core.topic.compaction import LatestOfKeys
 from emulator.core.topic.deduplication import ProducerDeduplication, SourceWatermarks
 from emulator.core.topic.limits import Caps
-from emulator.core.topic.quotas import Backlog, Exceeded, exceeded
-from emulator.core.topic.retention import Ages, Trimming, backlog_bytes
+from emulator.core.topic.retention import Ages, Backlog, Exceeded, Trimming, backlog_bytes, exceeded
 from emulator.core.topic.state import TopicState
 from emulator.core.transactions.coordinator import Coordinator
 from emulator.core.transactions.keys import KeyBook

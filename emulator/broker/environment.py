@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from emulator.broker.components import REAL, Parts
 from emulator.config.region import RegionConfig
 from emulator.net.network import Network
-from emulator.storage.configuration import ConfigurationMedium
+from emulator.storage.configuration.contract import ConfigurationMedium
 from emulator.storage.contract import Store
 
 if TYPE_CHECKING:

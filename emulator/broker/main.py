@@ -32,7 +32,7 @@ from emulator.errors import GeoemuError
 from emulator.model.stored_keys import CONFIGURATION_KEY
 from emulator.net.addresses import in_url
 from emulator.net.network import SocketNetwork
-from emulator.storage.configuration import ConfigurationMedium
+from emulator.storage.configuration.contract import ConfigurationMedium
 from emulator.storage.contract import Store
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ async def open_store(config: RegionConfig) -> Store:
     """Open the backend the region was told to use. Only the one that is used is imported."""
     match config.log.backend:
         case "sqlite":
-            from emulator.storage.sqlite import open_sqlite
+            from emulator.storage.sqlite.store import open_sqlite
 
             return await open_sqlite(Path(config.log.path), config.region)
         case "memory":
@@ -68,11 +68,11 @@ async def open_store(config: RegionConfig) -> Store:
 async def open_configuration(config: RegionConfig, store: Store) -> ConfigurationMedium:
     """Open the configuration store of the region's cluster: the same one in every life of the region."""
     if not config.configuration.path:
-        from emulator.storage.configuration_memory import MemoryConfiguration
+        from emulator.storage.configuration.memory import MemoryConfiguration
 
         return MemoryConfiguration()
-    from emulator.storage.configuration_sqlite import open_sqlite_configuration
-    from emulator.storage.lost_configuration import lost_configurations
+    from emulator.run.lost_stores import lost_configurations
+    from emulator.storage.configuration.sqlite import open_sqlite_configuration
 
     path = Path(config.configuration.path)
     stored = store.get(CONFIGURATION_KEY.text)

@@ -24,7 +24,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.deletions import Deletions
 from emulator.broker.topic_directory.housekeeper import Housekeeper
 from emulator.broker.topic_directory.partition_subscriptions import begin_like_the_first
-from emulator.core.policies.compaction import COMPACTION_THRESHOLD
+from emulator.core.policies.inactivity import COMPACTION_THRESHOLD
 from emulator.core.policies.topics import (
     DEDUPLICATION,
     EXCLUSIVE_HOME,

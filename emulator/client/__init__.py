@@ -38,7 +38,7 @@ from emulator.client.types import (
     MessageId,
     Standing,
 )
-from emulator.model.key_hash import KeyHash
+from emulator.model.hashing import KeyHash
 from emulator.model.values import AccessMode, Schema, SchemaType
 from emulator.wire.compression import Compression
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from emulator.client.table_view import TableView
     from emulator.client.topic_names import TopicNames
     from emulator.client.transactions import Coordinators, Transaction
-    from emulator.model.key_hash import KeyHash
+    from emulator.model.hashing import KeyHash
 
 Made = TypeVar("Made", "Producer", "Consumer", "Reader")
 

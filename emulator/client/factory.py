@@ -19,7 +19,7 @@ from emulator.client.topic_consumer import TopicConsumer
 from emulator.client.topic_names import NamedTopics
 from emulator.client.topic_producer import TopicProducer
 from emulator.client.types import MessageId
-from emulator.model.key_hash import KeyHash
+from emulator.model.hashing import KeyHash
 from emulator.model.values import AccessMode
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from enum import Enum
 from emulator.client.batching import Batching
 from emulator.client.send_queue import Outgoing
 from emulator.client.types import ClientError
-from emulator.model.key_hash import INT_MAX, KeyHash
+from emulator.model.hashing import INT_MAX, KeyHash
 
 Router = Callable[[Outgoing, int], int]
 """Of an application: which of so many partitions a message goes to. It may look at payload, key and properties."""

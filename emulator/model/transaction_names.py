@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from emulator.model.murmur import murmur3
+from emulator.model.hashing import murmur3
 
 COORDINATORS: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 """Where clients with transactions enabled look for the transaction coordinators, each of them a partition."""

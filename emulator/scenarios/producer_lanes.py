@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from emulator.model.key_hash import KeyHash
+from emulator.model.hashing import KeyHash
 
 Opened = TypeVar("Opened")
 

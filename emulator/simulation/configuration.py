@@ -15,8 +15,8 @@ from random import Random
 from emulator.errors import StorageError, StorageFull
 from emulator.simulation.durable_media import Span
 from emulator.simulation.host import Host
-from emulator.storage.configuration import Reading, Rows, T, check_expected
-from emulator.storage.configuration_memory import ConfigurationMemory
+from emulator.storage.configuration.contract import Reading, Rows, T, check_expected
+from emulator.storage.configuration.memory import ConfigurationMemory
 
 
 @dataclass(slots=True)

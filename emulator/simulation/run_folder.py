@@ -17,10 +17,10 @@ from emulator.config.topology import CONFIGURATION_FILE, region_config
 from emulator.run.history import Event, framed, run_name
 from emulator.simulation.outcome import Outcome, StoredLog
 from emulator.simulation.world import SERVICE_PORT
-from emulator.storage.configuration_sqlite import FORMAT_VERSION as CONFIGURATION_VERSION
-from emulator.storage.configuration_sqlite import TABLES as CONFIGURATION_TABLES
+from emulator.storage.configuration.sqlite import FORMAT_VERSION as CONFIGURATION_VERSION
+from emulator.storage.configuration.sqlite import TABLES as CONFIGURATION_TABLES
 from emulator.storage.group import encode_group
-from emulator.storage.sqlite_file import FORMAT_VERSION, TABLES
+from emulator.storage.sqlite.file import FORMAT_VERSION, TABLES
 
 
 def write_evidence(outcome: Outcome, folder: Path) -> None:

@@ -17,7 +17,7 @@ from emulator.broker.replication.link_emulation import ShapedLink, ShapedNetwork
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
 from emulator.net.network import Network, SocketNetwork
-from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
+from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.memory import MemoryDisk, MemoryStore
 
 DEADLINE_SECONDS = 10

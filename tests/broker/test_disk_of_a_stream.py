@@ -12,8 +12,8 @@ from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
 from emulator.net.network import SocketNetwork
-from emulator.storage.configuration_memory import MemoryConfiguration
-from emulator.storage.sqlite import open_sqlite
+from emulator.storage.configuration.memory import MemoryConfiguration
+from emulator.storage.sqlite.store import open_sqlite
 from tests.broker.regions import until
 
 TOPIC = "persistent://public/default/orders"

@@ -13,7 +13,7 @@ from emulator.client import InitialPosition
 from emulator.config.region import NamespaceConfig, RegionConfig
 from emulator.errors import StorageError
 from emulator.net.network import SocketNetwork
-from emulator.storage.configuration_memory import MemoryConfiguration
+from emulator.storage.configuration.memory import MemoryConfiguration
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import DEADLINE_SECONDS, regions
 

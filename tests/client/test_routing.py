@@ -11,7 +11,7 @@ import pytest
 from emulator.client import Batching, ClientError, KeyHash, Routing
 from emulator.client.routing import PartitionChoice, Router
 from emulator.client.send_queue import Outgoing
-from emulator.model.murmur import murmur3
+from emulator.model.hashing import murmur3
 
 JAVA = {
     "": (0, 0),

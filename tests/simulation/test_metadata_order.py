@@ -12,7 +12,7 @@ from emulator.broker.region import Region
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import TenantPath
 from emulator.simulation.world import World
-from emulator.storage.configuration import Conflict
+from emulator.storage.configuration.contract import Conflict
 from tests.simulation.test_metadata_sync import EVENTS, Story, play, topology
 from tests.simulation.test_metadata_sync_unreachable import NAMESPACE, is_known, region, soon, told
 

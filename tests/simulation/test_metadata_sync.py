@@ -14,10 +14,8 @@ import pytest
 
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import Cluster, Link, Region, Topology
-from emulator.core.metadata.elements import is_synced
-from emulator.core.metadata.event import Event, Stamp
-from emulator.core.metadata.precedence import LATEST
-from emulator.core.metadata.record import Record
+from emulator.core.metadata.event import Event, Stamp, is_synced
+from emulator.core.metadata.record import LATEST, Record
 from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import NamespacePath, SyncRecordPath, TenantPath, parse_path
 from emulator.simulation.configuration import ConfigurationFaults

@@ -15,8 +15,8 @@ from emulator.config.region import LinkShape, LogConfig, NamespaceConfig
 from emulator.config.topology import Cluster, Link, Region, Topology, region_config
 from emulator.model.values import Position
 from emulator.run.history import HistoryWriter, payload_digest, transaction_text
-from emulator.storage.ledger_ids import last_before_first
-from emulator.storage.sqlite import open_sqlite
+from emulator.storage.contract import last_before_first
+from emulator.storage.sqlite.store import open_sqlite
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_replication, with_transaction
 from emulator.wire.markers import encode_transaction_end

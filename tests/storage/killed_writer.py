@@ -18,9 +18,10 @@ from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
 
-from emulator.storage import sqlite_commit, sqlite_writer
 from emulator.storage.contract import Log, Store
-from emulator.storage.sqlite import open_sqlite
+from emulator.storage.sqlite import commit as sqlite_commit
+from emulator.storage.sqlite import writer as sqlite_writer
+from emulator.storage.sqlite.store import open_sqlite
 
 LOGS = ("a", "b", "c")
 KEYS = ("k", "l", "m")

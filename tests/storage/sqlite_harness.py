@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from emulator.storage.contract import Store
-from emulator.storage.sqlite import SqliteStore, open_sqlite
+from emulator.storage.sqlite.store import SqliteStore, open_sqlite
 
 from .harness import Harness
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.storage.sqlite import SqliteStore, open_sqlite
+from emulator.storage.sqlite.store import SqliteStore, open_sqlite
 
 from .harness import DEADLINE_SECONDS, open_log, read_all
 from .killed_writer import KEYS, LOGS, entry, live, value
@@ -31,7 +31,7 @@ MOMENTS = int(os.environ.get("GEOEMU_KILL_MOMENTS", "20"))
 
 # Children come from a small server that has everything imported: a life begins in milliseconds.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["emulator.storage.sqlite"])
+processes.set_forkserver_preload(["emulator.storage.sqlite.store"])
 
 
 @dataclass

@@ -19,11 +19,15 @@ from typing import Any
 import pytest
 
 from emulator.errors import StorageError, StorageFull
-from emulator.storage import sqlite, sqlite_commit, sqlite_file, sqlite_rows, sqlite_writer
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.group import decode_group
-from emulator.storage.sqlite import open_sqlite
-from emulator.storage.sqlite_commit import Committer, Write
+from emulator.storage.sqlite import commit as sqlite_commit
+from emulator.storage.sqlite import file as sqlite_file
+from emulator.storage.sqlite import rows as sqlite_rows
+from emulator.storage.sqlite import store as sqlite
+from emulator.storage.sqlite import writer as sqlite_writer
+from emulator.storage.sqlite.commit import Committer, Write
+from emulator.storage.sqlite.store import open_sqlite
 
 from .harness import DEADLINE_SECONDS, Harness, data_of, on_a_loop, open_log, read_all
 from .log_store_contract import LogStoreContract
@@ -184,7 +188,7 @@ async def test_a_second_process_is_refused_too(path: Path):
     """The lock is the operating system's."""
     store = await open_sqlite(path, "eu")
     program = (
-        "import asyncio, sys; from emulator.storage.sqlite import open_sqlite\n"
+        "import asyncio, sys; from emulator.storage.sqlite.store import open_sqlite\n"
         "asyncio.run(open_sqlite(sys.argv[1], 'eu'))"
     )
     second = await asyncio.to_thread(

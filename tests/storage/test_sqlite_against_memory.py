@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from emulator.errors import StorageError
-from emulator.storage import sqlite, sqlite_commit, sqlite_rows, sqlite_writer
-from emulator.storage.contract import Log, Store
-from emulator.storage.ledger_ids import last_before_first
-from emulator.storage.sqlite import SqliteStore
+from emulator.storage.contract import Log, Store, last_before_first
+from emulator.storage.sqlite import commit as sqlite_commit
+from emulator.storage.sqlite import rows as sqlite_rows
+from emulator.storage.sqlite import store as sqlite
+from emulator.storage.sqlite import writer as sqlite_writer
+from emulator.storage.sqlite.store import SqliteStore
 
 from .harness import Harness
 from .sqlite_harness import SqliteHarness, folder_in_memory

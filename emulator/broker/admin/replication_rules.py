@@ -7,8 +7,7 @@ from collections.abc import Collection
 
 from emulator.broker.admin.http import HttpError
 from emulator.broker.region import Region
-from emulator.core.policies.regions import ALLOWED_CLUSTERS
-from emulator.core.policies.topics import REPLICATION_CLUSTERS
+from emulator.core.policies.topics import ALLOWED_CLUSTERS, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import ClusterPath
 
 OBEYS = (ALLOWED_CLUSTERS,)

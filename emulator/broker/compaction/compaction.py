@@ -18,7 +18,7 @@ from emulator.broker.compaction.view import CompactedView, encode_record
 from emulator.broker.environment import RegionServices
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.core.topic.compaction import LatestOfKeys, TooManyKeys
-from emulator.core.topic.log_holds import Need
+from emulator.core.topic.retention import Need
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import CompactionKey
 from emulator.model.values import TopicName

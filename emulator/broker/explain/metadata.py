@@ -10,10 +10,8 @@ from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.damage import Damage, incomplete
 from emulator.broker.metadata_sync.exclusions import excluded_in
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
-from emulator.core.metadata.elements import EXISTENCE, is_synced, readable
-from emulator.core.metadata.event import Stamp
-from emulator.core.metadata.precedence import Entry
-from emulator.core.metadata.record import Loser, Record, stored_record
+from emulator.core.metadata.event import EXISTENCE, Stamp, is_synced, readable
+from emulator.core.metadata.record import Entry, Loser, Record, stored_record
 from emulator.core.metadata.version_vector import covers, stored_vector
 from emulator.errors import StorageDamaged
 from emulator.model.reasons import NO_REASON, Cause, Reason

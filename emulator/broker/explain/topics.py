@@ -22,7 +22,7 @@ from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import SlotState
-from emulator.core.metadata.elements import readable
+from emulator.core.metadata.event import readable
 from emulator.model.explanations import KINDS, Explanation, explained
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.suggestions import nearest

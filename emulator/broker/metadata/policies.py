@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from emulator.broker.metadata.store import Metadata
 from emulator.config.region import NamespaceConfig
-from emulator.core.metadata.elements import policy_element
+from emulator.core.metadata.event import policy_element
 from emulator.core.metadata.merge import Overruled
 from emulator.core.policies.declaration import Policy, Scope, effective
 from emulator.core.policies.lifetime import MESSAGE_TTL, RETENTION, Retention
@@ -42,7 +42,7 @@ from emulator.model.stored_keys import (
     parse_path,
 )
 from emulator.model.values import Change, TopicName
-from emulator.storage.configuration import Conflict
+from emulator.storage.configuration.contract import Conflict
 
 logger = logging.getLogger(__name__)
 

@@ -21,15 +21,14 @@ from emulator.core.policies.schemas import (
     SCHEMA_VALIDATION,
     strategy_of,
 )
-from emulator.core.schemas.checks import check_follows, check_form
+from emulator.core.schemas.compatibility import Strategy, check_follows, check_form
 from emulator.core.schemas.key_value import halves
 from emulator.core.schemas.problems import BadSchema, Incompatible
-from emulator.core.schemas.strategy import Strategy
 from emulator.core.schemas.versions import Version, Versions, identity_of
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import SchemaPath, parse_path
 from emulator.model.values import Change, Schema, SchemaType, TopicName
-from emulator.storage.configuration import Conflict
+from emulator.storage.configuration.contract import Conflict
 from emulator.wire.descriptors import check_descriptors
 
 logger = logging.getLogger(__name__)

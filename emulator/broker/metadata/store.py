@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from emulator.core.metadata.mirror import Mirror, OnChange, Watch
 from emulator.errors import StorageError
 from emulator.model.values import Change
-from emulator.storage.configuration import ConfigurationMedium, Conflict, Rows, T, check_expected
+from emulator.storage.configuration.contract import ConfigurationMedium, Conflict, Rows, T, check_expected
 
 logger = logging.getLogger(__name__)
 

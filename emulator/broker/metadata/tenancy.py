@@ -24,7 +24,7 @@ from emulator.model.stored_keys import (
     parse_path,
 )
 from emulator.model.values import TopicName
-from emulator.storage.configuration import ABSENT, Conflict
+from emulator.storage.configuration.contract import ABSENT, Conflict
 
 
 class Missing(Exception):

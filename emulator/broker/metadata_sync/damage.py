@@ -24,9 +24,8 @@ from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.lease import Held
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata.event import Stamp
-from emulator.core.metadata.exclusions import stored_excluded
+from emulator.core.metadata.exclusions import Declared, stored_excluded
 from emulator.core.metadata.hybrid_clock import BEGINNING
-from emulator.core.metadata.losses import Declared
 from emulator.core.metadata.merge import Transaction
 from emulator.core.metadata.pending_changes import read_drawn
 from emulator.core.metadata.record import stored_record
@@ -49,7 +48,7 @@ from emulator.model.stored_keys import (
     parse_path,
 )
 from emulator.model.values import Change
-from emulator.storage.configuration import Rows
+from emulator.storage.configuration.contract import Rows
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from emulator.core.metadata import messages as packs
 from emulator.core.metadata.event import Event
 from emulator.core.metadata.merge import Transaction
 from emulator.errors import ProtocolError, StorageError
-from emulator.storage.configuration import Rows, check_expected
+from emulator.storage.configuration.contract import Rows, check_expected
 
 Work = Callable[[Rows], None]
 

@@ -26,7 +26,7 @@ from emulator.core.metadata.messages import (
 )
 from emulator.core.metadata.version_vector import Vector, bounded, covers
 from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncExcludedPath, SyncPeerPath
-from emulator.storage.configuration import Rows
+from emulator.storage.configuration.contract import Rows
 
 logger = logging.getLogger(__name__)
 

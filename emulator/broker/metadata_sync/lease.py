@@ -15,7 +15,7 @@ from emulator.core.metadata.event import number
 from emulator.core.metadata.stored import decoded
 from emulator.model.stored_keys import SYNC_LEASE_PATH
 from emulator.model.values import Change
-from emulator.storage.configuration import Rows
+from emulator.storage.configuration.contract import Rows
 
 BEAT_SECONDS = 0.4
 SILENCE_SECONDS = 1.2

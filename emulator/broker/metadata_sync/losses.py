@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata.losses import BY_OPERATOR, BY_TOPOLOGY, Declared
+from emulator.core.metadata.exclusions import BY_OPERATOR, BY_TOPOLOGY, Declared
 from emulator.core.metadata.version_vector import stored_vector
 from emulator.model.stored_keys import SYNC_SEEN_TO_PATH, SyncLossPath
-from emulator.storage.configuration import Rows
+from emulator.storage.configuration.contract import Rows
 
 
 class Losses:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from emulator.config.compatibility import Compatibility
 from emulator.config.region import RegionConfig
-from emulator.core.metadata.elements import is_synced, readable
+from emulator.core.metadata.event import is_synced, readable
 from emulator.core.metadata.merge import Here, Transaction
 from emulator.core.metadata.outbox import Outbox
-from emulator.core.metadata.precedence import UPSTREAM, Rule
+from emulator.core.metadata.record import UPSTREAM, Rule
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.stored_keys import NamespacePath, PartitionedTopicPath, TopicPoliciesPath
 from emulator.model.values import TopicName
-from emulator.storage.configuration import Rows
+from emulator.storage.configuration.contract import Rows
 
 SUBSCRIPTION = "metadata-syncer"
 """Of the event topic: what the carrier has applied."""

@@ -22,7 +22,7 @@ from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.tombstones import Tombstones
 from emulator.core.metadata import messages as packs
-from emulator.core.metadata.elements import is_synced
+from emulator.core.metadata.event import is_synced
 from emulator.core.metadata.merge import Transaction
 from emulator.core.metadata.pending_changes import Drawn, read_drawn, settled
 from emulator.core.metadata.record import Record, stored_record

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
 from emulator.core.policies.lifetime import Quota, QuotaAction, QuotaKind, Quotas, Retention
-from emulator.core.topic.quotas import Backlog, Exceeded
-from emulator.core.topic.retention import EVICT_TO, Seen
+from emulator.core.topic.retention import EVICT_TO, Backlog, Exceeded, Seen
 from emulator.errors import ProtocolError
 
 if TYPE_CHECKING:

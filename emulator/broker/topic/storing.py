@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from emulator.core.flow.distribution import Distribution
-from emulator.core.flow.rates import Rate
+from emulator.core.flow.meters import Distribution, Rate
 
 LATENCY_LIMITS_US: Final = (500, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000)
 SIZE_LIMITS: Final = (128, 512, 1_024, 2_048, 4_096, 16_384, 102_400, 1_048_576)

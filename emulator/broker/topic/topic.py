@@ -45,9 +45,8 @@ from emulator.core.dispatch import Limits as DispatchLimits
 from emulator.core.flow.fair_queue import Turns
 from emulator.core.flow.rate_limit import UNLIMITED, Pace, Throttle
 from emulator.core.replication.subscription_updates import Applied
-from emulator.core.topic.limits import NO_CAPS
+from emulator.core.topic.limits import NO_CAPS, Arrivals
 from emulator.core.topic.state import LastData
-from emulator.core.topic.subscribe_rate import Arrivals
 from emulator.core.transactions.names import TxnId
 from emulator.errors import CheckpointDamaged, ProtocolError
 from emulator.model.markers import Marker

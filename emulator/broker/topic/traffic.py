@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.core.flow.rates import Rate
+from emulator.core.flow.meters import Rate
 
 
 class Traffic:

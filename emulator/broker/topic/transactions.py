@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.core.admission import Own, Publisher
-from emulator.core.topic.log_holds import Need
+from emulator.core.topic.retention import Need
 from emulator.core.topic.state import TopicState
 from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageError

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.topic.log_holds import Need, Needs
+from emulator.core.topic.retention import Need, Needs
 from emulator.errors import StorageError
 from emulator.storage.contract import Log
 

@@ -17,7 +17,7 @@ from emulator.core.policies.creation import AUTO_TOPIC_CREATION
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import DeletedPartitionedTopicPath, PartitionedTopicPath, parse_path
 from emulator.model.values import TopicName
-from emulator.storage.configuration import Conflict
+from emulator.storage.configuration.contract import Conflict
 
 logger = logging.getLogger(__name__)
 

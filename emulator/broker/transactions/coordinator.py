@@ -17,7 +17,7 @@ from emulator.broker.environment import RegionServices
 from emulator.broker.transactions.completion import HasDirectory, Teller
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
 from emulator.broker.transactions.key_registry import KeyLife
-from emulator.core.transactions import journal_format as journal_entries
+from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds
 from emulator.core.transactions.journal_format import Decided, Holder, JournalEntry
 from emulator.core.transactions.names import Status, TxnId
@@ -92,7 +92,7 @@ class Life:
         now_ms = self._now_ms()
         try:
             for data in await self._journal.read():
-                entry = journal_entries.decode(data)
+                entry = journal_format.decode(data)
                 self.core.apply(entry, now_ms)
                 self.core.durable(entry)
         except (ValueError, KeyError) as problem:
@@ -299,14 +299,14 @@ class Life:
 
     def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
         """Whoever waits for the write finds the entry durable in the books, too (T1)."""
-        written = self._journal.append([journal_entries.encode(entry)])
+        written = self._journal.append([journal_format.encode(entry)])
         if written is not self._written:
             self._written, self._entries = written, []
             written.add_done_callback(partial(self._stored, self._entries))
         self._entries.append(entry)
         core = self.core
         if self._journal.unsummed > max(CHECKPOINT_ENTRIES, 4 * (len(core.live) + len(core.outcomes))):
-            everything = [journal_entries.encode(entry) for entry in core.everything()]
+            everything = [journal_format.encode(entry) for entry in core.everything()]
             self._journal.checkpoint(everything).add_done_callback(partial(self._stored, ()))
         return written
 

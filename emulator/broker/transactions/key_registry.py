@@ -13,10 +13,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, Journal, damaged
-from emulator.core.transactions import key_journal_format as key_entries
 from emulator.core.transactions.coordinator import FENCED
-from emulator.core.transactions.journal_format import Holder
-from emulator.core.transactions.key_journal_format import KeyEntry
+from emulator.core.transactions.journal_format import Holder, KeyEntry, decode_key_entry, encode_key_entry
 from emulator.core.transactions.keys import KeyBook
 from emulator.errors import ProtocolError, StorageError
 
@@ -103,7 +101,7 @@ class KeyLife:
         """Read the log. StorageError when it cannot be read."""
         try:
             for data in await self._journal.read():
-                self.book.apply(key_entries.decode(data))
+                self.book.apply(decode_key_entry(data))
         except ValueError as problem:
             raise damaged(self._journal.name, problem) from None
 
@@ -208,9 +206,9 @@ class KeyLife:
 
     def _issue(self, *entries: KeyEntry) -> asyncio.Future[int]:
         self._transactions.issue_all()  # what was begun or decided before is not behind it in time (INV-57)
-        written = self._journal.append([key_entries.encode(entry) for entry in entries])
+        written = self._journal.append([encode_key_entry(entry) for entry in entries])
         written.add_done_callback(self._transactions.key_stored)
         if self._journal.unsummed > max(CHECKPOINT_ENTRIES, 16 * len(self.book.keys)):
-            everything = [key_entries.encode(entry) for entry in self.book.everything()]
+            everything = [encode_key_entry(entry) for entry in self.book.everything()]
             self._journal.checkpoint(everything).add_done_callback(self._transactions.key_stored)
         return written

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from emulator.errors import ProtocolError, ServerError
-from emulator.model.murmur import murmur3
+from emulator.model.hashing import murmur3
 
 SLOTS: Final = 65_536
 RING_SLOTS: Final = SLOTS - 1

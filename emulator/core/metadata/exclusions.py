@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
+from emulator.core.metadata.event import number
 from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
 
@@ -38,3 +40,42 @@ def stored_excluded(change: Change | None) -> Excluded | None:
 def not_covered(excluded: Iterable[str], by: Excluded) -> list[str]:
     """What is excluded, and not by the others, too."""
     return sorted({one for one in excluded if not one.startswith(by)})
+
+
+BY_OPERATOR: Final = "operator"
+BY_TOPOLOGY: Final = "topology"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What one cluster says of another one."""
+
+    times: int = 0
+    """How often it was declared lost."""
+    by: str = ""
+    """Who says that it is lost now; empty: nobody."""
+
+    @property
+    def is_lost(self) -> bool:
+        return bool(self.by)
+
+    def lost(self, by: str) -> Declared:
+        return self if self.is_lost else Declared(self.times + 1, by)
+
+    def back(self) -> Declared:
+        return Declared(self.times)
+
+    def encode(self) -> bytes:
+        return json.dumps({"times": self.times, "by": self.by}).encode()
+
+    @classmethod
+    def decode(cls, change: Change | None) -> Declared:
+        """StorageDamaged."""
+        return decoded(change, cls._read, cls())
+
+    @classmethod
+    def _read(cls, value: bytes) -> Declared:
+        raw = json.loads(value)
+        if raw["by"] not in ("", BY_OPERATOR, BY_TOPOLOGY):
+            raise ValueError(f"by {raw['by']!r} is neither {BY_OPERATOR} nor {BY_TOPOLOGY}")
+        return cls(number(raw, "times"), raw["by"])

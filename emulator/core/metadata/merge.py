@@ -13,11 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from emulator.core.metadata import pending_changes as drawn
-from emulator.core.metadata.elements import EXISTENCE, elements_of, is_implied
-from emulator.core.metadata.event import Event, Stamp
+from emulator.core.metadata.event import EXISTENCE, Event, Stamp, elements_of, is_implied
 from emulator.core.metadata.hybrid_clock import BEGINNING, Reading, heard, tick
-from emulator.core.metadata.precedence import LATEST, Rule
-from emulator.core.metadata.record import Outcome, Record, stored_record
+from emulator.core.metadata.record import LATEST, Outcome, Record, Rule, stored_record
 from emulator.core.metadata.stored import decoded
 from emulator.core.metadata.version_vector import OwnClock, Vector, bounded, covers, vector_of
 from emulator.errors import StorageError

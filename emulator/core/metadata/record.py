@@ -15,15 +15,49 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from emulator.core.metadata.elements import EXISTENCE, document_of
-from emulator.core.metadata.event import Event, Stamp
+from emulator.core.metadata.event import EXISTENCE, Event, Stamp, document_of
 from emulator.core.metadata.hybrid_clock import Reading
-from emulator.core.metadata.precedence import LATEST, Entry, Rule
 from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
 
 LOSERS_KEPT: Final = 4
 """Of a document, for whoever asks why: the newest."""
+
+
+class Entry(NamedTuple):
+    """What one element is."""
+
+    stamp: Stamp
+    """Of the event that won."""
+    is_deleted: bool
+    value: Any
+    applied_ms: int
+    """By the clock of the region that applied it here; upstream's rule looks at it, and people do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    wins: Callable[[Stamp, Entry | None, str], bool]
+    """(a new event's stamp, what there is, the cluster that asks): whether the new one takes its place."""
+    has_tombstones: bool = True
+    """What was deleted is remembered, so that an older event does not bring it back."""
+
+
+def _latest(stamp: Stamp, present: Entry | None, here: str) -> bool:
+    return present is None or stamp.is_later_than(present.stamp)
+
+
+def _upstream(stamp: Stamp, present: Entry | None, here: str) -> bool:
+    """The event's time is held against the time at which the present value was applied here; of equal times the
+    event's cluster against this one, and the name that sorts last wins."""
+    if present is None or present.is_deleted:
+        return True
+    return (stamp.time_ms, stamp.source) > (present.applied_ms, here)
+
+
+LATEST = Rule(_latest)
+"""The proposal's, made a total order."""
+UPSTREAM = Rule(_upstream, has_tombstones=False)
 
 
 class Loser(NamedTuple):

@@ -6,30 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from emulator.core.policies import (
-    compaction,
     consuming,
     creation,
     inactivity,
     lifetime,
     limits,
-    regions,
     schemas,
+    stored_only,
     subscribing,
     topics,
 )
-from emulator.core.policies import stored_only as kept
 from emulator.core.policies.declaration import Policy
 
 FAMILIES = (
     topics,
     creation,
-    compaction,
     consuming,
     inactivity,
     limits,
-    kept,
+    stored_only,
     lifetime,
-    regions,
     schemas,
     subscribing,
 )

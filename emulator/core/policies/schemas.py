@@ -7,7 +7,7 @@ from typing import Any
 
 from emulator.core.policies.codecs import BOOLEAN
 from emulator.core.policies.declaration import Codec, Policy, Scope
-from emulator.core.schemas.strategy import AUTO_UPDATE, DEFAULT, Strategy
+from emulator.core.schemas.compatibility import AUTO_UPDATE, DEFAULT, Strategy
 
 
 def _strategy(value: Any) -> Strategy:

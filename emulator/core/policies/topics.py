@@ -55,4 +55,18 @@ EXCLUSIVE_HOME: Policy[str] = Policy(
     ),
 )
 
-POLICIES = (REPLICATION_CLUSTERS, DEDUPLICATION, KEEP_ALIVE_INTERVAL, EXCLUSIVE_HOME)
+ALLOWED_CLUSTERS: Policy[tuple[str, ...]] = Policy(
+    name="allowed_clusters",
+    at_namespace="allowedClusters",
+    codec=REGION_NAMES,
+    default=(),
+    unset=[],
+    scopes=frozenset({Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.admin.replication_rules",
+    doc=(
+        "Regions that `replication_clusters` of the namespace and its topics may contain. Empty: those "
+        "of the tenant."
+    ),
+)
+
+POLICIES = (REPLICATION_CLUSTERS, DEDUPLICATION, KEEP_ALIVE_INTERVAL, EXCLUSIVE_HOME, ALLOWED_CLUSTERS)

@@ -17,7 +17,7 @@ from hashlib import sha256
 from struct import Struct
 from typing import Any
 
-from emulator.core.schemas.checks import AVRO_DESCRIBED
+from emulator.core.schemas.compatibility import AVRO_DESCRIBED
 from emulator.core.schemas.json_text import normalized
 from emulator.core.schemas.key_value import split_data
 from emulator.core.schemas.problems import BadSchema

@@ -1,10 +1,14 @@
-"""How many may use a topic at once. What is refused is refused with Pulsar's codes, so that clients know whether to try
-again."""
+"""Limits of a topic: producers, consumers and subscriptions at once, and how often one consumer may subscribe.
+
+Errors have Pulsar's codes, so that clients know whether to retry. Each consumer has a subscribe budget that fills with
+time; a full one is forgotten, so memory is bounded by the consumers of one period, and by `CONSUMERS_MAX`.
+"""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from emulator.core.flow.rate_limit import UNLIMITED, Pace, Throttle
 from emulator.errors import ProtocolError, ServerError
 
 
@@ -43,3 +47,43 @@ class Caps(NamedTuple):
 
 
 NO_CAPS: Final = Caps()
+
+
+CONSUMERS_MAX: Final = 10_000
+"""Of one topic. Beyond that the budgets that were used the longest ago are forgotten."""
+
+
+class Arrivals:
+    """Of the consumers of one topic."""
+
+    def __init__(self) -> None:
+        self._rate: Pace = UNLIMITED
+        self._budgets: dict[tuple[str, str, int], tuple[Throttle, float]] = {}
+        """With when each was used; the one that was used last is last."""
+
+    def admit(self, consumer: tuple[str, str, int], rate: Pace, now_ms: float) -> bool:
+        """Whether it may subscribe once more; then that counts."""
+        if rate != self._rate:
+            self._rate = rate
+            self._budgets.clear()
+        if not rate.is_limited:
+            return True
+        self._forget(now_ms)
+        present = self._budgets.pop(consumer, None)
+        budget = Throttle(rate, now_ms) if present is None else present[0]
+        self._budgets[consumer] = (budget, now_ms)
+        if budget.wait_ms(now_ms) > 0:
+            return False
+        budget.take(1, 0, now_ms)
+        return True
+
+    def _forget(self, now_ms: float) -> None:
+        """Those that are full again, and the oldest of too many."""
+        full_before_ms = now_ms - self._rate.period_seconds * 1000
+        for consumer, (_, used_ms) in list(self._budgets.items()):
+            if used_ms > full_before_ms and len(self._budgets) < CONSUMERS_MAX:
+                return
+            del self._budgets[consumer]
+
+    def __len__(self) -> int:
+        return len(self._budgets)

@@ -10,11 +10,20 @@ each entry is looked at once before it goes, and once per look while it stays.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from emulator.core.policies.lifetime import BYTES_PER_MEGABYTE, MS_PER_MINUTE, Retention
+from emulator.core.policies.lifetime import (
+    BYTES_PER_MEGABYTE,
+    MS_PER_MINUTE,
+    QuotaAction,
+    QuotaKind,
+    Quotas,
+    Retention,
+)
+from emulator.errors import ProtocolError, ServerError
 
 EVICT_TO: float = 0.9
 """Of its quota: how much of a backlog is left after an eviction, as upstream."""
@@ -94,3 +103,78 @@ def backlog_bytes(size_bytes: int, first: int, need: int, end: int) -> int:
     if end <= first:
         return 0
     return size_bytes * max(0, end - max(need, first)) // (end - first)
+
+
+class Backlog(NamedTuple):
+    """What is not acknowledged by the slowest subscription, or not in the slowest region."""
+
+    size_bytes: int
+    age_ms: int
+    """Of its oldest message; 0 when there is none."""
+    slowest: str
+
+
+class Exceeded(NamedTuple):
+    kind: QuotaKind
+    action: QuotaAction
+    sentence: str
+
+    def refusal(self) -> ProtocolError | None:
+        """What a producer is told that wants to attach; None: it may."""
+        match self.action:
+            case QuotaAction.HOLD:
+                return ProtocolError(ServerError.ProducerBlockedQuotaExceededError, self.sentence)
+            case QuotaAction.EXCEPTION:
+                return ProtocolError(ServerError.ProducerBlockedQuotaExceededException, self.sentence)
+            case QuotaAction.EVICT:
+                return None
+
+
+def exceeded(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    """All that are, size first."""
+    found = []
+    size, age = quotas.get(QuotaKind.SIZE), quotas.get(QuotaKind.AGE)
+    if size is not None and 0 <= size.limit_bytes < backlog.size_bytes:
+        sentence = (
+            f"the backlog of {backlog.slowest} is about {backlog.size_bytes:,} bytes; "
+            f"the quota is {size.limit_bytes:,}"
+        )
+        found.append(Exceeded(QuotaKind.SIZE, size.action, sentence))
+    if age is not None and age.limit_seconds >= 0 and age.limit_seconds * 1000 < backlog.age_ms:
+        sentence = (
+            f"the oldest message that {backlog.slowest} needs is {backlog.age_ms // 1000:,} s old; "
+            f"the quota is {age.limit_seconds:,} s"
+        )
+        found.append(Exceeded(QuotaKind.AGE, age.action, sentence))
+    return found
+
+
+class Need(NamedTuple):
+    """One that needs the log from an id on."""
+
+    entry_id: int
+    asker: str
+    """As people know it: subscription `billing`, replicator to `eu`."""
+
+
+Asker = Callable[[], Iterable[Need]]
+
+
+class Needs:
+    """Of one log."""
+
+    def __init__(self) -> None:
+        self._askers: dict[str, Asker] = {}
+
+    def add(self, kind: str, asker: Asker) -> None:
+        """From now on it is asked, too. One a kind: cursors, replicators, compaction, transactions."""
+        assert kind not in self._askers, f"{kind} is registered already"
+        self._askers[kind] = asker
+
+    def __iter__(self) -> Iterator[Need]:
+        for asker in self._askers.values():
+            yield from asker()
+
+    def first(self, end_entry_id: int) -> Need:
+        """The least that is needed; the log's end when nobody needs anything."""
+        return min(self, default=Need(end_entry_id, "no component"))

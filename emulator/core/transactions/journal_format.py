@@ -1,11 +1,22 @@
-"""What a coordinator's log says, an entry a line of JSON (docs/components/transactions.md).
+"""Formats of a coordinator's two logs, each entry a line of JSON (docs/components/transactions.md).
+
+The transaction log:
 
     ["began", least, timeout ms, opened at ms, [owner, key, epoch] | null]
     ["partitions", least, [topic …]]
     ["subscriptions", least, [[topic, subscription] …]]
     ["decided", least, status, why]
     ["ended", least, status, why]       of a checkpoint also with [owner, key, epoch], if it was begun under a key
-    ["checkpoint", next least]          what follows tells everything: forget what was read before
+    ["checkpoint", next least]          the full state follows: discard what was read before
+
+The log of transaction keys:
+
+    ["granted", owner, key, epoch, process, at ms, client]
+                                        a connect was accepted; logs of older versions have no `client`
+    ["begun", owner, key, least]        the newest transaction of a key
+    ["deleted", owner, key, epoch]
+    ["floor", epoch, coordinators]      no key starts at this epoch or below; `coordinators`: how many there are
+    ["checkpoint"]                      the full state follows: discard what was read before
 
 The store guards each entry with a checksum, so what cannot be read was written by another program.
 """
@@ -139,3 +150,91 @@ def _read(what: str, rest: list[Any]) -> JournalEntry:
         case "checkpoint", [next_least]:
             return Checkpoint(next_least)
     raise ValueError(f"{what!r} with {len(rest)} values")
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    owner: str
+    key: str
+    epoch: int
+    process: str
+    """What the client's process calls itself; empty when it does not say."""
+    at_ms: int
+    """By the region's wall clock: for people."""
+    client: str = ""
+    """Version and address of the client, as `client_text` writes them. For information only: no rule depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    owner: str
+    key: str
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    owner: str
+    key: str
+    epoch: int
+    """The key's last one. It is never granted again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    epoch: int
+    coordinators: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeysCheckpoint:
+    pass
+
+
+KeyEntry = Granted | Begun | Deleted | Floor | KeysCheckpoint
+
+
+def encode_key_entry(entry: KeyEntry) -> bytes:
+    """As it stands in the log."""
+    return json.dumps(_key_row(entry), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _key_row(entry: KeyEntry) -> list[Any]:
+    match entry:
+        case Granted():
+            client = [entry.client] if entry.client else []
+            return ["granted", entry.owner, entry.key, entry.epoch, entry.process, entry.at_ms, *client]
+        case Begun():
+            return ["begun", entry.owner, entry.key, entry.least]
+        case Deleted():
+            return ["deleted", entry.owner, entry.key, entry.epoch]
+        case Floor():
+            return ["floor", entry.epoch, entry.coordinators]
+        case KeysCheckpoint():
+            return ["checkpoint"]
+
+
+def decode_key_entry(data: bytes) -> KeyEntry:
+    """Inverse of `encode_key_entry`. ValueError for anything else."""
+    try:
+        what, *rest = json.loads(data)
+        return _read_key_entry(what, rest)
+    except (ValueError, TypeError) as problem:
+        raise ValueError(f"{data[:80]!r} is not an entry of a log of transaction keys ({problem})") from None
+
+
+def _read_key_entry(what: str, rest: list[Any]) -> KeyEntry:
+    match what, rest:
+        case "granted", [str(owner), str(key), int(epoch), str(process), int(at_ms)]:
+            return Granted(owner, key, epoch, process, at_ms)
+        case "granted", [str(owner), str(key), int(epoch), str(process), int(at_ms), str(client)]:
+            return Granted(owner, key, epoch, process, at_ms, client)
+        case "begun", [str(owner), str(key), int(least)]:
+            return Begun(owner, key, least)
+        case "deleted", [str(owner), str(key), int(epoch)]:
+            return Deleted(owner, key, epoch)
+        case "floor", [int(epoch), int(coordinators)]:
+            return Floor(epoch, coordinators)
+        case "checkpoint", []:
+            return KeysCheckpoint()
+    raise ValueError(f"{what!r} with unexpected values")

@@ -18,14 +18,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from emulator.core.transactions.journal_format import Holder, name_bytes
-from emulator.core.transactions.key_journal_format import (
+from emulator.core.transactions.journal_format import (
     Begun,
     Deleted,
     Floor,
     Granted,
+    Holder,
     KeyEntry,
     KeysCheckpoint,
+    name_bytes,
 )
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 

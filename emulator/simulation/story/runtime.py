@@ -19,7 +19,7 @@ from emulator.run.directory import LinkStatus
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 from emulator.simulation.host import HostDied, HostState
 from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
-from emulator.storage.configuration_memory import ConfigurationMemory
+from emulator.storage.configuration.memory import ConfigurationMemory
 
 READY_SECONDS = 30.0
 """How long a region may take until it is ready."""

@@ -18,7 +18,7 @@ from typing import Any
 import kafka.errors
 
 from emulator.errors import StorageError, StorageFenced
-from emulator.storage.contract import Versioned
+from emulator.storage.contract import Versioned, last_before_first
 from emulator.storage.kafka import names
 from emulator.storage.kafka.cluster import Cluster
 from emulator.storage.kafka.connection import Away
@@ -29,7 +29,6 @@ from emulator.storage.kafka.records import VERSION, Record
 from emulator.storage.kafka.settings import Settings
 from emulator.storage.kafka.writer import Partition, RecordWrite, Write
 from emulator.storage.lanes import KeyLane, Keys
-from emulator.storage.ledger_ids import last_before_first
 
 logger = logging.getLogger(__name__)
 

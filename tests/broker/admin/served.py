@@ -19,7 +19,7 @@ from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 from emulator.net.network import SocketNetwork
-from emulator.storage.configuration_memory import MemoryConfiguration
+from emulator.storage.configuration.memory import MemoryConfiguration
 from emulator.storage.memory import MemoryStore
 
 DEADLINE_SECONDS = 10

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.client import InitialPosition, Schema, SchemaType
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES
-from emulator.core.schemas.strategy import Strategy
+from emulator.core.schemas.compatibility import Strategy
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName
 from emulator.simulation.world import World, world

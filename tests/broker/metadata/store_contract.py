@@ -15,7 +15,7 @@ import pytest
 from emulator.broker.metadata.store import Metadata
 from emulator.errors import StorageError
 from emulator.model.values import Change
-from emulator.storage.configuration import ConfigurationMedium, Conflict, Rows
+from emulator.storage.configuration.contract import ConfigurationMedium, Conflict, Rows
 
 DEADLINE_SECONDS = 20
 

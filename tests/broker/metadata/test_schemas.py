@@ -23,7 +23,7 @@ from emulator.core.policies.schemas import (
     SCHEMA_UPDATES,
     SCHEMA_VALIDATION,
 )
-from emulator.core.schemas.strategy import Strategy
+from emulator.core.schemas.compatibility import Strategy
 from emulator.errors import ServerError
 from emulator.model.stored_keys import NamespacePath, SchemaPath, TopicPoliciesPath
 from emulator.model.values import TopicName

@@ -16,9 +16,9 @@ import pytest
 from emulator.errors import StorageError
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.simulation import DRIVER, Simulation
-from emulator.storage.configuration import ConfigurationMedium
-from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
-from emulator.storage.configuration_sqlite import open_sqlite_configuration
+from emulator.storage.configuration.contract import ConfigurationMedium
+from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
+from emulator.storage.configuration.sqlite import open_sqlite_configuration
 from tests.broker.metadata.store_contract import MetadataContract, Place, value_of
 from tests.broker.regions import until
 

@@ -18,7 +18,7 @@ from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.region import Region
 from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.client import InitialPosition
-from emulator.core.metadata.elements import is_synced
+from emulator.core.metadata.event import is_synced
 from emulator.core.metadata.merge import Overruled, Transaction
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import SYNC_LEASE_PATH, NamespacePath, SyncRecordPath, TenantPath

@@ -18,7 +18,7 @@ from emulator.config.topology import Cluster, Link, Topology
 from emulator.config.topology import Region as DeclaredRegion
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES, SCHEMA_VALIDATION
 from emulator.core.replication.progress import ReplicatorState
-from emulator.core.schemas.strategy import Strategy
+from emulator.core.schemas.compatibility import Strategy
 from emulator.errors import ProtocolError
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName

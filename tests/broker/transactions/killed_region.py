@@ -26,12 +26,12 @@ from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings, Consumer, ConsumerType, InitialPosition
 from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
 from emulator.net.network import SocketNetwork
-from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
+from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.contract import Store
 from emulator.storage.kafka import open_kafka
 from emulator.storage.kafka.cluster import Cluster
-from emulator.storage.sqlite import open_sqlite
-from emulator.storage.sqlite_commit import Committer
+from emulator.storage.sqlite.commit import Committer
+from emulator.storage.sqlite.store import open_sqlite
 
 KEY = "task"
 QUICK = ClientSettings(backoff_seconds=0.01, backoff_seconds_max=0.1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from emulator.core.dispatch import ConsumerState, KeySharing
 from emulator.core.dispatch.consistent_hash import SLOTS, Shares, hash_of, ring_slot
-from emulator.model.murmur import murmur3
+from emulator.model.hashing import murmur3
 from tests.core.dispatch.playbook import KEY_SHARED, Candidate, dispatcher, handed_out, joined
 
 NAMES = ("a", "a0", "a\0000", "", "é", "worker")

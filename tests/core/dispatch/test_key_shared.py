@@ -10,7 +10,7 @@ from emulator.core.dispatch import ConsumerState, Dispatcher, KeySharing, Read
 from emulator.core.dispatch.consistent_hash import SLOTS, Shares, hash_of, range_slot
 from emulator.core.dispatch.key_shared import ASIDE_MAX, ASIDE_PER_CONSUMER
 from emulator.errors import ProtocolError, ServerError
-from emulator.model.murmur import murmur3
+from emulator.model.hashing import murmur3
 from tests.core.dispatch.playbook import (
     END,
     KEY_SHARED,

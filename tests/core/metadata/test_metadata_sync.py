@@ -12,12 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.metadata import messages as packs
-from emulator.core.metadata.elements import document_of, elements_of, is_synced
-from emulator.core.metadata.event import Event, Stamp
+from emulator.core.metadata.event import Event, Stamp, document_of, elements_of, is_synced
 from emulator.core.metadata.merge import CLOCK_AHEAD_MS_MAX, Here, Overruled, Tally, Transaction
 from emulator.core.metadata.outbox import Outbox
-from emulator.core.metadata.precedence import UPSTREAM
-from emulator.core.metadata.record import Outcome, Record
+from emulator.core.metadata.record import UPSTREAM, Outcome, Record
 from emulator.core.metadata.version_vector import OwnClock, may_go, missing, vector_of
 from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,

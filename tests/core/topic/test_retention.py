@@ -15,9 +15,18 @@ from emulator.core.policies.lifetime import (
     QuotaKind,
     Retention,
 )
-from emulator.core.topic.log_holds import Need, Needs
-from emulator.core.topic.quotas import Backlog, exceeded
-from emulator.core.topic.retention import AGE_PARTS, LOOKS_MAX, Ages, Seen, Trimming, backlog_bytes
+from emulator.core.topic.retention import (
+    AGE_PARTS,
+    LOOKS_MAX,
+    Ages,
+    Backlog,
+    Need,
+    Needs,
+    Seen,
+    Trimming,
+    backlog_bytes,
+    exceeded,
+)
 from emulator.errors import ServerError
 
 MINUTE = 60_000

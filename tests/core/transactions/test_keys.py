@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.core.transactions.journal_format import name_bytes
-from emulator.core.transactions.key_journal_format import Granted, decode, encode
+from emulator.core.transactions.journal_format import Granted, decode_key_entry, encode_key_entry, name_bytes
 from emulator.core.transactions.keys import (
     CLIENT_BYTES_MAX,
     DELETED_MAX,
@@ -34,7 +33,7 @@ def refused(book: KeyBook, epoch: int, process: str = "") -> str:
 def restarted(book: KeyBook) -> KeyBook:
     fresh = KeyBook(book.number, 100)
     for entry in book.everything():
-        fresh.apply(decode(encode(entry)))
+        fresh.apply(decode_key_entry(encode_key_entry(entry)))
     return fresh
 
 
@@ -118,7 +117,7 @@ def test_a_checkpoint_of_keys_fits_into_one_append_whatever_they_are_called(char
     for state in book.keys.values():
         for process in range(PROCESSES_MAX):
             state.processes[f"{process}".rjust(64, "q")] = 2**62
-    size_bytes = sum(len(encode(entry)) for entry in book.everything())
+    size_bytes = sum(len(encode_key_entry(entry)) for entry in book.everything())
     assert size_bytes <= 64 * 1024 * 1024
     assert restarted(book).keys.keys() == book.keys.keys()
 
@@ -210,7 +209,7 @@ def test_a_key_s_age_and_number_of_epochs_survive_checkpoints_and_begin_anew_aft
         book.connect("", "k", -1, "", at_ms)
     again = KeyBook(0, 10)
     for entry in book.everything():
-        again.apply(decode(encode(entry)))
+        again.apply(decode_key_entry(encode_key_entry(entry)))
     for state in (book.keys["", "k"], again.keys["", "k"]):
         assert (state.created_ms, state.since_ms) == (10, 30)
         assert (state.first_epoch, state.epoch) == (2, 4)
@@ -233,7 +232,7 @@ def test_a_key_s_age_and_number_of_epochs_survive_checkpoints_and_begin_anew_aft
 )
 def test_what_is_no_entry_of_a_log_of_keys_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not an entry of a log of transaction keys"):
-        decode(data)
+        decode_key_entry(data)
 
 
 def test_the_last_client_of_a_key_is_kept_for_information_and_survives_a_checkpoint() -> None:
@@ -261,8 +260,8 @@ def test_the_text_of_a_client_is_printable_and_bounded_whatever_it_sent(version:
 
 
 def test_a_grant_of_an_older_version_without_a_client_is_read() -> None:
-    assert decode(b'["granted","","task",3,"p",7]') == Granted("", "task", 3, "p", 7)
+    assert decode_key_entry(b'["granted","","task",3,"p",7]') == Granted("", "task", 3, "p", 7)
     with_client = Granted("", "task", 3, "p", 7, "c")
-    assert decode(encode(with_client)) == with_client
+    assert decode_key_entry(encode_key_entry(with_client)) == with_client
     with pytest.raises(ValueError, match="granted"):
-        decode(b'["granted","","task",3,"p",7,8]')
+        decode_key_entry(b'["granted","","task",3,"p",7,8]')

@@ -16,7 +16,7 @@ from emulator.config.loading import load_topology
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import Cluster, Link, Region, Topology
 from emulator.core.metadata import event as core_event
-from emulator.core.metadata.elements import EXISTENCE
+from emulator.core.metadata.event import EXISTENCE
 from emulator.core.metadata.record import Record
 from emulator.model.stored_keys import NamespacePath, PartitionedTopicPath
 from emulator.scenarios.scenario import find_scenario, parse_scenario

@@ -10,11 +10,10 @@ import pytest
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey
 from emulator.runtimes.kafka_server import KafkaServer
-from emulator.storage.contract import Store
+from emulator.storage.contract import Store, last_before_first
 from emulator.storage.group import decode_group
 from emulator.storage.kafka import open_kafka
-from emulator.storage.ledger_ids import last_before_first
-from emulator.storage.sqlite import open_sqlite
+from emulator.storage.sqlite.store import open_sqlite
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.frames import F
 from spark_jobs.frames.entry_columns import ROW_SCHEMA

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulator.storage.group import decode_group
-from emulator.storage.sqlite import open_sqlite
+from emulator.storage.sqlite.store import open_sqlite
 from spark_jobs.sources import sqlite as source_sqlite
 from spark_jobs.sources.contract import Group, Head, LogDamaged, RowRange
 from spark_jobs.sources.run_folder import RegionLog

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from emulator.core.transactions import journal_format as journal_entries
-from emulator.core.transactions import key_journal_format as key_entries
+from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import Bounds, Coordinator
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.names import Status
@@ -63,8 +62,8 @@ def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(en
     """Written by the coordinator and the book of keys as they ship."""
     bounds = Bounds(open_max=9, participants_max=9, timeout_ms_max=60_000, outcomes_max=9, outcome_ms=1)
     coordinator, book = Coordinator(0, bounds), KeyBook(0, 9)
-    journal: list[journal_entries.JournalEntry] = []
-    key_journal: list[key_entries.KeyEntry] = []
+    journal: list[journal_format.JournalEntry] = []
+    key_journal: list[journal_format.KeyEntry] = []
     for turn in range(6):
         grant = book.connect("", KEY, -1, f"process {turn}", turn, "client" * (turn % 2))
         key_journal.append(grant)
@@ -78,8 +77,8 @@ def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(en
         if turn == 3:
             key_journal.append(book.delete("", KEY))
     said = [
-        *(("a", LOG, at, journal_entries.encode(one)) for at, one in enumerate(journal)),
-        *(("a", KEY_LOG, at, key_entries.encode(one)) for at, one in enumerate(key_journal)),
+        *(("a", LOG, at, journal_format.encode(one)) for at, one in enumerate(journal)),
+        *(("a", KEY_LOG, at, journal_format.encode_key_entry(one)) for at, one in enumerate(key_journal)),
     ]
     for check in (keys.FENCED, keys.EPOCHS):
         assert judged(engine, check, coordinators=said).verdict == "valid"

@@ -14,7 +14,7 @@ from emulator.broker.admin.scope import Scope
 from emulator.model.stored_keys import ClusterPath
 from emulator.model.values import is_valid_name
 from emulator.net.addresses import in_url, is_loopback
-from emulator.storage.configuration import ABSENT, Conflict
+from emulator.storage.configuration.contract import ABSENT, Conflict
 
 DESCRIPTION_BYTES_MAX: Final = 65_536
 FIELDS: Final = {

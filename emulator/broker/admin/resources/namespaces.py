@@ -15,10 +15,9 @@ from emulator.broker.metadata.tenancy import Used
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies import namespace_document
-from emulator.core.policies.regions import ALLOWED_CLUSTERS
 from emulator.core.policies.registry import REGISTRY
 from emulator.core.policies.stored_only import BUNDLES
-from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
+from emulator.core.policies.topics import ALLOWED_CLUSTERS, EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import NON_PERSISTENT, PERSISTENT
 

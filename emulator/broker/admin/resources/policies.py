@@ -18,9 +18,8 @@ from emulator.broker.admin.scope import Scope
 from emulator.core.json_fit import fits
 from emulator.core.policies.declaration import InPulsarsWords, OutOfRange, Policy
 from emulator.core.policies.declaration import Scope as PolicyScope
-from emulator.core.policies.regions import ALLOWED_CLUSTERS
 from emulator.core.policies.registry import REGISTRY
-from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
+from emulator.core.policies.topics import ALLOWED_CLUSTERS, EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import NamespacePath, StoredKey
 from emulator.model.values import TopicName
 

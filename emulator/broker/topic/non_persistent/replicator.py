@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.view import ReplicatorHost
-from emulator.core.flow.drops import Drops, Waiting
+from emulator.core.flow.meters import Drops, Waiting
 from emulator.core.replication.progress import Forwarding
 
 if TYPE_CHECKING:

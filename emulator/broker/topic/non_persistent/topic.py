@@ -18,7 +18,7 @@ from emulator.broker.topic.non_persistent.store import VolatileLog
 from emulator.broker.topic.topic import Topic
 from emulator.core.dispatch import Read
 from emulator.core.dispatch.at_most_once import at_most_once
-from emulator.core.flow.drops import Drops
+from emulator.core.flow.meters import Drops
 from emulator.model.values import TopicName
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from emulator.client import Consumer, ConsumerType, InitialPosition
 from emulator.core.dispatch.consistent_hash import Shares
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
-from emulator.model.murmur import murmur3
+from emulator.model.hashing import murmur3
 from emulator.run.history import payload_digest
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.actors import place_of, text_of, told_ranges

@@ -12,8 +12,7 @@ from random import Random
 
 from emulator.client import ClientError, Consumer, InitialPosition, Producer
 from emulator.core.policies.lifetime import Quotas
-from emulator.core.topic.quotas import Backlog, Exceeded, exceeded
-from emulator.core.topic.retention import Ages, Seen
+from emulator.core.topic.retention import Ages, Backlog, Exceeded, Seen, exceeded
 from emulator.model.stored_keys import CursorKey
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from emulator.client import Client, ClientError, Producer
 from emulator.core.policies.lifetime import QuotaAction, Quotas
-from emulator.core.topic.quotas import Backlog, Exceeded, exceeded
+from emulator.core.topic.retention import Backlog, Exceeded, exceeded
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan

@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 
 from emulator.client import ConsumerType
-from emulator.core.flow.drops import Drops
+from emulator.core.flow.meters import Drops
 from emulator.core.topic.deduplication import SourceWatermarks
 from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts

@@ -15,8 +15,7 @@ from typing import Any
 
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
-from emulator.core.topic.log_holds import Need
-from emulator.core.topic.retention import Ages, Seen, Trimming
+from emulator.core.topic.retention import Ages, Need, Seen, Trimming
 from emulator.simulation.ablation import Ablation, parts, topic
 from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan

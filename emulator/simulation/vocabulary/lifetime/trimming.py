@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
 from emulator.client import Client, ClientError, Consumer
-from emulator.core.topic.log_holds import Need
+from emulator.core.topic.retention import Need
 from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, topic
 from emulator.simulation.checkers import Check, Found

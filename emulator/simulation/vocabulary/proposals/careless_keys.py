@@ -9,8 +9,7 @@ from typing import Any
 from emulator.broker.transactions.journal import Journal
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.transactions.coordinator import Coordinator, Transaction
-from emulator.core.transactions.journal_format import Began
-from emulator.core.transactions.key_journal_format import Granted, KeyEntry
+from emulator.core.transactions.journal_format import Began, Granted, KeyEntry
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Claim, PendingAcks, commit

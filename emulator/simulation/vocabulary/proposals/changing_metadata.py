@@ -17,8 +17,7 @@ from emulator.broker.metadata.store import Metadata
 from emulator.core.metadata.event import Stamp
 from emulator.core.metadata.messages import Events
 from emulator.core.metadata.outbox import Outbox
-from emulator.core.metadata.precedence import LATEST, Entry
-from emulator.core.metadata.record import Record
+from emulator.core.metadata.record import LATEST, Entry, Record
 from emulator.errors import StorageError
 from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
@@ -39,7 +38,7 @@ from emulator.simulation.plan import Plan, with_settings
 from emulator.simulation.stored_metadata import EVENT_TOPIC, fold
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.simulation.world import NAMESPACE
-from emulator.storage.configuration import Conflict
+from emulator.storage.configuration.contract import Conflict
 
 NAME = "change-metadata"
 PUBLISHED_FIRST = "metadata-sync-upstream"

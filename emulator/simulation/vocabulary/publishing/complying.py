@@ -16,8 +16,8 @@ from random import Random
 from typing import Any, ClassVar
 
 from emulator.client import Client, ClientError, Schema, SchemaType
+from emulator.core.schemas.compatibility import Strategy
 from emulator.core.schemas.problems import Incompatible
-from emulator.core.schemas.strategy import Strategy
 from emulator.errors import ServerError
 from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from emulator.broker.explain.metadata import why_shared
 from emulator.core.metadata.event import Stamp
-from emulator.core.metadata.precedence import Entry
-from emulator.core.metadata.record import Loser, Record
+from emulator.core.metadata.record import Entry, Loser, Record
 from emulator.errors import StorageError
 from emulator.model.reasons import Cause
 from emulator.model.stored_keys import (

@@ -34,7 +34,7 @@ from urllib.parse import quote
 
 from emulator.errors import StorageError, StorageFull
 from emulator.model.values import Change
-from emulator.storage.configuration import ABSENT, CHANGES_KEPT, Reading, Rows, T, check_expected
+from emulator.storage.configuration.contract import ABSENT, CHANGES_KEPT, Reading, Rows, T, check_expected
 
 FORMAT_VERSION = "2"
 FILES = ("", "-wal", "-shm")

@@ -19,7 +19,7 @@ from typing import IO
 from urllib.parse import quote
 
 from emulator.errors import StorageError, StorageFull
-from emulator.storage.ledger_ids import last_before_first
+from emulator.storage.contract import last_before_first
 
 FORMAT_VERSION = "1"
 PAGE_BYTES = 8192
@@ -76,7 +76,7 @@ def open_for_writing(path: Path, region: str) -> sqlite3.Connection:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # heard while there are no tables
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # S2; one fsync of the WAL per commit
-        connection.execute("PRAGMA wal_autocheckpoint = 0")  # see sqlite_commit.Wal
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # see commit.Wal
         connection.execute("PRAGMA secure_delete = OFF")
         if not tables:
             _create(connection, region)

@@ -1,19 +1,78 @@
-"""Is this a schema at all, and may it follow the ones there are? One function for each question.
+"""Validate schemas and check whether a new one may follow those a topic has, by compatibility strategy.
 
-Strategies are in `strategy`; what reads Avro, in `avro`. Descriptors of Protobuf are looked at by whoever owns protobuf
-(`wire.descriptors`); here only the name of the message matters, as in Pulsar.
+`avro` decides what reads what. Protobuf descriptors are read by `wire.descriptors`; here only the name of the root
+message matters, as in Pulsar.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 from emulator.core.schemas.avro import check_reads, parse_avro
 from emulator.core.schemas.json_text import read_json
 from emulator.core.schemas.key_value import halves
 from emulator.core.schemas.problems import BadSchema, Incompatible
-from emulator.core.schemas.strategy import Strategy
 from emulator.model.values import Schema, SchemaType
+
+
+class Strategy(Enum):
+    """As Pulsar names them."""
+
+    UNDEFINED = "UNDEFINED"
+    """Not set: what a wider place says, and FULL where none says anything."""
+    ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
+    """No new schema at all."""
+    ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"
+    """Any new schema, of any type."""
+    BACKWARD = "BACKWARD"
+    """The new schema reads what was written with the newest there is."""
+    FORWARD = "FORWARD"
+    """The newest there is reads what is written with the new one."""
+    FULL = "FULL"
+    """Both."""
+    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    """As BACKWARD, with all there are."""
+    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    FULL_TRANSITIVE = "FULL_TRANSITIVE"
+
+    @property
+    def is_transitive(self) -> bool:
+        return self.name.endswith("_TRANSITIVE")
+
+    @property
+    def new_reads_old(self) -> bool:
+        return self.name.startswith(("BACKWARD", "FULL"))
+
+    @property
+    def old_reads_new(self) -> bool:
+        return self.name.startswith(("FORWARD", "FULL"))
+
+    @property
+    def for_consumers(self) -> Strategy:
+        """What a consumer's schema is held to (PIP-44): it only reads. Under BACKWARD_TRANSITIVE and FULL_TRANSITIVE
+        all versions count."""
+        if self in _CONSUMERS_READ_THE_NEWEST:
+            return Strategy.BACKWARD
+        return self
+
+
+_CONSUMERS_READ_THE_NEWEST = frozenset(
+    {Strategy.BACKWARD, Strategy.FORWARD, Strategy.FORWARD_TRANSITIVE, Strategy.FULL}
+)
+DEFAULT = Strategy.FULL
+AUTO_UPDATE = {
+    "AutoUpdateDisabled": Strategy.ALWAYS_INCOMPATIBLE,
+    "Backward": Strategy.BACKWARD,
+    "Forward": Strategy.FORWARD,
+    "Full": Strategy.FULL,
+    "AlwaysCompatible": Strategy.ALWAYS_COMPATIBLE,
+    "BackwardTransitive": Strategy.BACKWARD_TRANSITIVE,
+    "ForwardTransitive": Strategy.FORWARD_TRANSITIVE,
+    "FullTransitive": Strategy.FULL_TRANSITIVE,
+}
+"""What older tools call them."""
+
 
 AVRO_DESCRIBED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
 _MAY_SAY_ANYTHING = frozenset({SchemaType.STRING, SchemaType.EXTERNAL})

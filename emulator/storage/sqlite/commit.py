@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from emulator.errors import StorageError
-from emulator.storage import sqlite_file, sqlite_rows
 from emulator.storage.contract import Versioned
 from emulator.storage.lanes import Lane, behind
+from emulator.storage.sqlite import file, rows
 
-CHECKPOINT_BYTES = sqlite_file.WAL_BYTES // 2
+CHECKPOINT_BYTES = file.WAL_BYTES // 2
 """WAL written since the last checkpoint at which the next one begins; the other half is for meanwhile."""
-WAL_BYTES_MAX = 8 * sqlite_file.WAL_BYTES
+WAL_BYTES_MAX = 8 * file.WAL_BYTES
 """WAL at which a commit waits for the checkpoint rather than let it grow."""
 SWEEP_ROWS = 16
 """Garbage rows deleted in one go: few, because a commit may be waiting."""
 
-_BYTES_PER_COMMIT = 3 * sqlite_file.PAGE_BYTES
+_BYTES_PER_COMMIT = 3 * file.PAGE_BYTES
 """Pages that change whatever the size of the data."""
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class Committer:
         self.path = path
         self.connection = connection
         self.wal = Wal(path, connection)
-        self.garbage = sqlite_rows.logs_with_rows(connection)
+        self.garbage = rows.logs_with_rows(connection)
         """Ids of logs whose rows may be trimmed or deleted ones; the table `logs` tells which are."""
         self.commits = 0
         """Transactions of issued writes so far."""
@@ -135,13 +135,13 @@ class Committer:
                 self.connection.execute("COMMIT")
         except Exception as error:  # whatever it is: writes nobody hears of again would be worse
             what = f"{self.path} could not be written"
-            failure = sqlite_file.storage_error(error, what, definite=not committing)
+            failure = file.storage_error(error, what, definite=not committing)
             failure.__cause__ = error
             self._break(accepted, failure)
         else:
             self.commits += bool(accepted)
 
-    def _statements(self, writes: list[Write]) -> list[sqlite_rows.Statement]:
+    def _statements(self, writes: list[Write]) -> list[rows.Statement]:
         appends: dict[int, list[Append]] = {}
         values: dict[str, Versioned | None] = {}
         for write in writes:
@@ -149,12 +149,12 @@ class Committer:
                 appends.setdefault(write.log_id, []).append(write)
             elif isinstance(write, Put):
                 values[write.key] = write.value  # the last one counts
-        rows: list[sqlite_rows.Row] = []
+        groups: list[rows.Row] = []
         for log_id, of_log in appends.items():
             entries = chain.from_iterable(append.entries for append in of_log)
-            rows += sqlite_rows.group_rows(log_id, of_log[0].first, entries)
-        self.wal.grows_by(sum(len(row[3]) for row in rows))
-        return [*sqlite_rows.insert_groups(rows), *sqlite_rows.write_keys(values)]
+            groups += rows.group_rows(log_id, of_log[0].first, entries)
+        self.wal.grows_by(sum(len(row[3]) for row in groups))
+        return [*rows.insert_groups(groups), *rows.write_keys(values)]
 
     def _carry_out(self, change: Change) -> None:
         """If it fails, as on a damaged row, the others of the group do not."""
@@ -164,7 +164,7 @@ class Committer:
             if not self.connection.in_transaction:  # SQLite took everything back: the group has failed
                 raise
             what = f"{self.path} could not be changed"
-            change.error = sqlite_file.storage_error(error, what, definite=True)
+            change.error = file.storage_error(error, what, definite=True)
 
     def _break(self, writes: list[Write], error: StorageError) -> None:
         """None of `writes` is durable, and nothing behind them in their lanes will be."""
@@ -180,21 +180,21 @@ class Committer:
         log_id = next(iter(self.garbage))
         self.connection.execute("PRAGMA synchronous = NORMAL")  # no fsync: it may be lost, and is done again
         try:
-            swept = sqlite_rows.sweep(self.connection, log_id, SWEEP_ROWS)
+            swept = rows.sweep(self.connection, log_id, SWEEP_ROWS)
         except sqlite3.Error:  # no room, even to delete: the next owner tries again
             swept = 0
         finally:
             self.connection.execute("PRAGMA synchronous = FULL")
         if swept < SWEEP_ROWS:
             self.garbage.discard(log_id)
-        self.wal.grows_by(sqlite_file.PAGE_BYTES * swept)
+        self.wal.grows_by(file.PAGE_BYTES * swept)
 
     def close(self) -> None:
         """Leave one file behind that needs no WAL to be read, and let the next owner in."""
         self.wal.close()
         with contextlib.suppress(sqlite3.Error):  # a full disk, or somebody reads: the WAL stays and is read
             self.connection.execute("PRAGMA busy_timeout = 100")
-            sqlite_rows.write_ends(self.connection)
+            rows.write_ends(self.connection)
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self.connection.execute("PRAGMA journal_mode = DELETE")
         self.connection.close()
@@ -215,7 +215,7 @@ class Wal:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"checkpoints of {path}")
         self._other_connection: sqlite3.Connection | None = None
         self._running: Future[None] | None = None
-        self._bytes_left = sqlite_file.fill_wal(path)
+        self._bytes_left = file.fill_wal(path)
         """Written since the last checkpoint began, roughly. At first: what an owner that died left."""
         self._bytes = self._bytes_left
         """Written since the WAL began anew."""
@@ -252,7 +252,7 @@ class Wal:
 
     def _checkpoint_beside(self) -> None:
         if self._other_connection is None:
-            self._other_connection = sqlite_file.open_for_checkpoints(self._path)
+            self._other_connection = file.open_for_checkpoints(self._path)
         _checkpoint(self._other_connection)
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.core.flow.rate_limit import UNLIMITED, Pace
-from emulator.core.topic.subscribe_rate import CONSUMERS_MAX, Arrivals
+from emulator.core.topic.limits import CONSUMERS_MAX, Arrivals
 
 TWICE_IN_TEN_SECONDS = Pace(2, 0, 10)
 ME, OTHER = ("10.0.0.1", "me", 1), ("10.0.0.1", "other", 2)

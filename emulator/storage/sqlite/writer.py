@@ -26,9 +26,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from emulator.storage import sqlite_file, sqlite_rows
 from emulator.storage.contract import Entry, Versioned
-from emulator.storage.sqlite_commit import Append, Change, Committer, Put, Write
+from emulator.storage.sqlite import file, rows
+from emulator.storage.sqlite.commit import Append, Change, Committer, Put, Write
 
 HERE_BYTES_MAX = 64 * 1024
 """Largest group that is committed on the loop."""
@@ -175,8 +175,8 @@ class Reader:
 
     def _read(self, log_id: int, start: int, end: int, max_entries: int, max_bytes: int) -> list[Entry]:
         if self._connection is None:
-            self._connection = sqlite_file.open_for_reading(self._path)
-        return sqlite_rows.read_entries(self._connection, log_id, start, end, max_entries, max_bytes)
+            self._connection = file.open_for_reading(self._path)
+        return rows.read_entries(self._connection, log_id, start, end, max_entries, max_bytes)
 
     def close(self) -> None:
         """Wait for reads under way, then let go of the file."""

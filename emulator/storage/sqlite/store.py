@@ -1,10 +1,10 @@
 """A region's log and keys in one SQLite file: what a region uses when nothing else is said.
 
-    sqlite          what those above see: ids, durable ends, keys, the newest entries. On the event loop
-    sqlite_writer   when and where a group is committed; reading
-    sqlite_commit   what a commit is; the WAL; sweeping what was trimmed
-    sqlite_rows     how entries lie in the tables
-    sqlite_file     the file: its tables, its owner, its errors
+    store    ids, durable ends, keys, the newest entries; on the event loop
+    writer   when and in which thread a group is committed; reading
+    commit   what a commit is; the WAL; sweeping what was trimmed
+    rows     how entries are laid out in the tables
+    file     the file: its tables, its owner, its errors
 
 A `SqliteLog` is a lane (S5): once broken it stays so, and opening the log again makes a new one from what is
 really in the file.
@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emulator.errors import StorageError
-from emulator.storage import sqlite_file, sqlite_rows
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.lanes import KeyLane, Keys, behind
-from emulator.storage.sqlite_commit import Append, Change, Committer, Put, Write
-from emulator.storage.sqlite_rows import LogFacts
-from emulator.storage.sqlite_writer import Writer
+from emulator.storage.sqlite import file, rows
+from emulator.storage.sqlite.commit import Append, Change, Committer, Put, Write
+from emulator.storage.sqlite.rows import LogFacts
+from emulator.storage.sqlite.writer import Writer
 
 RECENT_BYTES = 8 * 1024 * 1024
 """Newest entries of all logs kept in memory, so that whoever reads at the end needs no thread and no file."""
@@ -46,8 +46,8 @@ def _open(path: Path, region: str) -> tuple[Committer, dict[str, Versioned], set
     with contextlib.ExitStack() as undo:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock = undo.enter_context(sqlite_file.take_ownership(path, region))
-            connection = undo.enter_context(contextlib.closing(sqlite_file.open_for_writing(path, region)))
+            lock = undo.enter_context(file.take_ownership(path, region))
+            connection = undo.enter_context(contextlib.closing(file.open_for_writing(path, region)))
             values = {
                 key: Versioned(value, version)
                 for key, value, version in connection.execute("SELECT key, value, version FROM key_values")
@@ -58,7 +58,7 @@ def _open(path: Path, region: str) -> tuple[Committer, dict[str, Versioned], set
             what = f"{path} cannot be opened: {error.strerror}: {error.filename}"
             raise StorageError(what, definite=True) from error
         except sqlite3.Error as error:
-            raise sqlite_file.storage_error(error, f"{path} cannot be opened", definite=True) from error
+            raise file.storage_error(error, f"{path} cannot be opened", definite=True) from error
         undo.pop_all()
     return committer, values, names
 
@@ -130,7 +130,7 @@ class SqliteLog:
 
         def work(committer: Committer) -> int:
             committer.garbage.add(self.ledger_id)
-            return sqlite_rows.trim_log(committer.connection, self.ledger_id, before, floor)
+            return rows.trim_log(committer.connection, self.ledger_id, before, floor)
 
         def finish(trimmed_bytes: int) -> None:
             self.first_entry_id = max(self.first_entry_id, before)
@@ -177,9 +177,9 @@ class SqliteStore:
             return log
 
         def work(committer: Committer) -> LogFacts | None:
-            facts = sqlite_rows.log_facts(committer.connection, name)
+            facts = rows.log_facts(committer.connection, name)
             if facts is None and create:
-                return sqlite_rows.create_log(committer.connection, name)
+                return rows.create_log(committer.connection, name)
             return facts
 
         def finish(facts: LogFacts | None) -> SqliteLog | None:
@@ -200,7 +200,7 @@ class SqliteStore:
             log.refusal = error
 
         def work(committer: Committer) -> None:
-            log_id = sqlite_rows.delete_log(committer.connection, name)
+            log_id = rows.delete_log(committer.connection, name)
             if log_id is not None:
                 committer.garbage.add(log_id)
 
@@ -271,7 +271,7 @@ class SqliteStore:
             return await self._writer.reader.read(log.ledger_id, start, end, max_entries, max_bytes)
         except sqlite3.Error as error:
             what = f"log {log.name!r} cannot be read from entry {start}"
-            raise sqlite_file.storage_error(error, what, definite=True) from error
+            raise file.storage_error(error, what, definite=True) from error
 
     def remember(self, log: SqliteLog, append: Append) -> None:
         """Keep a durable append in memory, and let the oldest go."""

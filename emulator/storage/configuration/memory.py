@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from emulator.errors import StorageError
 from emulator.model.values import Change
-from emulator.storage.configuration import ABSENT, CHANGES_KEPT, Reading, Rows, T, check_expected
+from emulator.storage.configuration.contract import ABSENT, CHANGES_KEPT, Reading, Rows, T, check_expected
 
 
 class ConfigurationMemory:

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from emulator.core.schemas import avro
 from emulator.core.schemas.avro import check_reads, parse_avro
-from emulator.core.schemas.checks import check_follows, check_form
+from emulator.core.schemas.compatibility import Strategy, check_follows, check_form
 from emulator.core.schemas.json_text import DEPTH_MAX, normalized
 from emulator.core.schemas.key_value import data_as_text, data_from_text, join_data, split_data
 from emulator.core.schemas.problems import BadSchema, Incompatible
-from emulator.core.schemas.strategy import Strategy
 from emulator.core.schemas.versions import Version, Versions, identity_of
 from emulator.model.values import Schema, SchemaType
 from tests.schemas_made import (

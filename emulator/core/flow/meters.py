@@ -1,0 +1,121 @@
+"""Rates, distributions and drop counts of the broker's statistics.
+
+Counting is cheap; a rate is computed when the statistics are read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+MARK_SECONDS = 10.0
+"""A rate is of the last 10 to 20 seconds in which somebody asked, or since the beginning."""
+
+
+class Rate:
+    """Of one counter."""
+
+    __slots__ = ("_mark", "_newer")
+
+    def __init__(self, now_seconds: float) -> None:
+        self._mark = self._newer = (now_seconds, 0)
+
+    def per_second(self, count: int, now_seconds: float) -> float:
+        """Given what the counter shows now."""
+        if now_seconds - self._newer[0] >= MARK_SECONDS:
+            self._mark, self._newer = self._newer, (now_seconds, count)
+        seconds = now_seconds - self._mark[0]
+        return 0.0 if seconds <= 0 else (count - self._mark[1]) / seconds
+
+
+class PerSecond(NamedTuple):
+    classes: list[float]
+    """One more than there are limits: what is larger than the last."""
+    times: float
+    total: float
+
+
+class Distribution:
+    """Counts only; rates are worked out when somebody asks."""
+
+    __slots__ = ("_counts", "_limits", "_rates", "_times", "_total")
+
+    def __init__(self, limits: Sequence[float], now_seconds: float) -> None:
+        """`limits`: the largest figure of each class, in their order."""
+        self._limits = limits
+        self._counts = [0] * (len(limits) + 1)
+        self._times = 0
+        self._total = 0.0
+        self._rates = [Rate(now_seconds) for _ in range(len(limits) + 3)]
+
+    def add(self, figure: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._limits, figure)] += times
+        self._times += times
+        self._total += figure * times
+
+    def add_each(self, figures: Sequence[int]) -> None:
+        """Many at once."""
+        counts, limits = self._counts, self._limits
+        for figure in figures:
+            counts[bisect_left(limits, figure)] += 1
+        self._times += len(figures)
+        self._total += sum(figures)
+
+    def per_second(self, now_seconds: float) -> PerSecond:
+        counted = [*self._counts, self._times, round(self._total)]
+        *classes, times, total = (
+            rate.per_second(number, now_seconds) for rate, number in zip(self._rates, counted, strict=True)
+        )
+        return PerSecond(classes, times, total)
+
+
+WINDOW_MS: Final = 60_000
+
+
+class Drops:
+    """Of one subscription, or one replicator. The rate is that of the last minute: of the present window, and of as
+    much of the one before as is not older."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._window = 0
+        self._in_window = 0
+        self._before = 0
+
+    def count(self, messages: int, now_ms: int) -> None:
+        self._turn(now_ms)
+        self.total += messages
+        self._in_window += messages
+
+    def rate(self, now_ms: int) -> float:
+        """Messages a second."""
+        self._turn(now_ms)
+        part_of_before = 1 - now_ms % WINDOW_MS / WINDOW_MS
+        return (self._in_window + self._before * part_of_before) * 1000 / WINDOW_MS
+
+    def _turn(self, now_ms: int) -> None:
+        window = now_ms // WINDOW_MS
+        if window == self._window:
+            return
+        self._before = self._in_window if window == self._window + 1 else 0
+        self._in_window, self._window = 0, window
+
+
+class Waiting:
+    """Entries that were offered and neither sent nor dropped, in the order of their ids."""
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[int, int]] = deque()
+        """(id, messages); ids grow."""
+
+    def add(self, entry_id: int, messages: int) -> None:
+        assert not self._entries or entry_id > self._entries[-1][0], "entries are offered in log order"
+        self._entries.append((entry_id, messages))
+
+    def take_before(self, entry_id: int) -> int:
+        """Those with a smaller id wait no more; gives how many messages that is."""
+        messages = 0
+        while self._entries and self._entries[0][0] < entry_id:
+            messages += self._entries.popleft()[1]
+        return messages
