@@ -16,16 +16,14 @@ back-off, over any of the service URLs given, and send again what has no receipt
 operation certainly did not happen (`ClientError.definite`).
 """
 
-from emulator.client.batching import Batching
 from emulator.client.client import Client
+from emulator.client.config import Batching, DeadLetters
 from emulator.client.consumer import Consumer
-from emulator.client.dead_letters import DeadLetters
 from emulator.client.encryption import Decryption, Encryption, OnUnreadable
 from emulator.client.messages import Message
 from emulator.client.producer import Producer
-from emulator.client.reader import Reader
+from emulator.client.reader import Reader, TableView
 from emulator.client.routing import Routing
-from emulator.client.table_view import TableView
 from emulator.client.transactions import Transaction
 from emulator.client.types import (
     EARLIEST,

@@ -23,7 +23,7 @@ class _Incomplete:
     ids: list[MessageId] = field(default_factory=list)
 
 
-class Pieces:
+class ChunkAssembler:
     """Of one consumer of one topic."""
 
     def __init__(self) -> None:

@@ -1,15 +1,31 @@
-"""The client, and what it makes."""
+"""The client: opens producers, consumers, readers, table views and transactions."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
+from emulator.client.config import Batching, ConsumerConfig, DeadLetters, ProducerConfig
 from emulator.client.connection import answered_otherwise
-from emulator.client.connections import Connections
+from emulator.client.consumer import Consumer
+from emulator.client.encryption import Decryption, Encryption
+from emulator.client.messages import partition_index
+from emulator.client.multi_topic_consumer import MultiTopicConsumer
+from emulator.client.partitioned_producer import PartitionedProducer
+from emulator.client.producer import Producer
+from emulator.client.reader import MultiTopicReader, Reader, TableView, TopicReader
+from emulator.client.redelivery import ConsumerClient
+from emulator.client.routing import MessageRouter, Router, Routing
+from emulator.client.topic_consumer import TopicConsumer
+from emulator.client.topic_names import FixedTopics, PatternTopics, TopicSource
+from emulator.client.topic_producer import TopicProducer
+from emulator.client.transactions import Transaction, TransactionCoordinatorClient
 from emulator.client.types import (
     EARLIEST,
     LATEST,
@@ -21,6 +37,7 @@ from emulator.client.types import (
     Standing,
 )
 from emulator.errors import ServerError
+from emulator.model.hashing import KeyHash
 from emulator.model.transaction_names import check_key
 from emulator.model.values import AccessMode, Schema
 from emulator.net.network import Network
@@ -28,24 +45,11 @@ from emulator.wire import requests
 from emulator.wire.compression import Compression
 from emulator.wire.replies import SchemaFound
 
-if TYPE_CHECKING:
-    from emulator.client.batching import Batching
-    from emulator.client.consumer import Consumer
-    from emulator.client.dead_letters import DeadLetters
-    from emulator.client.encryption import Decryption, Encryption
-    from emulator.client.producer import Producer
-    from emulator.client.reader import Reader
-    from emulator.client.routing import Router, Routing
-    from emulator.client.table_view import TableView
-    from emulator.client.topic_names import TopicNames
-    from emulator.client.transactions import Coordinators, Transaction
-    from emulator.model.hashing import KeyHash
-
-Made = TypeVar("Made", "Producer", "Consumer", "Reader")
+Opened = TypeVar("Opened", "Producer", "Consumer", "Reader")
 
 
-class Client(Connections):
-    """Talks to one region at a time; moves on to the next service URL when that one cannot be reached."""
+class Client(ConsumerClient):
+    """A client of one region at a time; it uses the next service URL when a connection fails."""
 
     def __init__(
         self,
@@ -57,15 +61,12 @@ class Client(Connections):
         wall_clock_ms: Callable[[], int] | None = None,
         transaction_key: str | None = None,
     ) -> None:
-        """`service_url`: one, or several in the order in which they are to be tried (fail-over).
-        `transaction_key`: of all clients with this key, only the one that began a transaction last goes on; the
-        transaction of the one before it is aborted. In each region by itself.
-        `network`, `chance` and `wall_clock_ms` are for simulations. ValueError for a URL that cannot be read, or a key
-        that cannot be one."""
+        """`service_url`: one URL, or several in the order of fail-over.
+        `transaction_key`: the newest client that begins a transaction under a key continues; the transaction of the
+        former one is aborted. Keys are per region.
+        `network`, `chance` and `wall_clock_ms` are for simulations. ValueError for an invalid URL or key."""
         super().__init__(service_url, network, settings, chance, wall_clock_ms)
         self._transaction_key = transaction_key if transaction_key is None else check_key(transaction_key)
-        self._coordinators: Coordinators | None = None
-        self._open: dict[Producer | Consumer, None] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,22 +98,15 @@ class Client(Connections):
         initial_subscription: str | None = None,
         encryption: Encryption | None = None,
     ) -> Producer:
-        """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE, and leaves the line at once when it is cancelled.
-        `priority` (PIP-440) orders those who wait, highest first; ValueError when it is no int32.
-        `on_standing` is told how each attempt goes: it asks, waits, is open.
-        `schema`: the region registers it, or refuses it; payloads are bytes all the same.
-        `initial_sequence_id`: the id before the first one used. ClientError when it is refused.
-        Of a topic with partitions it opens all, or (`lazy`) each with the first message for it. `routing` says where
-        messages without a key go, round robin unless told otherwise, or it is a function of the application for all
-        of them; `key_hash` how keys become partitions.
-        `compression`: of each entry; ValueError when there is no library for it. `chunking`: what the region does not
-        take in one entry is sent in several, and received as one message. `initial_subscription`: is made with a topic
-        that is not there yet, so that nothing is lost to whoever subscribes later. `encryption`: for whom payloads are
-        encrypted; no region can read them."""
-        from emulator.client.factory import producer_of
-        from emulator.client.producer import ProducerWish
+        """Open a producer; `ProducerConfig` describes its settings.
 
-        wish = ProducerWish(
+        In WAIT_FOR_EXCLUSIVE it waits without a deadline; cancelling the task leaves the wait queue at once.
+        `on_standing` is called on each attempt to open it: requesting, waiting, open. `lazy`: each partition is opened
+        with its first message. `routing`: the partition of messages without a key (default: round robin), or a
+        function that chooses the partition of every message. `key_hash`: how keys are mapped to partitions.
+        ClientError when the region rejects it; ValueError for invalid settings.
+        """
+        config = ProducerConfig(
             name,
             access_mode,
             priority,
@@ -125,9 +119,9 @@ class Client(Connections):
             initial_subscription,
             encryption,
         )
-        producer = await producer_of(self, topic, wish, routing, key_hash, lazy=lazy)
+        producer = await self._new_producer(topic, config, routing, key_hash, lazy=lazy)
         producer.on_standing = on_standing
-        return await self._started(producer)
+        return await self._start(producer)
 
     async def subscribe(
         self,
@@ -153,25 +147,13 @@ class Client(Connections):
         subscription_properties: Mapping[str, str] | None = None,
         decryption: Decryption | None = None,
     ) -> Consumer:
-        """Open a consumer of a topic (of all its partitions, if it has some), of several, or of all that fit a pattern
-        `[persistent://]tenant/namespace/<regular expression>`, those that come later included.
+        """Open a consumer; `ConsumerConfig` describes its settings.
 
-        `replicated`: its position is carried to the other regions (PIP-33). `schema`: what it reads by; the region
-        refuses one that does not fit. `read_compacted`: of what was compacted it is given the newest message of each
-        key. `receiver_queue_size`: so many messages of each topic are asked for ahead; 0: one at a time, when somebody
-        waits for it (of one topic only). What is given back comes again after `negative_ack_delay_seconds`, what is not
-        acknowledged by itself after `ack_timeout_seconds`; what comes too often is one of the `dead_letters`.
-        `start_paused`: it asks for nothing before `Consumer.resume`. `may_create`:
-        False for a topic that must be there. `key_ranges`: of hashes (0 to 65,535) that a KEY_SHARED consumer takes;
-        none: the region divides them; `out_of_order`: it need not wait for former owners of a key. `properties` are
-        shown with the consumer, `subscription_properties` with a subscription that is new. `decryption`: keys
-        for what is encrypted, and what becomes of the rest; without it that is not delivered, and stays. ClientError;
-        ValueError."""
-        from emulator.client.consumer import ConsumerWish
-        from emulator.client.encryption import Decryption
-        from emulator.client.factory import consumer_of
-
-        wish = ConsumerWish(
+        `topic`: one topic with all its partitions, several topics, or a pattern
+        `[persistent://]tenant/namespace/<regular expression>`, which also covers topics created later. ClientError when
+        a region rejects it; ValueError for invalid settings.
+        """
+        config = ConsumerConfig(
             subscription=subscription,
             name=name or f"consumer-{self.chance.getrandbits(32):08x}",
             type_=type_,
@@ -192,7 +174,7 @@ class Client(Connections):
             subscription_properties=subscription_properties,
             decryption=decryption or Decryption(),
         )
-        return await self._started(await consumer_of(self, topic, wish))
+        return await self._start(await self._new_consumer(topic, config))
 
     async def reader(
         self,
@@ -204,27 +186,25 @@ class Client(Connections):
         read_compacted: bool = False,
         decryption: Decryption | None = None,
     ) -> Reader:
-        """Open a reader: a consumer that leaves nothing behind, starting after `start` (or at it). A topic with
-        partitions is read from EARLIEST or LATEST on. ClientError; ValueError."""
-        from emulator.client.consumer import ConsumerWish
-        from emulator.client.encryption import Decryption
-        from emulator.client.factory import reader_of
-
+        """Open a reader: a consumer without a durable subscription, starting after `start` (`inclusive`: at it). A
+        topic with partitions is read from EARLIEST or LATEST. ClientError; ValueError."""
         name = f"reader-{self.chance.getrandbits(40):010x}"
-        wish = ConsumerWish(
+        config = ConsumerConfig(
             subscription=name,
             name=name,
             receiver_queue_size=receiver_queue_size,
             read_compacted=read_compacted,
             decryption=decryption or Decryption(),
         )
-        return await self._started(await reader_of(self, topic, wish, start, inclusive=inclusive))
+        reader: Reader
+        if await self._partitions_before_use(topic):
+            reader = MultiTopicReader(self, topic, config, FixedTopics(self, [topic]), start)
+        else:
+            reader = TopicReader(self, topic, config, start, inclusive=inclusive)
+        return await self._start(reader)
 
     async def table_view(self, topic: str, *, decryption: Decryption | None = None) -> TableView:
-        """The newest message of each key, of all partitions, compacted where the region has done so; kept up to date
-        until it is closed. ClientError."""
-        from emulator.client.table_view import TableView
-
+        """Open a view of the newest message of each key, of all partitions, updated until it is closed. ClientError."""
         reader = await self.reader(
             topic, EARLIEST, inclusive=True, read_compacted=True, decryption=decryption
         )
@@ -236,30 +216,23 @@ class Client(Connections):
             raise
         return view
 
-    def topics_that_fit(self, pattern: str) -> TopicNames:
-        """What a consumer of a pattern follows. ValueError for what is no pattern."""
-        from emulator.client.topic_names import PatternTopics
-
+    def topics_that_fit(self, pattern: str) -> TopicSource:
+        """The topics that a consumer of a pattern reads. ValueError for an invalid pattern."""
         return PatternTopics(self, pattern)
 
     async def new_transaction(self, timeout_seconds: float = 60.0) -> Transaction:
-        """Begin a transaction; the region aborts it when it is not ended in time. ClientError when it cannot be had,
-        ExpiredTransaction (under a key) when a newer client has the key."""
+        """Begin a transaction; the region aborts it after the timeout. ClientError; ExpiredTransaction when a newer
+        client has the transaction key."""
         return await self.coordinators.begin(round(timeout_seconds * 1_000))
 
-    @property
-    def coordinators(self) -> Coordinators:
-        """The way to those of the region."""
-        from emulator.client.transactions import Coordinators
-
-        if self._coordinators is None:
-            process = f"{self.chance.getrandbits(64):016x}"
-            self._coordinators = Coordinators(self, self._transaction_key, process)
-        return self._coordinators
+    @cached_property
+    def coordinators(self) -> TransactionCoordinatorClient:
+        """Created with its first use, because it draws a random number."""
+        process = f"{self.chance.getrandbits(64):016x}"
+        return TransactionCoordinatorClient(self, self._transaction_key, process)
 
     async def schema(self, topic: str, version: bytes = b"") -> tuple[Schema, bytes] | None:
-        """The schema of a topic and its version; the newest, unless another is asked for. None: there is none.
-        ClientError when that cannot be told now."""
+        """Return a topic's schema and its version, by default the newest; None if there is none. ClientError."""
         connection = await self.connection_for(topic)
         request_id = self.new_id()
         try:
@@ -273,7 +246,7 @@ class Client(Connections):
         return answer.schema, answer.version
 
     async def schema_version(self, topic: str, schema: Schema) -> bytes:
-        """The version of a schema, registered if it is new. ClientError when it is refused."""
+        """Register a schema if it is new, and return its version. ClientError when the region rejects it."""
         connection = await self.connection_for(topic)
         request_id = self.new_id()
         frame = requests.get_or_create_schema(request_id, topic, schema)
@@ -282,23 +255,68 @@ class Client(Connections):
             raise answered_otherwise("a request for a version", answer)
         return answer.version
 
-    async def _started(self, made: Made) -> Made:
-        self._open[made] = None
+    async def _start(self, opened: Opened) -> Opened:
+        self._handles[opened] = None
         try:
-            await made.start()
+            await opened.start()
         except BaseException:
-            self._open.pop(made, None)
+            self._handles.pop(opened, None)
             raise
-        return made
+        return opened
 
-    def gone(self, made: Producer | Consumer) -> None:
-        """A producer or consumer was closed."""
-        self._open.pop(made, None)
+    # One producer or consumer, or one for each partition. They are not opened yet.
 
-    async def close(self) -> None:
-        """Close everything it made. What has no receipt yet fails as unknown."""
-        if self.closed:
-            return
-        for made in list(self._open):
-            await made.close()
-        self._close_connections()
+    async def _new_producer(
+        self,
+        topic: str,
+        config: ProducerConfig,
+        routing: Routing | Router | None,
+        key_hash: KeyHash | None,
+        *,
+        lazy: bool,
+    ) -> Producer:
+        waits = config.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
+        partitions = await self._partitions_before_use(topic, no_deadline=waits)
+        if not partitions:
+            return TopicProducer(self, topic, config)
+        router = MessageRouter(
+            routing or Routing.ROUND_ROBIN,
+            key_hash or KeyHash.JAVA_STRING,
+            config.batching,
+            self.chance,
+            asyncio.get_running_loop().time,
+        )
+        return PartitionedProducer(self, topic, config, partitions, router, lazy=lazy)
+
+    async def _new_consumer(
+        self, topic: str | Sequence[str] | re.Pattern[str], config: ConsumerConfig
+    ) -> Consumer:
+        policy = config.dead_letters
+        if isinstance(topic, re.Pattern):
+            if policy is not None and policy.retries:
+                raise ValueError("a consumer of a pattern does not support retries: it has no retry topic")
+            return MultiTopicConsumer(self, topic.pattern, config, self.topics_that_fit(topic.pattern))
+        topics = [topic] if isinstance(topic, str) else list(topic)
+        if policy is not None and topics:
+            policy = policy.named_after(topics[0], config.subscription)
+            config = replace(config, dead_letters=policy)
+            topics += [] if policy.retry_topic is None else [policy.retry_topic]
+        is_one = isinstance(topic, str) and len(topics) == 1
+        if is_one and not await self._partitions_before_use(topics[0], may_create=config.may_create):
+            return TopicConsumer(self, topics[0], config)
+        if not topics:
+            raise ValueError("a consumer needs at least one topic")
+        name = topic if isinstance(topic, str) else ", ".join(topic)
+        return MultiTopicConsumer(self, name, config, FixedTopics(self, topics, may_create=config.may_create))
+
+    async def _partitions_before_use(
+        self, topic: str, *, may_create: bool = True, no_deadline: bool = False
+    ) -> int:
+        """The number of partitions of a topic, which may be created. A partition has none (N3). ClientError when the
+        region does not respond in time."""
+        if not self.settings.asks_for_partitions or partition_index(topic) >= 0:
+            return 0
+        deadline_seconds = None if no_deadline else self.settings.operation_timeout_seconds
+        return await self.retry(
+            lambda: self.partitions_of(topic, may_create=may_create), deadline_seconds=deadline_seconds
+        )

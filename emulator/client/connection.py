@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from emulator.client.types import ClientError, ExpiredTransaction
+from emulator.client.types import ClientError, ClientSettings, ExpiredTransaction
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.wire import replies, requests
 from emulator.wire.codec import (
     PING_FRAME,
     PONG_FRAME,
     CommandType,
+    MessageMeta,
+    Receipt,
     decode_message,
     decode_receipt,
 )
 from emulator.wire.frames import FrameBuffer
 from emulator.wire.replies import Refused, Reply
-
-if TYPE_CHECKING:
-    from emulator.client.connections import Connections
-    from emulator.wire.codec import MessageMeta, Receipt
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
 """Where the region does not say."""
@@ -53,12 +51,18 @@ class WatchHandler(Handler, Protocol):
     def topics_changed(self, change: replies.TopicsChanged) -> None: ...
 
 
-class Connection(asyncio.Protocol):
-    """Made by `Client.connect`; usable once `connected` has resolved."""
+class BrokerConnection(asyncio.Protocol):
+    """One connection to a broker; usable once `connected` has resolved."""
 
-    def __init__(self, client: Connections, address: tuple[str, int]) -> None:
-        self.client = client
+    def __init__(
+        self,
+        address: tuple[str, int],
+        settings: ClientSettings,
+        on_lost: Callable[[BrokerConnection], None],
+    ) -> None:
         self.address = address
+        self._settings = settings
+        self._on_lost = on_lost
         loop = asyncio.get_running_loop()
         self.connected: asyncio.Future[None] = loop.create_future()
         self.max_message_bytes = MESSAGE_BYTES_MAX
@@ -98,7 +102,7 @@ class Connection(asyncio.Protocol):
             if not future.done():
                 future.set_exception(lost)
                 future.exception()  # Nobody may be waiting any more; that is no news.
-        self.client.forget(self)
+        self._on_lost(self)
         for handler in [*self.producers.values(), *self.consumers.values(), *self.watchers.values()]:
             handler.connection_lost()
 
@@ -115,7 +119,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _schedule_keep_alive(self) -> None:
-        interval = self.client.settings.keep_alive_interval_seconds
+        interval = self._settings.keep_alive_interval_seconds
         self._keep_alive = asyncio.get_running_loop().call_later(interval, self._check_alive)
 
     def _check_alive(self) -> None:
@@ -141,7 +145,7 @@ class Connection(asyncio.Protocol):
             self._later[request_id] = later
         self.write(frame)
         try:
-            async with asyncio.timeout(self.client.settings.request_timeout_seconds):
+            async with asyncio.timeout(self._settings.request_timeout_seconds):
                 return await future
         except TimeoutError:
             self.abort()

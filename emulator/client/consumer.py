@@ -4,87 +4,48 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
 
-from emulator.client.dead_letters import DeadLetters
-from emulator.client.encryption import Decryption
-from emulator.client.inbox import Inbox
+from emulator.client.config import ConsumerConfig
 from emulator.client.messages import Message
-from emulator.client.types import ClientError, ConsumerType, InitialPosition, MessageId
-from emulator.model.values import Schema
-
-if TYPE_CHECKING:
-    from emulator.client.client import Client
-    from emulator.client.transactions import Transaction
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerWish:
-    """What `Client.subscribe` is asked for; the same for each topic."""
-
-    subscription: str
-    name: str
-    type_: ConsumerType = ConsumerType.EXCLUSIVE
-    initial_position: InitialPosition = InitialPosition.LATEST
-    replicated: bool = False
-    priority_level: int = 0
-    receiver_queue_size: int = 1000
-    schema: Schema | None = None
-    read_compacted: bool = False
-    start_paused: bool = False
-    may_create: bool = True
-    key_ranges: Sequence[tuple[int, int]] = ()
-    out_of_order: bool = False
-    properties: Mapping[str, str] | None = None
-    subscription_properties: Mapping[str, str] | None = None
-    negative_ack_delay_seconds: float = 0.0
-    ack_timeout_seconds: float | None = None
-    dead_letters: DeadLetters | None = None
-    decryption: Decryption = field(default_factory=Decryption)
-
-    def __post_init__(self) -> None:
-        """ValueError for what cannot be wished."""
-        if self.dead_letters is not None and self.type_ not in (ConsumerType.SHARED, ConsumerType.KEY_SHARED):
-            raise ValueError("dead letters need a SHARED or KEY_SHARED subscription")
-        if self.negative_ack_delay_seconds < 0:
-            raise ValueError("negative_ack_delay_seconds must not be negative")
-        if self.ack_timeout_seconds is not None and self.ack_timeout_seconds <= 0:
-            raise ValueError("ack_timeout_seconds must be more than 0")
-        if self.receiver_queue_size < 0:
-            raise ValueError(f"receiver_queue_size is {self.receiver_queue_size}; it must not be negative")
+from emulator.client.redelivery import ConsumerClient
+from emulator.client.transactions import Transaction
+from emulator.client.types import ClientError, ConsumerType, MessageId
 
 
 class Consumer(ABC):
     """Made by `Client.subscribe`: a `TopicConsumer`, or a `MultiTopicConsumer` for partitions, lists and patterns."""
 
-    def __init__(self, client: Client, topic: str, wish: ConsumerWish, inbox: Inbox) -> None:
+    def __init__(
+        self, client: ConsumerClient, topic: str, config: ConsumerConfig, queue: ReceiveQueue
+    ) -> None:
         self.client = client
         self.topic = topic
         """As it was asked for: of several topics their names, or the pattern."""
-        self.wish = wish
+        self.config = config
         self.closed = False
-        self._inbox = inbox
+        self._queue = queue
         self._fatal: ClientError | None = None
 
     @property
     def name(self) -> str:
         """Other consumers and people know it by this one."""
-        return self.wish.name
+        return self.config.name
 
     @property
     def subscription(self) -> str:
-        return self.wish.subscription
+        return self.config.subscription
 
     @property
     def type(self) -> ConsumerType:
-        return self.wish.type_
+        return self.config.type_
 
     @property
     def waiting(self) -> list[Message]:
         """Messages that are here and that nobody has taken yet, in their order."""
-        return self._inbox.messages
+        return self._queue.messages
 
     @property
     @abstractmethod
@@ -98,9 +59,9 @@ class Consumer(ABC):
 
     async def receive(self) -> Message:
         """The next message. ClientError once the consumer is closed or cannot come back."""
-        if self._inbox.is_empty:
+        if self._queue.is_empty:
             self._check_usable()
-        return await self._inbox.take()
+        return await self._queue.take()
 
     async def receive_batch(
         self, messages_max: int = 100, *, bytes_max: int = 10_485_760, timeout_seconds: float = 0.1
@@ -198,3 +159,80 @@ class Consumer(ABC):
             raise self._fatal
         if self.closed:
             raise ClientError("the consumer is closed", definite=True)
+
+
+class QueuedConsumer(Protocol):
+    """A consumer of one topic. Several may share an queue."""
+
+    def taken(self, message: Message) -> None:
+        """The application has it: there is room for another one."""
+        ...
+
+
+Arrived = tuple[QueuedConsumer, Message]
+
+
+class ReceiveQueue:
+    """In the order in which messages came. Whoever puts something in keeps to the permits that its source gave."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Arrived] = deque()
+        self._wanted: deque[asyncio.Future[Arrived]] = deque()
+        self.on_wanted: Callable[[], None] | None = None
+        """Told when somebody begins to wait."""
+
+    @property
+    def messages(self) -> list[Message]:
+        return [message for _, message in self._queue]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._queue
+
+    @property
+    def is_awaited(self) -> bool:
+        """Somebody waits for a message."""
+        return any(not future.done() for future in self._wanted)
+
+    def has_of(self, source: QueuedConsumer) -> bool:
+        return any(one is source for one, _ in self._queue)
+
+    def put(self, source: QueuedConsumer, message: Message) -> None:
+        while self._wanted:
+            future = self._wanted.popleft()
+            if not future.done():
+                future.set_result((source, message))
+                return
+        self._queue.append((source, message))
+
+    async def take(self) -> Message:
+        """The next one. ClientError when none will come (`fail`)."""
+        source, message = self._queue.popleft() if self._queue else await self._next()
+        source.taken(message)
+        return message
+
+    async def _next(self) -> Arrived:
+        future: asyncio.Future[Arrived] = asyncio.get_running_loop().create_future()
+        self._wanted.append(future)
+        if self.on_wanted is not None:
+            self.on_wanted()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # A deadline that passes in the breath in which a message came must not cost the message.
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._queue.appendleft(future.result())
+            raise
+
+    def drop(self, source: QueuedConsumer) -> int:
+        """Throw away what came from it: it comes again. Gives how many they were."""
+        before = len(self._queue)
+        self._queue = deque(each for each in self._queue if each[0] is not source)
+        return before - len(self._queue)
+
+    def fail(self, error: ClientError) -> None:
+        """Nothing more will come: whoever waits is told."""
+        for future in self._wanted:
+            if not future.done():
+                future.set_exception(error)
+        self._wanted.clear()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from emulator.client.ack_sets import is_set
-from emulator.client.chunks import Pieces
+from emulator.client.chunks import ChunkAssembler
 from emulator.client.encryption import Decryption, PayloadOpener, Unreadable
 from emulator.client.types import MessageId
 from emulator.errors import ProtocolError
@@ -57,7 +56,7 @@ def messages_in(
     data: bytes,
     topic: str = "",
     partition: int = -1,
-    pieces: Pieces | None = None,
+    pieces: ChunkAssembler | None = None,
     opener: PayloadOpener = OPENS_NOTHING,
 ) -> Iterable[Message | None]:
     """The messages of an entry that are not acknowledged yet; None for each that compaction left out, and for a piece
@@ -142,3 +141,12 @@ def _message(
         info.schema_version or b"",
         topic,
     )
+
+
+WORD_BITS = 64
+
+
+def is_set(words: Sequence[int], index: int) -> bool:
+    """Whether a message of a batch is left."""
+    word = index // WORD_BITS
+    return word < len(words) and bool(words[word] >> (index % WORD_BITS) & 1)

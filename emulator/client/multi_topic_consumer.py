@@ -1,4 +1,4 @@
-"""A consumer of several topics: partitions, a list, or whatever fits a pattern. A consumer for each, and one inbox.
+"""A consumer of several topics: partitions, a list, or whatever fits a pattern. A consumer for each, and one queue.
 
 What is received says of which topic it is; what is acknowledged goes back there. Topics that come while it is open are
 subscribed to as they come, and each by itself: one that cannot be had yet does not hold up the others.
@@ -10,18 +10,16 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from emulator.client.consumer import Consumer, ConsumerWish
-from emulator.client.inbox import Inbox
+from emulator.client.config import ConsumerConfig
+from emulator.client.consumer import Consumer, ReceiveQueue
 from emulator.client.messages import Message
+from emulator.client.redelivery import ConsumerClient
 from emulator.client.topic_consumer import TopicConsumer
+from emulator.client.topic_names import TopicSource
+from emulator.client.transactions import Transaction
 from emulator.client.types import EARLIEST, LATEST, ClientError, InitialPosition, MessageId
-
-if TYPE_CHECKING:
-    from emulator.client.client import Client
-    from emulator.client.topic_names import TopicNames
-    from emulator.client.transactions import Transaction
 
 T = TypeVar("T")
 
@@ -32,19 +30,21 @@ OPENED_AT_ONCE: Final = 32
 class MultiTopicConsumer(Consumer):
     """Made by `Client.subscribe`."""
 
-    def __init__(self, client: Client, topic: str, wish: ConsumerWish, names: TopicNames) -> None:
+    def __init__(
+        self, client: ConsumerClient, topic: str, config: ConsumerConfig, names: TopicSource
+    ) -> None:
         """ValueError without a queue: nobody could say which topic the next message is asked of."""
-        if not wish.receiver_queue_size:
+        if not config.receiver_queue_size:
             raise ValueError(
                 f"{topic}: a consumer of several topics needs a receiver_queue_size of 1 or more"
             )
-        super().__init__(client, topic, wish, Inbox())
+        super().__init__(client, topic, config, ReceiveQueue())
         self.consumers: dict[str, TopicConsumer] = {}
         """By topic, of a topic with partitions by partition."""
         self._names = names
         self._is_begun = False
         """What comes from now on was not there at the beginning."""
-        self._paused = wish.start_paused
+        self._paused = config.start_paused
         self._following: asyncio.Task[None] | None = None
 
     @property
@@ -69,7 +69,7 @@ class MultiTopicConsumer(Consumer):
         from there (N4). Topics that come and go are subscribed to when they are noticed, from their beginning on."""
         while True:
             deadline = self.client.settings.operation_timeout_seconds
-            names = await self.client.persist(self._names.names, deadline_seconds=deadline)
+            names = await self.client.retry(self._names.names, deadline_seconds=deadline)
             new = sorted(names - self.consumers.keys())
             await self._all_of(new, self._open)
             if not new or self._names.come_and_go:
@@ -82,21 +82,21 @@ class MultiTopicConsumer(Consumer):
             await child.close()
             return
         if self._names.come_and_go:
-            child.has_lived()
+            child.read_new_topic_from_start()
         self.consumers[topic] = child
-        if self._paused is not child.is_paused:  # paused or resumed meanwhile
+        if self._paused is not child.permits.is_paused:  # paused or resumed meanwhile
             (child.pause if self._paused else child.resume)()
 
     def _child(self, topic: str) -> TopicConsumer:
-        return TopicConsumer(self.client, topic, self._wish_now(), self._inbox, self._child_ended)
+        return TopicConsumer(self.client, topic, self._config_now(), self._queue, self._child_ended)
 
-    def _wish_now(self) -> ConsumerWish:
+    def _config_now(self) -> ConsumerConfig:
         """A topic that comes later is read from its first message on: all of it is newer than this one (INV-61)."""
         return replace(
-            self.wish,
+            self.config,
             start_paused=self._paused,
-            may_create=self.wish.may_create and not self._names.come_and_go,
-            initial_position=InitialPosition.EARLIEST if self._is_begun else self.wish.initial_position,
+            may_create=self.config.may_create and not self._names.come_and_go,
+            initial_position=InitialPosition.EARLIEST if self._is_begun else self.config.initial_position,
         )
 
     # Topics that come and go.
@@ -109,7 +109,7 @@ class MultiTopicConsumer(Consumer):
         while True:
             await self._names.changed()
             with contextlib.suppress(ClientError):  # Tried again with the next change, or after a while.
-                await self._become(await self.client.persist(self._names.names, deadline_seconds=None))
+                await self._become(await self.client.retry(self._names.names, deadline_seconds=None))
 
     async def _become(self, names: frozenset[str]) -> None:
         for topic in sorted(self.consumers.keys() - names):
@@ -128,7 +128,7 @@ class MultiTopicConsumer(Consumer):
                 self._names.look_again()
         elif self._fatal is None and not self.closed:
             self._fatal = ClientError(f"{child.topic}: {error}", definite=error.definite, code=error.code)
-            self._inbox.fail(self._fatal)
+            self._queue.fail(self._fatal)
 
     # Acknowledging.
 
@@ -250,6 +250,6 @@ class MultiTopicConsumer(Consumer):
         if self.closed:
             return
         self.closed = True
-        self.client.gone(self)
-        self._inbox.fail(ClientError("the consumer is closed", definite=True))
+        self.client.forget_handle(self)
+        self._queue.fail(ClientError("the consumer is closed", definite=True))
         await self._close_all()

@@ -1,8 +1,8 @@
 """A producer of a topic with partitions: a producer for each, and the choice between them.
 
-Exclusive access is all or nothing (INV-73). Partition 0 is asked for first and let go of last: of several producers
-that want all partitions, whoever has that one gets the rest, and nobody waits in a circle. Who loses one partition has
-lost the topic: the others are let go of, and nothing more is published.
+Exclusive access is all or nothing (INV-73). Partition 0 is requested first and released last: of several producers that
+want all partitions, the owner of partition 0 gets the rest, so they cannot deadlock. A producer that loses a partition
+has lost the topic: it releases the others and publishes nothing more.
 
 A topic that has grown is used as far as its partitions are open, from 0 on without a gap.
 """
@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from emulator.client.partition import Partition
-from emulator.client.producer import Producer, ProducerWish
-from emulator.client.send_queue import Outgoing
+from emulator.client.config import ProducerConfig
+from emulator.client.connection_pool import ConnectionPool
+from emulator.client.producer import Producer
+from emulator.client.routing import MessageRouter
+from emulator.client.send_queue import OutgoingMessage
 from emulator.client.topic_producer import TopicProducer
 from emulator.client.types import ClientError, MessageId, Standing
 from emulator.errors import ServerError
 from emulator.model.values import AccessMode
-
-if TYPE_CHECKING:
-    from emulator.client.client import Client
-    from emulator.client.routing import PartitionChoice
 
 OPENED_AT_ONCE = 32
 """Partitions that are asked for before the first answer is there."""
@@ -37,34 +36,34 @@ class PartitionedProducer(Producer):
 
     def __init__(
         self,
-        client: Client,
+        client: ConnectionPool,
         topic: str,
-        wish: ProducerWish,
+        config: ProducerConfig,
         partitions: int,
-        choice: PartitionChoice,
+        choice: MessageRouter,
         *,
         lazy: bool,
     ) -> None:
         """`lazy`: each partition is opened with the first message for it. ValueError with exclusive access."""
-        super().__init__(client, topic, wish)
+        super().__init__(client, topic, config)
         if lazy and self._is_exclusive:
             raise ValueError(
                 "a producer with exclusive access opens all partitions at once: lazy is not supported"
             )
-        self._choice = choice
+        self._router = choice
         self._lazy = lazy
         self._asked_for = partitions
         """At the beginning. Partitions that come later do not hold up the others."""
         self._partitions = [self._partition(index) for index in range(partitions)]
         """That messages go to. Invariant: all are open, or it is lazy."""
-        self._name = wish.name or ""
+        self._name = config.name or ""
         self._fatal: ClientError | None = None
         self._growing: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
     @property
     def _is_exclusive(self) -> bool:
-        return self.wish.access_mode is not AccessMode.SHARED
+        return self.config.access_mode is not AccessMode.SHARED
 
     @property
     def partitions(self) -> int:
@@ -112,14 +111,14 @@ class PartitionedProducer(Producer):
     async def _open_as_asked(self) -> None:
         """The first one tells the name of all, and decides who may ask for the others."""
         if self._lazy:
-            await self._open_one(self._partitions[self._choice.first(self.partitions)])
+            await self._open_one(self._partitions[self._router.first(self.partitions)])
             return
         first, *others = self._partitions
         await self._open_one(first)
         for begin in range(0, len(others), OPENED_AT_ONCE):
             await self._open_together(others[begin : begin + OPENED_AT_ONCE])
 
-    async def _open_together(self, partitions: list[Partition]) -> None:
+    async def _open_together(self, partitions: list[PartitionProducer]) -> None:
         """The first failure counts; then the others are not waited for."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -128,22 +127,22 @@ class PartitionedProducer(Producer):
         except BaseExceptionGroup as failures:
             raise _first_of(failures) from None
 
-    async def _open_one(self, partition: Partition) -> None:
+    async def _open_one(self, partition: PartitionProducer) -> None:
         self._refuse_when_closed()
         await partition.open()
         assert partition.producer is not None
         self._name = partition.producer.name
 
-    def _partition(self, index: int) -> Partition:
+    def _partition(self, index: int) -> PartitionProducer:
         topic = f"{self.topic}-partition-{index}"
 
         def make() -> TopicProducer:
-            producer = TopicProducer(self.client, topic, replace(self.wish, name=self._name or None))
+            producer = TopicProducer(self.client, topic, replace(self.config, name=self._name or None))
             producer.on_standing = self._one_stands if index < self._asked_for else None
             producer.on_end = self._one_ended
             return producer
 
-        return Partition(make, self.wish.pending_messages_max)
+        return PartitionProducer(make, self.config.pending_messages_max)
 
     def _one_stands(self, _: Producer, standing: Standing) -> None:
         """It is open when all of it is. `start` tells so for the first time."""
@@ -168,17 +167,17 @@ class PartitionedProducer(Producer):
 
     # Sending.
 
-    async def publish(self, message: Outgoing) -> MessageId:
+    async def publish(self, message: OutgoingMessage) -> MessageId:
         return await self._chosen(message).publish(message)
 
-    def publish_nowait(self, message: Outgoing) -> None:
+    def publish_nowait(self, message: OutgoingMessage) -> None:
         self._chosen(message).publish_nowait(message)
 
-    def _chosen(self, message: Outgoing) -> Partition:
+    def _chosen(self, message: OutgoingMessage) -> PartitionProducer:
         if self._fatal is not None:
             raise self._fatal
         self._refuse_when_closed()
-        return self._partitions[self._choice.choose(message, self.partitions)]
+        return self._partitions[self._router.choose(message, self.partitions)]
 
     async def flush(self) -> None:
         await asyncio.gather(*[one.flush() for one in self._partitions])
@@ -192,7 +191,7 @@ class PartitionedProducer(Producer):
             self._leaving = asyncio.get_running_loop().create_task(self._close_all())
 
     async def _close_all(self) -> None:
-        """Partition 0 is the last: whoever waits for it finds all others free."""
+        """Partition 0 is released last: a producer that waits for it finds all others free."""
         if self._growing is not None:
             self._growing.cancel()
             await asyncio.wait([self._growing])
@@ -205,7 +204,7 @@ class PartitionedProducer(Producer):
             return
         self.closed = True
         await self._close_all()
-        self.client.gone(self)
+        self.client.forget_handle(self)
         if self._leaving is not None:
             await asyncio.wait([self._leaving])
 
@@ -213,3 +212,85 @@ class PartitionedProducer(Producer):
 def _first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:
     first = failures.exceptions[0]
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+class PartitionProducer:
+    """A producer of its own, and what was sent before that was open: it waits, in order, because only the region can
+    tell where the sequence ids of a name go on."""
+
+    def __init__(self, make: Callable[[], TopicProducer], early_max: int) -> None:
+        self.producer: TopicProducer | None = None
+        """None until it is open."""
+        self._make = make
+        self._early: deque[OutgoingMessage] = deque()
+        self._early_max = early_max
+        self._opening: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """ClientError when it is refused."""
+        producer = self._make()
+        await producer.start()
+        self.producer = producer
+
+    async def publish(self, message: OutgoingMessage) -> MessageId:
+        if self.producer is None:
+            await asyncio.shield(self._begin_to_open())
+        assert self.producer is not None, "opening it either failed or made it"
+        return await self.producer.publish(message)
+
+    def publish_nowait(self, message: OutgoingMessage) -> None:
+        if self.producer is not None:
+            self.producer.publish_nowait(message)
+            return
+        if len(self._early) >= self._early_max:
+            sentence = f"{self._early_max} messages wait until their partition is open"
+            raise ClientError(sentence, definite=True)
+        self._early.append(message)
+        self._begin_to_open()
+
+    def _begin_to_open(self) -> asyncio.Task[None]:
+        """Where it failed before, it is tried again: the next message may have more luck."""
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open_for_early())
+            self._opening.add_done_callback(self._opening_done)
+        return self._opening
+
+    def _opening_done(self, task: asyncio.Task[None]) -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()  # Whoever waited may be gone by now; the messages know.
+
+    async def _open_for_early(self) -> None:
+        try:
+            await self.open()
+        except ClientError as refusal:
+            self._fail_early(refusal)
+            raise
+        assert self.producer is not None
+        while self._early:
+            message = self._early.popleft()
+            try:
+                self.producer.publish_nowait(message)
+            except ClientError as refusal:
+                message.fail(refusal)
+
+    def _fail_early(self, reason: ClientError) -> None:
+        """None of them was sent."""
+        while self._early:
+            self._early.popleft().fail(ClientError(str(reason), definite=True, code=reason.code))
+
+    async def flush(self) -> None:
+        waiting = [message.future for message in self._early]
+        if waiting:
+            await asyncio.wait(waiting)
+        if self.producer is not None:
+            await self.producer.flush()
+
+    async def close(self) -> None:
+        """What was sent early is still published, if it can be in time."""
+        if self._opening is not None:
+            if not self._early:
+                self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self.producer is not None:
+            await self.producer.close()

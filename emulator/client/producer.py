@@ -5,69 +5,37 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from emulator.client.batching import Batching
-from emulator.client.encryption import Encryption
-from emulator.client.priority import checked_priority
-from emulator.client.send_queue import Outgoing
+from emulator.client.config import ProducerConfig
+from emulator.client.connection_pool import ConnectionPool
+from emulator.client.send_queue import OutgoingMessage
+from emulator.client.transactions import Transaction
 from emulator.client.types import ClientError, MessageId, Standing
 from emulator.model.values import AccessMode, Schema
-from emulator.wire.compression import Compression
-
-if TYPE_CHECKING:
-    from emulator.client.client import Client
-    from emulator.client.transactions import Transaction
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerWish:
-    """What `Client.producer` is asked for; the same for each partition."""
-
-    name: str | None = None
-    access_mode: AccessMode = AccessMode.SHARED
-    priority: int = 0
-    initial_sequence_id: int | None = None
-    batching: Batching | None = None
-    pending_messages_max: int = 1000
-    schema: Schema | None = None
-    compression: Compression = Compression.NONE
-    chunking: bool = False
-    initial_subscription: str | None = None
-    """Made together with a topic that is not there yet."""
-    encryption: Encryption | None = None
-
-    def __post_init__(self) -> None:
-        """ValueError when the wire cannot say it, or this machine cannot compress so."""
-        checked_priority(self.priority)
-        self.compression.check()
-        if self.chunking and self.batching is not None:
-            raise ValueError("batching and chunking cannot be combined")
 
 
 class Producer(ABC):
     """Made by `Client.producer`: a `TopicProducer`, or a `PartitionedProducer` where the topic has partitions."""
 
-    def __init__(self, client: Client, topic: str, wish: ProducerWish) -> None:
+    def __init__(self, client: ConnectionPool, topic: str, config: ProducerConfig) -> None:
         self.client = client
         self.topic = topic
-        self.wish = wish
+        self.config = config
         self.closed = False
         self.on_standing: Callable[[Producer, Standing], None] | None = None
 
     @property
     def access_mode(self) -> AccessMode:
-        return self.wish.access_mode
+        return self.config.access_mode
 
     @property
     def priority(self) -> int:
         """Where it stands in line. Fixed when the producer is made (PIP-440): setting it raises AttributeError."""
-        return self.wish.priority
+        return self.config.priority
 
     @property
     def schema(self) -> Schema | None:
-        return self.wish.schema
+        return self.config.schema
 
     @property
     @abstractmethod
@@ -115,7 +83,7 @@ class Producer(ABC):
         `key`: messages with the same one go to the same partition, as with other clients.
         `deliver_at_ms`: Shared and Key_Shared subscriptions deliver it then, by the wall clock of their region.
         In a transaction the message counts once that commits; ExpiredTransaction when it was fenced."""
-        message = Outgoing(
+        message = OutgoingMessage(
             payload,
             key,
             properties or {},
@@ -143,7 +111,7 @@ class Producer(ABC):
         """Publish without waiting; the future is the receipt. ClientError at once when closed, fenced or full, or when
         the transaction was not told of the topic (`Transaction.will_publish_to`). In a transaction nothing is
         batched."""
-        message = Outgoing(
+        message = OutgoingMessage(
             payload,
             key,
             properties or {},
@@ -158,11 +126,11 @@ class Producer(ABC):
         return message.future
 
     @abstractmethod
-    async def publish(self, message: Outgoing) -> MessageId:
+    async def publish(self, message: OutgoingMessage) -> MessageId:
         """As `send`."""
 
     @abstractmethod
-    def publish_nowait(self, message: Outgoing) -> None:
+    def publish_nowait(self, message: OutgoingMessage) -> None:
         """Its future has the outcome. ClientError as `send_nowait`."""
 
     @abstractmethod

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
 
-from emulator.client.consumer import Consumer, ConsumerWish
-from emulator.client.inbox import Inbox
+from emulator.client.config import ConsumerConfig
+from emulator.client.consumer import Consumer, ReceiveQueue
 from emulator.client.messages import Message
 from emulator.client.multi_topic_consumer import MultiTopicConsumer
+from emulator.client.redelivery import ConsumerClient
 from emulator.client.topic_consumer import TopicConsumer
-from emulator.client.topic_names import TopicNames
+from emulator.client.topic_names import TopicSource
 from emulator.client.types import EARLIEST, LATEST, ClientError, MessageId
 from emulator.wire import requests
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from emulator.client.client import Client
 
 
 class Reader(Consumer):
@@ -33,16 +31,16 @@ class TopicReader(TopicConsumer, Reader):
 
     def __init__(
         self,
-        client: Client,
+        client: ConsumerClient,
         topic: str,
-        wish: ConsumerWish,
+        config: ConsumerConfig,
         start: MessageId,
         *,
         inclusive: bool,
-        inbox: Inbox | None = None,
+        queue: ReceiveQueue | None = None,
         on_end: Callable[[TopicConsumer, ClientError], None] | None = None,
     ) -> None:
-        super().__init__(client, topic, wish, inbox, on_end)
+        super().__init__(client, topic, config, queue, on_end)
         self._start = start
         self._inclusive = inclusive
         self._begins_at_a_time = False
@@ -54,7 +52,7 @@ class TopicReader(TopicConsumer, Reader):
         if self._start == LATEST and self._inclusive and (last := await self.last_message_id()) is not None:
             await self.seek(last)
 
-    def _start_place(self) -> requests.Place | None:
+    def start_place(self) -> requests.Place | None:
         return self._start[:3]
 
     def _wants(self, message_id: MessageId) -> bool:
@@ -82,9 +80,9 @@ class TopicReader(TopicConsumer, Reader):
             raise
 
     async def has_message(self) -> bool:
-        if self._inbox.has_of(self):
+        if self._queue.has_of(self):
             return True
-        last = await self.last_message()
+        last = await self.session.last_message()
         if last.place is None:
             return False
         if self._begins_at_a_time or self._start == LATEST:
@@ -96,13 +94,13 @@ class MultiTopicReader(MultiTopicConsumer, Reader):
     """Of all partitions of a topic. Partitions that come later are read from their beginning."""
 
     def __init__(
-        self, client: Client, topic: str, wish: ConsumerWish, names: TopicNames, start: MessageId
+        self, client: ConsumerClient, topic: str, config: ConsumerConfig, names: TopicSource, start: MessageId
     ) -> None:
         """ClientError for a start that is the place of one message: the others have none."""
         if start not in (EARLIEST, LATEST):
             sentence = f"{topic} has partitions: start at EARLIEST or LATEST, or seek in each partition"
             raise ClientError(sentence, definite=True)
-        super().__init__(client, topic, wish, names)
+        super().__init__(client, topic, config, names)
         self._start = start
 
     def _child(self, topic: str) -> TopicConsumer:
@@ -110,18 +108,118 @@ class MultiTopicReader(MultiTopicConsumer, Reader):
         return TopicReader(
             self.client,
             topic,
-            self._wish_now(),
+            self._config_now(),
             start,
             inclusive=True,
-            inbox=self._inbox,
+            queue=self._queue,
             on_end=self._child_ended,
         )
 
     async def has_message(self) -> bool:
-        if not self._inbox.is_empty:
+        if not self._queue.is_empty:
             return True
         children = [child for child in self.consumers.values() if isinstance(child, TopicReader)]
         for child in children:
             if await child.has_message():
                 return True
         return False
+
+
+Listener = Callable[[str, bytes | None], None]
+"""Told of a key and its new value; None: the key is gone."""
+
+
+class TableView(Mapping[str, bytes]):
+    """Made by `Client.table_view`. Messages without a key are passed over; an empty one takes its key out."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.topic = reader.topic
+        self._reader = reader
+        self._values: dict[str, bytes] = {}
+        self._read_upto: dict[str, MessageId] = {}
+        """By topic or partition."""
+        self._listeners: list[Listener] = []
+        self._failure: ClientError | None = None
+        self._read_more = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns when everything that was stored before is in the table. ClientError."""
+        self._following = asyncio.get_running_loop().create_task(self._follow())
+        await self.refresh()
+
+    async def _follow(self) -> None:
+        try:
+            while True:
+                self._take(await self._reader.receive())
+        except ClientError as failure:
+            self._failure = failure
+        finally:
+            self._read_more.set()
+
+    def _take(self, message: Message) -> None:
+        self._read_upto[message.topic] = message.id
+        self._read_more.set()
+        if message.key is None:
+            return
+        if message.payload:
+            self._values[message.key] = message.payload
+        elif self._values.pop(message.key, None) is None:
+            return
+        for listener in list(self._listeners):
+            self._tell(listener, message.key, message.payload or None)
+
+    def _tell(self, listener: Listener, key: str, value: bytes | None) -> None:
+        """A listener that fails is the application's affair, which hears of it as of any callback that fails; the table
+        and the other listeners go on."""
+        try:
+            listener(key, value)
+        except Exception as problem:
+            sentence = f"a listener of the table view of {self.topic} failed at key {key!r}"
+            asyncio.get_running_loop().call_exception_handler({"message": sentence, "exception": problem})
+
+    async def refresh(self) -> None:
+        """Wait until everything that is stored by now is in the table. ClientError when that cannot be told, or the
+        view has ended."""
+        wanted = await self._reader.last_message_ids()
+        while not all(self._has_read(topic, last) for topic, last in wanted.items()):
+            self._check()
+            if not await self._reader.has_message():
+                return  # The last ones are no messages for readers: markers, or of an aborted transaction.
+            self._read_more.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._reader.client.settings.request_timeout_seconds):
+                    await self._read_more.wait()
+        self._check()
+
+    def _has_read(self, topic: str, last: MessageId | None) -> bool:
+        read = self._read_upto.get(topic)
+        return last is None or (read is not None and read[:3] >= last[:3])
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def listen(self, listener: Listener, *, existing: bool = False) -> None:
+        """Tell of each change from now on; `existing`: first of everything that is in the table."""
+        self._listeners.append(listener)
+        if existing:
+            for key, value in list(self._values.items()):
+                listener(key, value)
+
+    # Looking.
+
+    def __getitem__(self, key: str) -> bytes:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    async def close(self) -> None:
+        """What is in the table stays there, and grows old."""
+        await self._reader.close()
+        if self._following is not None:
+            await asyncio.wait([self._following])

@@ -1,114 +1,280 @@
-"""What becomes of messages that the application has taken: settled, given back, overdue, dead.
+"""Redelivery of messages that the application has received: negative acknowledgements, timeouts and dead letters.
 
-given back          they come again, at once or after a while
-overdue             nobody said anything of them within the acknowledgement time-out: as if they were given back
-dead                they came as often as they may and are given back once more: a letter each (`dead_letters.py`)
+A message is redelivered after a negative acknowledgement, or when it is not acknowledged within the timeout, up to
+`redeliveries_max` times. After that it is sent to the dead letter topic and acknowledged. `Consumer.reconsume_later`
+sends it to the retry topic instead, to be delivered after a delay, up to the same number of times.
+
+A dead letter is sent before its message is acknowledged: a crash between the two duplicates it and loses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, Protocol
 
-from emulator.client.ack_timeouts import Overdue
-from emulator.client.dead_letters import Letters
+from emulator.client.config import PARTITION_SUFFIX, ConsumerConfig, DeadLetters
+from emulator.client.connection_pool import ConnectionPool
+from emulator.client.encryption import Encryption
 from emulator.client.messages import Message, id_of
-from emulator.client.types import MessageId
+from emulator.client.producer import Producer
+from emulator.client.types import ClientError, MessageId
 
-if TYPE_CHECKING:
-    from emulator.client.client import Client
-    from emulator.client.consumer import ConsumerWish
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
+ORIGIN_ID: Final = "ORIGIN_MESSAGE_ID"
+TIMES: Final = "RECONSUMETIMES"
+DELAY_MS: Final = "DELAY_TIME"
+"""Properties of dead letters and retried messages, with the names that other clients use."""
 
 
-class GivenBackTo(Protocol):
+class ConsumerClient(ConnectionPool, ABC):
+    """A client as consumers use it: connections, and producers for dead letters."""
+
+    @abstractmethod
+    async def producer(
+        self, topic: str, *, initial_subscription: str | None = None, encryption: Encryption | None = None
+    ) -> Producer: ...
+
+
+class RedeliveringConsumer(Protocol):
     """A consumer of one topic."""
 
     @property
-    def client(self) -> Client: ...
+    def client(self) -> ConsumerClient: ...
 
     @property
     def topic(self) -> str: ...
 
     @property
-    def wish(self) -> ConsumerWish: ...
+    def config(self) -> ConsumerConfig: ...
 
     async def acknowledge(self, *messages: Message | MessageId) -> None: ...
 
     def redeliver(self, messages: Sequence[Message]) -> None:
-        """Have these delivered again, all pieces of each."""
+        """Request redelivery of these messages, of all chunks of each."""
         ...
 
 
-class GivingBack:
-    """Of one consumer of one topic."""
+class RedeliveryTimer:
+    """Messages that become due a fixed time after they were added, unless they are removed before."""
 
-    def __init__(self, consumer: GivenBackTo) -> None:
-        wish = consumer.wish
+    def __init__(self, seconds: float, on_due: Callable[[Sequence[Message]], None]) -> None:
+        self._seconds = seconds
+        self._on_due = on_due
+        self._waiting: dict[MessageId, tuple[float, Message]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, message: Message) -> None:
+        """Start the time of a message; a message that is waiting keeps its time."""
+        loop = asyncio.get_running_loop()
+        self._waiting.setdefault(message.id, (loop.time() + self._seconds, message))
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._check_due)
+
+    def remove(self, id_: MessageId) -> None:
+        self._waiting.pop(id_, None)
+
+    def remove_upto(self, id_: MessageId) -> None:
+        for one in [one for one in self._waiting if one[:3] <= id_[:3]]:
+            del self._waiting[one]
+
+    def clear(self) -> None:
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check_due(self) -> None:
+        """One timer serves all messages: most are acknowledged long before they are due."""
+        self._timer = None
+        loop, due = asyncio.get_running_loop(), []
+        while self._waiting:
+            id_, (at, message) = next(iter(self._waiting.items()))
+            if at > loop.time():
+                self._timer = loop.call_at(at, self._check_due)
+                break
+            del self._waiting[id_]
+            due.append(message)
+        if due:
+            self._on_due(due)
+
+
+class RedeliveryTracker:
+    """Redeliveries of one consumer of one topic."""
+
+    def __init__(self, consumer: RedeliveringConsumer) -> None:
+        config = consumer.config
         self._consumer = consumer
-        self._policy = wish.dead_letters
-        self._after_a_while = Overdue(wish.negative_ack_delay_seconds, self._redeliver_or_bury)
-        self._delays = wish.negative_ack_delay_seconds > 0
-        timeout = wish.ack_timeout_seconds
-        self._unsettled = None if timeout is None else Overdue(timeout, self._redeliver_or_bury)
-        self._letters = None if wish.dead_letters is None else Letters(consumer, wish.dead_letters)
+        self._policy = config.dead_letters
+        self._delayed: RedeliveryTimer | None = None
+        if config.negative_ack_delay_seconds > 0:
+            self._delayed = RedeliveryTimer(config.negative_ack_delay_seconds, self._redeliver_or_bury)
+        timeout = config.ack_timeout_seconds
+        self._unacknowledged = None if timeout is None else RedeliveryTimer(timeout, self._redeliver_or_bury)
+        self._sender = None if self._policy is None else DeadLetterSender(consumer, self._policy)
 
     def taken(self, message: Message) -> None:
-        if self._unsettled is not None:
-            self._unsettled.add(message)
+        """The application has received a message: start its acknowledgement timeout."""
+        if self._unacknowledged is not None:
+            self._unacknowledged.add(message)
 
     def settled(self, messages: Iterable[Message | MessageId]) -> None:
-        """Something is said of them."""
-        if self._unsettled is not None:
+        """Messages were acknowledged, negatively acknowledged or sent to the retry topic."""
+        if self._unacknowledged is not None:
             for message in messages:
-                self._unsettled.remove(id_of(message))
+                self._unacknowledged.remove(id_of(message))
 
     def settled_upto(self, id_: MessageId) -> None:
-        if self._unsettled is not None:
-            self._unsettled.remove_upto(id_)
+        if self._unacknowledged is not None:
+            self._unacknowledged.remove_upto(id_)
 
-    def give_back(self, messages: Sequence[Message]) -> None:
+    def negative_acknowledge(self, messages: Sequence[Message]) -> None:
         self.settled(messages)
-        if not self._delays:
+        if self._delayed is None:
             self._redeliver_or_bury(messages)
             return
         for message in messages:
-            self._after_a_while.add(message)
+            self._delayed.add(message)
 
     def buries(self, message: Message) -> bool:
-        """It came once more than it may, because whoever had it died with it: the application is spared."""
-        if self._letters is None or self._policy is None:
+        """Send a message that exceeds the redelivery limit to the dead letter topic.
+
+        This happens when its last consumer died without a negative acknowledgement. Returns whether it was sent; the
+        application must not receive it then.
+        """
+        if self._sender is None or self._policy is None:
             return False
         if message.redelivery_count <= self._policy.redeliveries_max:
             return False
-        self._letters.bury(message)
+        self._sender.bury(message)
         return True
 
-    async def put_off(self, message: Message, delay_seconds: float) -> None:
+    async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
         """ClientError; ValueError without retries."""
-        if self._letters is None or self._policy is None or not self._policy.retries:
+        if self._sender is None or self._policy is None or not self._policy.retries:
             raise ValueError("reconsume_later needs a consumer with DeadLetters(retries=True)")
         if delay_seconds < 0:
             raise ValueError("delay_seconds must not be negative")
         self.settled([message])
-        await self._letters.put_off(message, delay_seconds)
+        await self._sender.reconsume_later(message, delay_seconds)
 
     def _redeliver_or_bury(self, messages: Sequence[Message]) -> None:
         again = []
         for message in messages:
-            if self._letters is not None and self._policy is not None and self._policy.is_dead(message):
-                self._letters.bury(message)
+            if (
+                self._sender is not None
+                and self._policy is not None
+                and message.redelivery_count >= self._policy.redeliveries_max
+            ):
+                self._sender.bury(message)
             else:
                 again.append(message)
         if again:
             self._consumer.redeliver(again)
 
     def clear(self) -> None:
-        """Everything that is not acknowledged comes again by itself."""
-        self._after_a_while.clear()
-        if self._unsettled is not None:
-            self._unsettled.clear()
+        """Forget all messages: the region redelivers everything that is not acknowledged."""
+        for timer in (self._delayed, self._unacknowledged):
+            if timer is not None:
+                timer.clear()
 
     async def close(self) -> None:
         self.clear()
-        if self._letters is not None:
-            await self._letters.close()
+        if self._sender is not None:
+            await self._sender.close()
+
+
+class DeadLetterSender:
+    """Sends messages of one consumer to the dead letter topic and the retry topic."""
+
+    def __init__(self, consumer: RedeliveringConsumer, policy: DeadLetters) -> None:
+        self._consumer = consumer
+        self._client = consumer.client
+        self._policy = policy.named_after(consumer.topic, consumer.config.subscription)
+        self._reads_retries = PARTITION_SUFFIX.sub("", consumer.topic) == policy.retry_topic
+        """The properties of former retries count in the retry topic only: elsewhere any publisher may have set them."""
+        self._producers: dict[str, asyncio.Task[Producer]] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def bury(self, message: Message) -> None:
+        """Send a dead letter in the background; the message is redelivered if that fails."""
+        task = asyncio.get_running_loop().create_task(self._bury(message))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _bury(self, message: Message) -> None:
+        try:
+            await self._send_dead(message)
+        except ClientError:
+            await asyncio.sleep(self._client.settings.backoff_seconds_max)
+            self._consumer.redeliver([message])
+
+    async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
+        """Send a message to the retry topic, or to the dead letter topic after too many retries. ClientError."""
+        times = 1 + (_former_retries(message) if self._reads_retries else 0)
+        if times > self._policy.redeliveries_max:
+            await self._send_dead(message)
+            return
+        delay_ms = round(delay_seconds * 1000)
+        retry = {TIMES: str(times), DELAY_MS: str(delay_ms)}
+        deliver_at_ms = self._client.wall_clock_ms() + delay_ms
+        await self._send(self._policy.retry_topic, None, message, retry, deliver_at_ms)
+
+    async def _send_dead(self, message: Message) -> None:
+        await self._send(self._policy.topic, self._policy.initial_subscription, message, {}, None)
+
+    async def _send(
+        self,
+        topic: str | None,
+        subscription: str | None,
+        message: Message,
+        more_properties: dict[str, str],
+        deliver_at_ms: int | None,
+    ) -> None:
+        assert topic is not None, "named_after sets its name"
+        producer = await self._producer(topic, subscription)
+        origin = {REAL_TOPIC: message.topic, ORIGIN_ID: str(message.id)}
+        if self._reads_retries:
+            origin |= {name: message.properties[name] for name in origin if name in message.properties}
+        origin[REAL_SUBSCRIPTION] = self._consumer.config.subscription
+        properties = {**message.properties, **origin, **more_properties}
+        await producer.send(
+            message.payload, key=message.key, properties=properties, deliver_at_ms=deliver_at_ms
+        )
+        await self._consumer.acknowledge(message)
+
+    async def _producer(self, topic: str, subscription: str | None) -> Producer:
+        opening = self._producers.get(topic)
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
+            opening = _start(
+                self._client.producer(
+                    topic, initial_subscription=subscription, encryption=self._policy.encryption
+                )
+            )
+            self._producers[topic] = opening
+        return await asyncio.shield(opening)
+
+    async def close(self) -> None:
+        """Cancel unfinished sends: their messages are not acknowledged, so none is lost."""
+        tasks = [*self._sending, *self._producers.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for opened in self._producers.values():
+            if not opened.cancelled() and opened.exception() is None:
+                await opened.result().close()
+
+
+def _start(opening: Coroutine[Any, Any, Producer]) -> asyncio.Task[Producer]:
+    task = asyncio.get_running_loop().create_task(opening)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
+
+
+def _former_retries(message: Message) -> int:
+    """The number of former retries; 0 if the property is not a small number, because any publisher can set it."""
+    times = message.properties.get(TIMES, "0")
+    return int(times) if times.isascii() and times.isdigit() and len(times) < 10 else 0

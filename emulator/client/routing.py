@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable
 from enum import Enum
 
-from emulator.client.batching import Batching
-from emulator.client.send_queue import Outgoing
+from emulator.client.config import Batching
+from emulator.client.send_queue import OutgoingMessage
 from emulator.client.types import ClientError
 from emulator.model.hashing import INT_MAX, KeyHash
 
-Router = Callable[[Outgoing, int], int]
+Router = Callable[[OutgoingMessage, int], int]
 """Of an application: which of so many partitions a message goes to. It may look at payload, key and properties."""
 
 
@@ -27,7 +27,7 @@ class Routing(Enum):
     SINGLE = "all to one, which each producer chooses for itself"
 
 
-class PartitionChoice:
+class MessageRouter:
     """Of one producer."""
 
     def __init__(
@@ -41,7 +41,7 @@ class PartitionChoice:
         """`seconds`: a clock that does not go back."""
         self._routing = routing
         self._key_hash = key_hash
-        self._turns = _Turns(batching, seconds)
+        self._turns = _RoundRobin(batching, seconds)
         self._begin = chance.randrange(INT_MAX)
         """Producers that begin at the same time do not all begin at partition 0."""
         self._single: int | None = None
@@ -50,7 +50,7 @@ class PartitionChoice:
         """One that is likely to be used."""
         return self._begin % partitions
 
-    def choose(self, message: Outgoing, partitions: int) -> int:
+    def choose(self, message: OutgoingMessage, partitions: int) -> int:
         """ClientError when the application's router says what there is not."""
         if not isinstance(self._routing, Routing):
             return _checked(self._routing(message, partitions), partitions)
@@ -63,7 +63,7 @@ class PartitionChoice:
         return self._single
 
 
-class _Turns:
+class _RoundRobin:
     """Counts up with each message; where they are batched, with each batch that would be full: messages that went to
     another partition each would be batches of one."""
 
@@ -74,7 +74,7 @@ class _Turns:
         self._messages = self._bytes = 0
         self._since = 0.0
 
-    def next(self, message: Outgoing) -> int:
+    def next(self, message: OutgoingMessage) -> int:
         if self._batching is None or self._turn < 0 or self._is_full(self._batching):
             self._turn += 1
             self._messages = self._bytes = 0

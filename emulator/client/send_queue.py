@@ -7,16 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
 
+from emulator.client.config import Batching
+from emulator.client.transactions import Transaction
 from emulator.client.types import ClientError, MessageId
-
-if TYPE_CHECKING:
-    from emulator.client.transactions import Transaction
 
 
 @dataclass(slots=True)
-class Outgoing:
+class OutgoingMessage:
     """One message that somebody wants to publish."""
 
     payload: bytes
@@ -45,10 +43,10 @@ class Outgoing:
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingEntry:
     """One entry on its way."""
 
-    messages: list[Outgoing]
+    messages: list[OutgoingMessage]
     data: bytes
     is_batch: bool
     give_up_at: float
@@ -79,7 +77,7 @@ class Pending:
             message.fail(error)
 
 
-class PendingEntries:
+class SendQueue:
     """Sent or to be sent, no receipt yet; in order of their sequence ids. A receipt takes the head.
 
     `messages_max`: of those in them and those that are gathered for one."""
@@ -89,7 +87,7 @@ class PendingEntries:
         self.messages = 0
         """How many there are."""
         self._timeout_seconds = timeout_seconds
-        self._entries: deque[Pending] = deque()
+        self._entries: deque[PendingEntry] = deque()
         self._room = asyncio.Event()
         self._room.set()
         self._timer: asyncio.TimerHandle | None = None
@@ -98,11 +96,11 @@ class PendingEntries:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Pending]:
+    def __iter__(self) -> Iterator[PendingEntry]:
         return iter(self._entries)
 
     @property
-    def head(self) -> Pending:
+    def head(self) -> PendingEntry:
         return self._entries[0]
 
     @property
@@ -115,24 +113,24 @@ class PendingEntries:
             self._room.clear()
             await self._room.wait()
 
-    def refuse(self, message: Outgoing, error: ClientError) -> None:
+    def refuse(self, message: OutgoingMessage, error: ClientError) -> None:
         """One that was counted is not sent after all."""
         self.messages -= 1
         self._room.set()
         message.fail(error)
 
     def add(
-        self, messages: list[Outgoing], data: bytes, *, is_batch: bool, piece: int = 0, pieces: int = 1
-    ) -> Pending:
+        self, messages: list[OutgoingMessage], data: bytes, *, is_batch: bool, piece: int = 0, pieces: int = 1
+    ) -> PendingEntry:
         loop, timeout = asyncio.get_running_loop(), self._timeout_seconds
         give_up_at = inf if timeout is None else loop.time() + timeout
-        pending = Pending(messages, data, is_batch, give_up_at, piece, pieces)
+        pending = PendingEntry(messages, data, is_batch, give_up_at, piece, pieces)
         self._entries.append(pending)
         if timeout is not None and self._timer is None:
             self._timer = loop.call_at(give_up_at, self._timer_due)
         return pending
 
-    def pop(self) -> Pending:
+    def pop(self) -> PendingEntry:
         pending = self._entries.popleft()
         if pending.is_last_piece:
             self.messages -= len(pending.messages)
@@ -156,3 +154,31 @@ class PendingEntries:
             self.pop().fail(ClientError("no receipt in time", definite=False, code=None))
         if self._entries:
             self._timer = loop.call_at(self.head.give_up_at, self._timer_due)
+
+
+class OpenBatch:
+    """What was gathered so far. `issue` is given all of it, in order."""
+
+    def __init__(self, batching: Batching, issue: Callable[[list[OutgoingMessage]], None]) -> None:
+        self._batching = batching
+        self._issue = issue
+        self._messages: list[OutgoingMessage] = []
+        self._bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, message: OutgoingMessage) -> None:
+        self._messages.append(message)
+        self._bytes += len(message.payload)
+        if len(self._messages) >= self._batching.messages_max or self._bytes >= self._batching.bytes_max:
+            self.flush()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._batching.delay_ms_max / 1000, self.flush)
+
+    def flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._messages:
+            messages, self._messages, self._bytes = self._messages, [], 0
+            self._issue(messages)

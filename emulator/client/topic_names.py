@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from emulator.client.connection import BrokerConnection
+from emulator.client.connection_pool import ConnectionPool
 from emulator.client.messages import partition_index
 from emulator.client.types import ClientError
 from emulator.errors import ServerError
@@ -15,16 +17,12 @@ from emulator.wire import requests
 from emulator.wire.replies import TopicsChanged, TopicsListed
 from emulator.wire.topic_lists import topics_hash
 
-if TYPE_CHECKING:
-    from emulator.client.client import Client
-    from emulator.client.connection import Connection
-
 _PARTITION: Final = re.compile(r"-partition-\d+$")
 TOPICS_MAX: Final = 100_000
 """More than one consumer is likely to read, and a bound to what a region can make a client hold."""
 
 
-class TopicNames(Protocol):
+class TopicSource(Protocol):
     """What a consumer of several topics is told of them."""
 
     @property
@@ -49,12 +47,12 @@ class TopicNames(Protocol):
         ...
 
 
-class NamedTopics:
+class FixedTopics:
     """Topics by name, each with its partitions. Their number only grows: who says otherwise is not heeded."""
 
     come_and_go = False
 
-    def __init__(self, client: Client, topics: Sequence[str], *, may_create: bool = True) -> None:
+    def __init__(self, client: ConnectionPool, topics: Sequence[str], *, may_create: bool = True) -> None:
         self._client = client
         self._may_create = may_create
         self._counts: dict[str, int] = dict.fromkeys(topics, 0)
@@ -98,7 +96,7 @@ class PatternTopics:
 
     come_and_go = True
 
-    def __init__(self, client: Client, pattern: str) -> None:
+    def __init__(self, client: ConnectionPool, pattern: str) -> None:
         """`pattern`: `[persistent://]tenant/namespace/<regular expression>`. ValueError."""
         self._client = client
         self._pattern = pattern
@@ -108,7 +106,7 @@ class PatternTopics:
         self._hash = ""
         """Of these; empty: they are not to be relied on."""
         self._id = client.new_id()
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._may_watch = True
         self._changed = asyncio.Event()
 
@@ -132,7 +130,7 @@ class PatternTopics:
 
     # Asking.
 
-    async def _watch(self, connection: Connection) -> None:
+    async def _watch(self, connection: BrokerConnection) -> None:
         request_id = self._client.new_id()
         connection.watchers[self._id] = self
         try:
@@ -149,7 +147,7 @@ class PatternTopics:
         else:
             self._connection = connection
 
-    async def _ask(self, connection: Connection) -> None:
+    async def _ask(self, connection: BrokerConnection) -> None:
         request_id = self._client.new_id()
         frame = requests.topics(request_id, self._namespace, self._pattern, self._hash)
         self._learn(await connection.request(request_id, frame))

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from emulator.client.attachment import Attachment
-from emulator.client.batching import OpenBatch
+from emulator.client.config import ProducerConfig
 from emulator.client.connection import MESSAGE_BYTES_MAX, refused
+from emulator.client.connection_pool import ConnectionPool
 from emulator.client.encryption import PayloadSeal
 from emulator.client.messages import partition_index
-from emulator.client.producer import Producer, ProducerWish
-from emulator.client.send_queue import Outgoing, Pending, PendingEntries
+from emulator.client.producer import Producer
+from emulator.client.producer_session import ProducerSession
+from emulator.client.send_queue import OpenBatch, OutgoingMessage, PendingEntry, SendQueue
 from emulator.client.types import ClientError, MessageId, Standing
 from emulator.errors import ServerError
 from emulator.wire.batches import batch_entry, piece_entries, single_entry
 from emulator.wire.codec import Receipt, send_frame
 from emulator.wire.replies import ProducerOpened
 
-if TYPE_CHECKING:
-    from emulator.client.client import Client
-
 
 class TopicProducer(Producer):
     """Of a topic without partitions, or of one partition."""
 
-    def __init__(self, client: Client, topic: str, wish: ProducerWish) -> None:
-        super().__init__(client, topic, wish)
-        self._attachment = Attachment(self, client, topic, wish)
-        initial = wish.initial_sequence_id
+    def __init__(self, client: ConnectionPool, topic: str, config: ProducerConfig) -> None:
+        super().__init__(client, topic, config)
+        self._session = ProducerSession(self, client, topic, config)
+        initial = config.initial_sequence_id
         self._last_sequence_id = -1 if initial is None else initial
         self._schema_version = b""
-        self._pending = PendingEntries(wish.pending_messages_max, client.settings.send_timeout_seconds)
+        self._pending = SendQueue(config.pending_messages_max, client.settings.send_timeout_seconds)
         self._bytes_max = MESSAGE_BYTES_MAX
-        self._batch = None if wish.batching is None else OpenBatch(wish.batching, self._issue_batch)
+        self._batch = None if config.batching is None else OpenBatch(config.batching, self._issue_batch)
         self._seal: PayloadSeal | None = None
-        if wish.encryption is not None:
+        if config.encryption is not None:
             now_seconds = asyncio.get_running_loop().time
-            self._seal = PayloadSeal(wish.encryption, client.secret_bytes, now_seconds)
+            self._seal = PayloadSeal(config.encryption, client.secret_bytes, now_seconds)
         self._partition = partition_index(topic)
         self._fatal: ClientError | None = None
         self.on_end: Callable[[ClientError], None] | None = None
@@ -46,11 +43,11 @@ class TopicProducer(Producer):
 
     @property
     def name(self) -> str:
-        return self._attachment.name
+        return self._session.name
 
     @property
     def topic_epoch(self) -> int | None:
-        return self._attachment.topic_epoch
+        return self._session.topic_epoch
 
     @property
     def last_sequence_id(self) -> int:
@@ -62,18 +59,18 @@ class TopicProducer(Producer):
 
     @property
     def is_connected(self) -> bool:
-        return self._attachment.connection is not None
+        return self._session.connection is not None
 
     # Its place at a region.
 
     async def start(self) -> None:
-        await self._attachment.open()
+        await self._session.open()
 
     def stands(self, standing: Standing) -> None:
         self._stands(standing)
 
     def attached(self, opened: ProducerOpened) -> None:
-        if self._last_sequence_id < 0 and self.wish.initial_sequence_id is None:
+        if self._last_sequence_id < 0 and self.config.initial_sequence_id is None:
             # Nothing was sent yet, however often opening it was tried: go on where the region says.
             self._last_sequence_id = opened.last_sequence_id
         if opened.schema_version != self._schema_version:
@@ -82,17 +79,17 @@ class TopicProducer(Producer):
             for pending in self._pending:
                 pending.data = self._entry_again(pending)
         self.stands(Standing.OPEN)
-        connection = self._attachment.connection
+        connection = self._session.connection
         if connection is not None:
             self._bytes_max = connection.max_message_bytes
         if self._pending and connection is not None:
             connection.write(b"".join([self._frame(pending) for pending in self._pending]))
 
     def connection_lost(self) -> None:
-        self._attachment.lost()
+        self._session.lost()
 
     def closed_by_broker(self) -> None:
-        self._attachment.lost()
+        self._session.lost()
 
     def ended(self, error: ClientError) -> None:
         """Nothing can be sent any more. Whatever is pending may or may not have been stored."""
@@ -104,14 +101,14 @@ class TopicProducer(Producer):
 
     # Sending.
 
-    async def publish(self, message: Outgoing) -> MessageId:
+    async def publish(self, message: OutgoingMessage) -> MessageId:
         if message.transaction is not None:
             await message.transaction.will_publish_to(self.topic)
         await self._pending.room(lambda: self._fatal is not None or self.closed)
         self.publish_nowait(message)
         return await message.future
 
-    def publish_nowait(self, message: Outgoing) -> None:
+    def publish_nowait(self, message: OutgoingMessage) -> None:
         pending, batch = self._pending, self._batch
         if pending.messages >= pending.messages_max or self._fatal or self.closed or message.transaction:
             self._check(message)
@@ -127,12 +124,12 @@ class TopicProducer(Producer):
         else:
             batch.add(message)
 
-    def _check(self, message: Outgoing) -> None:
+    def _check(self, message: OutgoingMessage) -> None:
         if self._fatal is not None:
             raise self._fatal
         self._refuse_when_closed()
         if self._pending.is_full:
-            limit = self.wish.pending_messages_max
+            limit = self.config.pending_messages_max
             raise ClientError(f"{limit} messages are waiting for receipts", definite=True)
         transaction = message.transaction
         if transaction is not None and not transaction.publishes_to(self.topic):
@@ -142,19 +139,19 @@ class TopicProducer(Producer):
         if self._batch is not None:
             self._batch.flush()
 
-    def _issue_batch(self, messages: list[Outgoing]) -> None:
+    def _issue_batch(self, messages: list[OutgoingMessage]) -> None:
         self._issue(messages, is_batch=True)
 
-    def _issue(self, messages: list[Outgoing], *, is_batch: bool) -> None:
+    def _issue(self, messages: list[OutgoingMessage], *, is_batch: bool) -> None:
         data = self._entry(messages, is_batch=is_batch)
         if len(data) > self._bytes_max and not is_batch:
             self._issue_large(messages[0], len(data))
         else:
             self._write(self._pending.add(messages, data, is_batch=is_batch))
 
-    def _issue_large(self, message: Outgoing, entry_bytes: int) -> None:
+    def _issue_large(self, message: OutgoingMessage, entry_bytes: int) -> None:
         """In pieces, or not at all: a region closes the connection of who sends what it does not take."""
-        if not self.wish.chunking or message.transaction is not None:
+        if not self.config.chunking or message.transaction is not None:
             sentence = f"a message of {entry_bytes} bytes, the region's maximum is {self._bytes_max}"
             code = ServerError.NotAllowedError
             self._pending.refuse(message, ClientError(sentence, definite=True, code=code))
@@ -165,44 +162,44 @@ class TopicProducer(Producer):
             pending.entry_bytes_max = self._bytes_max
             self._write(pending)
 
-    def _write(self, pending: Pending) -> None:
-        if self._attachment.connection is not None:
-            self._attachment.connection.write(self._frame(pending))
+    def _write(self, pending: PendingEntry) -> None:
+        if self._session.connection is not None:
+            self._session.connection.write(self._frame(pending))
 
-    def _entry(self, messages: list[Outgoing], *, is_batch: bool) -> bytes:
+    def _entry(self, messages: list[OutgoingMessage], *, is_batch: bool) -> bytes:
         now_ms, version = self.client.wall_clock_ms(), self._schema_version
-        compression, seal = self.wish.compression, self._seal
+        compression, seal = self.config.compression, self._seal
         if is_batch:
             return batch_entry(self.name, now_ms, messages, version, compression=compression, seal=seal)
         message = messages[0]
         txn = None if message.transaction is None else message.transaction.id
         return single_entry(self.name, now_ms, message, version, txn=txn, compression=compression, seal=seal)
 
-    def _pieces(self, message: Outgoing, bytes_max: int | None = None) -> list[bytes]:
+    def _pieces(self, message: OutgoingMessage, bytes_max: int | None = None) -> list[bytes]:
         return piece_entries(
             self.name,
             self.client.wall_clock_ms(),
             message,
             self._schema_version,
             entry_bytes_max=bytes_max or self._bytes_max,
-            compression=self.wish.compression,
+            compression=self.config.compression,
             seal=self._seal,
         )
 
-    def _entry_again(self, pending: Pending) -> bytes:
+    def _entry_again(self, pending: PendingEntry) -> bytes:
         """With what the schema is called now. A message that was cut once is cut at the same places."""
         if pending.pieces > 1:
             return self._pieces(pending.messages[0], pending.entry_bytes_max)[pending.piece]
         return self._entry(pending.messages, is_batch=pending.is_batch)
 
-    def _frame(self, pending: Pending) -> bytes:
+    def _frame(self, pending: PendingEntry) -> bytes:
         """For sending it once (more)."""
         pending.times_sent += 1
         highest = pending.last if pending.is_batch else 0
         transaction = pending.messages[0].transaction
         most, least = (None, None) if transaction is None else transaction.id
         return send_frame(
-            self._attachment.id,
+            self._session.id,
             pending.first,
             len(pending.messages),
             highest,
@@ -225,8 +222,8 @@ class TopicProducer(Producer):
             return  # Late: it was answered before a reconnect.
         if receipt.sequence_id > self._pending.head.last:
             # Receipts come in order, so one was lost: only sending again can tell.
-            if self._attachment.connection is not None:
-                self._attachment.connection.abort()
+            if self._session.connection is not None:
+                self._session.connection.abort()
             return
         pending = self._pending.pop()
         if not pending.is_last_piece:
@@ -246,15 +243,15 @@ class TopicProducer(Producer):
         elif code is ServerError.TopicTerminatedError:
             self.ended(ClientError(message, definite=False, code=code))
         else:
-            self._attachment.lost()
+            self._session.lost()
 
     async def close(self) -> None:
         if self.closed:
             return
         self._flush_batch()
-        if self._attachment.connection is not None and self._pending:
+        if self._session.connection is not None and self._pending:
             await self.flush()
         self.closed = True
-        self.client.gone(self)
-        await self._attachment.close()
+        self.client.forget_handle(self)
+        await self._session.close()
         self.ended(ClientError("the producer is closed", definite=False))

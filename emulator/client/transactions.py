@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from emulator.client.connection import answered_otherwise
+from emulator.client.connection import BrokerConnection, answered_otherwise
+from emulator.client.connection_pool import ConnectionPool
 from emulator.client.types import ClientError
 from emulator.errors import ServerError
 from emulator.model.transaction_names import COORDINATORS, TxnId, check_key, coordinator_of
@@ -20,18 +21,16 @@ from emulator.wire import requests, transaction_requests
 from emulator.wire.replies import CoordinatorConnected, Partitions, Reply, TransactionBegun
 from emulator.wire.transaction_requests import NO_EPOCH
 
-if TYPE_CHECKING:
-    from emulator.client.client import Client
-    from emulator.client.connection import Connection
-
-_Frame = Callable[[int], bytes]
+FrameBuilder = Callable[[int], bytes]
 """The frame of a request with this number."""
 
 
 class Transaction:
     """Made by `Client.new_transaction`. As a context manager it commits, or aborts when the block raises."""
 
-    def __init__(self, coordinators: Coordinators, id_: TxnId, address: tuple[str, int]) -> None:
+    def __init__(
+        self, coordinators: TransactionCoordinatorClient, id_: TxnId, address: tuple[str, int]
+    ) -> None:
         self.id = id_
         self.address = address
         """Of the region that it belongs to."""
@@ -83,10 +82,10 @@ class Transaction:
         await asyncio.shield(adding)
 
 
-class Coordinators:
+class TransactionCoordinatorClient:
     """Of one client: the way to each coordinator of the region, and its transaction key."""
 
-    def __init__(self, client: Client, key: str | None, process: str) -> None:
+    def __init__(self, client: ConnectionPool, key: str | None, process: str) -> None:
         """ValueError when the key may not be one."""
         self._client = client
         self._key = "" if key is None else check_key(key)
@@ -94,7 +93,7 @@ class Coordinators:
         self._epoch = NO_EPOCH
         self._at: tuple[str, int] | None = None
         """Address of the region that the epoch was granted by."""
-        self._connected: dict[int, Connection] = {}
+        self._connected: dict[int, BrokerConnection] = {}
         self._connecting = asyncio.Lock()
         self._turn = 0
 
@@ -116,7 +115,7 @@ class Coordinators:
                 raise answered_otherwise("a request for a transaction", answer)
             return Transaction(self, TxnId(answer.most, answer.least), self._client.service_address)
 
-        return await self._client.persist(attempt, deadline_seconds=self._patience)
+        return await self._client.retry(attempt, deadline_seconds=self._patience)
 
     async def take_key(self) -> None:
         """Connect under the key now rather than with the first transaction: whoever has the key is fenced. ClientError,
@@ -125,7 +124,7 @@ class Coordinators:
         async def attempt() -> None:
             await self._connection(await self._choose())
 
-        await self._client.persist(attempt, deadline_seconds=self._patience)
+        await self._client.retry(attempt, deadline_seconds=self._patience)
 
     async def add(self, transaction: Transaction, topic: str, subscription: str | None) -> None:
         """A topic that it publishes to, or a subscription that it acknowledges at."""
@@ -143,7 +142,7 @@ class Coordinators:
             lambda request_id: transaction_requests.end(request_id, transaction.id, commit=commit),
         )
 
-    async def _ask(self, transaction: Transaction, frame: _Frame) -> None:
+    async def _ask(self, transaction: Transaction, frame: FrameBuilder) -> None:
         async def attempt() -> Reply:
             if self._client.service_address != transaction.address:
                 where = "{}:{}".format(*transaction.address)
@@ -153,7 +152,7 @@ class Coordinators:
             request_id = self._client.new_id()
             return await connection.request(request_id, frame(request_id))
 
-        await self._client.persist(attempt, deadline_seconds=self._patience)
+        await self._client.retry(attempt, deadline_seconds=self._patience)
 
     @property
     def _patience(self) -> float:
@@ -180,7 +179,7 @@ class Coordinators:
             raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
         return answer.partitions
 
-    async def _connection(self, number: int) -> Connection:
+    async def _connection(self, number: int) -> BrokerConnection:
         """One at a time: two connects under a key would fence each other."""
         async with self._connecting:
             connection = await self._client.connection_for(f"{COORDINATORS}-partition-{number}")
@@ -188,7 +187,7 @@ class Coordinators:
                 await self._connect(connection, number)
             return connection
 
-    async def _connect(self, connection: Connection, number: int) -> None:
+    async def _connect(self, connection: BrokerConnection, number: int) -> None:
         address = self._client.service_address
         if self._at != address:  # an epoch of another region means nothing here
             self._epoch, self._at = NO_EPOCH, address

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from emulator.errors import GeoemuError, ServerError
 
@@ -113,3 +113,23 @@ FINAL_ERRORS = frozenset(
     }
 )
 """Asking again would get the same answer; everything else is worth another try."""
+
+
+PRIORITY_MIN: Final = -(2**31)
+PRIORITY_MAX: Final = 2**31 - 1
+_HALF_WAY: Final = 10
+"""The priority that halves the delay of 0."""
+
+
+def checked_priority(priority: int) -> int:
+    """The priority, if the wire can say it. ValueError otherwise."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise ValueError(f"priority {priority!r} must be an integer")
+    if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+        raise ValueError(f"priority {priority} must be from {PRIORITY_MIN} to {PRIORITY_MAX} (int32)")
+    return priority
+
+
+def return_delay_seconds(priority: int, longest_seconds: float) -> float:
+    """How long a producer of this priority holds back, the longer the lower it is."""
+    return longest_seconds * (1 - priority / (_HALF_WAY + abs(priority))) / 2

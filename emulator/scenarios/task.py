@@ -235,7 +235,7 @@ class TaskAtWork:
 
         try:
             # The same acknowledgement again is answered like the first one.
-            asking = self._client.persist(attempt, deadline_seconds=ACKNOWLEDGE_SECONDS)
+            asking = self._client.retry(attempt, deadline_seconds=ACKNOWLEDGE_SECONDS)
             await self._unless_fenced(asking)
         except (ClientError, Fenced) as refusal:
             outcome: Outcome = "failed" if getattr(refusal, "definite", True) else "unknown"

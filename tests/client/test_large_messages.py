@@ -19,8 +19,8 @@ from emulator.client import (
     Message,
     MessageId,
 )
-from emulator.client.chunks import INCOMPLETE_MAX, Pieces
-from emulator.client.send_queue import Outgoing
+from emulator.client.chunks import INCOMPLETE_MAX, ChunkAssembler
+from emulator.client.send_queue import OutgoingMessage
 from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
 from emulator.simulation.durable_media import DiskFaults
@@ -195,11 +195,11 @@ def test_of_more_incomplete_messages_than_it_keeps_a_consumer_gives_up_the_oldes
     None
 ):
     async def told() -> None:
-        pieces = Pieces()
+        pieces = ChunkAssembler()
         made = []
         for number in range(INCOMPLETE_MAX + 1):
             receipt: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
-            message = Outgoing(noise(3_000), None, {}, None, None, None, (), None, receipt, number)
+            message = OutgoingMessage(noise(3_000), None, {}, None, None, None, (), None, receipt, number)
             made.append(piece_entries("p", 1, message, entry_bytes_max=3_500))
         assert {len(one) for one in made} == {2}
 

@@ -6,7 +6,7 @@ import asyncio
 
 from emulator.broker.topic.topic import Topic
 from emulator.client import Message
-from emulator.client.inbox import Source
+from emulator.client.consumer import QueuedConsumer
 from emulator.errors import StorageError
 from emulator.simulation.world import World, world
 
@@ -93,17 +93,17 @@ def test_a_wait_that_is_cancelled_as_a_message_comes_does_not_cost_the_message()
             consumer = await client.subscribe(TOPIC, "s")
             producer = await client.producer(TOPIC)
             waiting = asyncio.ensure_future(consumer.receive())
-            put = consumer._inbox.put
+            put = consumer._queue.put
 
-            def put_as_time_is_up(source: Source, message: Message) -> None:
+            def put_as_time_is_up(source: QueuedConsumer, message: Message) -> None:
                 put(source, message)
                 waiting.cancel()
 
-            consumer._inbox.put = put_as_time_is_up  # type: ignore[method-assign]
+            consumer._queue.put = put_as_time_is_up  # type: ignore[method-assign]
             await producer.send(b"x")
             await asyncio.wait([waiting])
             assert waiting.cancelled()
-            consumer._inbox.put = put  # type: ignore[method-assign]
+            consumer._queue.put = put  # type: ignore[method-assign]
             async with asyncio.timeout(5):
                 assert (await consumer.receive()).payload == b"x"
 

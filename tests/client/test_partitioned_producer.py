@@ -11,7 +11,7 @@ import pytest
 from emulator.broker.region import Region
 from emulator.client import EARLIEST, Batching, Client, ClientError, KeyHash, Producer, Routing
 from emulator.client.partitioned_producer import PartitionedProducer
-from emulator.client.send_queue import Outgoing
+from emulator.client.send_queue import OutgoingMessage
 from emulator.errors import ServerError
 from emulator.model.values import TopicName
 from emulator.simulation.world import CLIENT_SETTINGS, World, world
@@ -141,7 +141,7 @@ def test_messages_of_one_key_are_in_one_partition_in_their_order(
 
 
 def test_a_router_of_the_application_decides_alone() -> None:
-    def by_length(message: Outgoing, partitions: int) -> int:
+    def by_length(message: OutgoingMessage, partitions: int) -> int:
         return len(message.payload) % partitions
 
     with world("us") as w:

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from emulator.client import AccessMode, Client, ClientError, ClientSettings, Producer
-from emulator.client.priority import PRIORITY_MAX, PRIORITY_MIN, return_delay_seconds
+from emulator.client.types import PRIORITY_MAX, PRIORITY_MIN, return_delay_seconds
 from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
 from tests.client.scripted import Script, ScriptedBroker, scripted

@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from emulator.client import Batching, ClientError, KeyHash, Routing
-from emulator.client.routing import PartitionChoice, Router
-from emulator.client.send_queue import Outgoing
+from emulator.client.routing import MessageRouter, Router
+from emulator.client.send_queue import OutgoingMessage
 from emulator.model.hashing import murmur3
 
 JAVA = {
@@ -38,9 +38,9 @@ def test_a_number_has_no_sign() -> None:
     assert KeyHash.JAVA_STRING("polygenelubricants") == 0  # Java says -2**31
 
 
-def message(payload: bytes = b"", key: str | None = None) -> Outgoing:
+def message(payload: bytes = b"", key: str | None = None) -> OutgoingMessage:
     loop = asyncio.get_running_loop()
-    return Outgoing(payload, key, {}, None, None, None, (), None, loop.create_future())
+    return OutgoingMessage(payload, key, {}, None, None, None, (), None, loop.create_future())
 
 
 class Clock:
@@ -61,7 +61,7 @@ def choices(
 
     async def made() -> list[int]:
         clock = Clock()
-        choice = PartitionChoice(
+        choice = MessageRouter(
             routing, KeyHash.JAVA_STRING, batching, random.Random(seed), lambda: clock.seconds
         )
         found = []
@@ -95,7 +95,7 @@ def test_batched_messages_stay_with_a_partition_for_as_long_as_a_batch_would_be_
 
 def test_a_single_partition_stays_the_one_however_much_the_topic_grows() -> None:
     async def told() -> None:
-        choice = PartitionChoice(Routing.SINGLE, KeyHash.JAVA_STRING, None, random.Random(5), lambda: 0.0)
+        choice = MessageRouter(Routing.SINGLE, KeyHash.JAVA_STRING, None, random.Random(5), lambda: 0.0)
         found = {choice.choose(message(), partitions) for partitions in (3, 3, 4, 7, 100)}
         assert len(found) == 1
 
@@ -105,7 +105,7 @@ def test_a_single_partition_stays_the_one_however_much_the_topic_grows() -> None
 @pytest.mark.parametrize("routing", list(Routing))
 def test_a_key_decides_before_anything_else(routing: Routing) -> None:
     async def told() -> None:
-        choice = PartitionChoice(routing, KeyHash.JAVA_STRING, None, random.Random(5), lambda: 0.0)
+        choice = MessageRouter(routing, KeyHash.JAVA_STRING, None, random.Random(5), lambda: 0.0)
         for key, (number, _) in JAVA.items():
             assert choice.choose(message(key=key), 7) == number % 7
 

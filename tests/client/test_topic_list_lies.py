@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from emulator.client import Client, ClientError
-from emulator.client.topic_names import TOPICS_MAX, NamedTopics, PatternTopics
+from emulator.client.topic_names import TOPICS_MAX, FixedTopics, PatternTopics
 from emulator.client.types import ClientSettings
 from emulator.wire.replies import LookedUp, Reply, TopicsChanged, TopicsListed
 from emulator.wire.topic_lists import topics_hash
@@ -119,7 +119,7 @@ def test_partitions_never_become_fewer_and_what_has_none_is_not_asked_again() ->
             return said[topic].pop(0)
 
         client.partitions_of = partitions_of  # type: ignore[method-assign]
-        topics = NamedTopics(client, ["a", "b", "c-partition-7"])
+        topics = FixedTopics(client, ["a", "b", "c-partition-7"])
         for count in (3, 3, 5):
             wanted = {f"a-partition-{index}" for index in range(count)}
             assert await topics.names() == {*wanted, "b", "c-partition-7"}

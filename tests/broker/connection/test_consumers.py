@@ -9,7 +9,7 @@ import pytest
 from emulator.broker.connection.tasks import TaskGroup
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.positions import last_message
-from emulator.client.batching import Batching
+from emulator.client import Batching
 from emulator.core.topic.state import UNKNOWN_MESSAGES
 from emulator.model.values import BEFORE_EVERYTHING
 from emulator.wire import pulsar_pb2 as pb

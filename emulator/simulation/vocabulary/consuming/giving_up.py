@@ -228,7 +228,7 @@ class _Work:
 def _attachment(consumer: Consumer, message: Message) -> int:
     """How often the consumer of its topic was opened."""
     child = consumer.consumers.get(message.topic) if isinstance(consumer, MultiTopicConsumer) else consumer
-    return child.times_opened if isinstance(child, TopicConsumer) else -1
+    return child.session.times_opened if isinstance(child, TopicConsumer) else -1
 
 
 def draw(random: Random, plan: Plan) -> Plan:

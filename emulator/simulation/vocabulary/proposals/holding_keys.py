@@ -14,7 +14,7 @@ from random import Random
 from typing import ClassVar
 
 from emulator.client import Client, ClientError, Transaction
-from emulator.client.connection import Connection
+from emulator.client.connection import BrokerConnection
 from emulator.config.region import BrokerSettings
 from emulator.model.transaction_names import COORDINATORS, TxnId, coordinator_of
 from emulator.simulation.faults import (
@@ -72,7 +72,7 @@ class ComeBetween(Act):
 
     async def _connect(
         self, stage: Stage, client: Client, process: str, number: int
-    ) -> tuple[Connection, int]:
+    ) -> tuple[BrokerConnection, int]:
         if not self.hears:
             connection = await self._connection(client)
             asking = asyncio.create_task(self._ask(stage, client, connection, process, number, heard=False))
@@ -84,14 +84,14 @@ class ComeBetween(Act):
         asked = [self._ask(stage, client, connection, process, number) for _ in range(2 if self.hears else 1)]
         return connection, max(await asyncio.gather(*asked))
 
-    async def _connection(self, client: Client) -> Connection:
+    async def _connection(self, client: Client) -> BrokerConnection:
         return await client.connection_for(f"{COORDINATORS}-partition-{coordinator_of(self.key, COUNT)}")
 
     async def _ask(
         self,
         stage: Stage,
         client: Client,
-        connection: Connection,
+        connection: BrokerConnection,
         process: str,
         number: int,
         *,
@@ -109,7 +109,7 @@ class ComeBetween(Act):
             stage.record.tasks.grants.append(grant)
         return answer.epoch
 
-    async def _publish(self, stage: Stage, client: Client, connection: Connection, epoch: int) -> None:
+    async def _publish(self, stage: Stage, client: Client, connection: BrokerConnection, epoch: int) -> None:
         request_id = client.new_id()
         frame = transaction_requests.begin(request_id, coordinator_of(self.key, COUNT), TIMEOUT_MS)
         begun = await connection.request(request_id, frame)

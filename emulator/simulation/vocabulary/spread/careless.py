@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from emulator.client import EARLIEST, Client, ClientError, Consumer, TableView
-from emulator.client.topic_names import PatternTopics, TopicNames
+from emulator.client.topic_names import PatternTopics, TopicSource
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
 from emulator.simulation.ablation import Ablation, parts
@@ -41,7 +41,7 @@ class _WatchesOnce(PatternTopics):
 
 
 class _ForgetsToWatch(Client):
-    def topics_that_fit(self, pattern: str) -> TopicNames:
+    def topics_that_fit(self, pattern: str) -> TopicSource:
         return _WatchesOnce(self, pattern)
 
 

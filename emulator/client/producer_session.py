@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from emulator.client.connection import ProducerHandler, answered_otherwise, refusal
-from emulator.client.priority import return_delay_seconds
-from emulator.client.types import ClientError, Standing
+from emulator.client.config import ProducerConfig
+from emulator.client.connection import BrokerConnection, ProducerHandler, answered_otherwise, refusal
+from emulator.client.connection_pool import ConnectionPool
+from emulator.client.types import ClientError, Standing, return_delay_seconds
 from emulator.model.values import AccessMode
 from emulator.wire import requests
 from emulator.wire.replies import ProducerOpened, Refused, Reply
 
-if TYPE_CHECKING:
-    from emulator.client.client import Client
-    from emulator.client.connection import Connection
-    from emulator.client.producer import ProducerWish
 
-
-class AttachedProducer(ProducerHandler, Protocol):
+class SessionProducer(ProducerHandler, Protocol):
     """A producer, as its attachment sees it."""
 
     def stands(self, standing: Standing) -> None: ...
@@ -34,19 +30,21 @@ class AttachedProducer(ProducerHandler, Protocol):
         ...
 
 
-class Attachment:
+class ProducerSession:
     """Of one producer of one topic. It stays the same over reconnects: its id, name and epoch."""
 
-    def __init__(self, producer: AttachedProducer, client: Client, topic: str, wish: ProducerWish) -> None:
+    def __init__(
+        self, producer: SessionProducer, client: ConnectionPool, topic: str, config: ProducerConfig
+    ) -> None:
         self.id = client.new_id()
-        self.name = wish.name or ""
+        self.name = config.name or ""
         self.topic_epoch: int | None = None
-        self.connection: Connection | None = None
+        self.connection: BrokerConnection | None = None
         """None: on its way, closed or fenced."""
         self._producer = producer
         self._client = client
         self._topic = topic
-        self._wish = wish
+        self._config = config
         self._times_asked = 0
         self._turn: asyncio.Future[Reply] | None = None
         """The second answer, when it waits in line."""
@@ -55,9 +53,9 @@ class Attachment:
 
     async def open(self) -> None:
         """ClientError when it is refused, or not let in in time."""
-        waits = self._wish.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
+        waits = self._config.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
         deadline = None if waits else self._client.settings.operation_timeout_seconds
-        await self._client.persist(self._attempt, deadline_seconds=deadline)
+        await self._client.retry(self._attempt, deadline_seconds=deadline)
 
     async def _attempt(self) -> None:
         connection = await self._client.connection_for(self._topic)
@@ -84,7 +82,7 @@ class Attachment:
             connection.forget_request(request_id)
         self._opened(connection, opened)
 
-    def _still_wanted_by(self, connection: Connection) -> None:
+    def _still_wanted_by(self, connection: BrokerConnection) -> None:
         """ClientError when it ended in the same breath in which it was answered: before this task heard of either."""
         if connection.producers.get(self.id) is not self._producer or not connection.is_open:
             raise ClientError("closed again at once", definite=True)
@@ -99,8 +97,8 @@ class Attachment:
         """Whoever asks again gives those with a higher priority time to be first (PIP-440)."""
         longest_seconds = self._client.settings.priority_delay_seconds
         asks_again = self._times_asked > 0
-        if asks_again and longest_seconds and self._wish.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE:
-            await asyncio.sleep(return_delay_seconds(self._wish.priority, longest_seconds))
+        if asks_again and longest_seconds and self._config.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE:
+            await asyncio.sleep(return_delay_seconds(self._config.priority, longest_seconds))
 
     def _create_request(self, request_id: int) -> bytes:
         epoch, self._times_asked = self._times_asked, self._times_asked + 1
@@ -109,17 +107,17 @@ class Attachment:
             self.id,
             self._topic,
             self.name,
-            name_is_given=self._wish.name is not None,
+            name_is_given=self._config.name is not None,
             epoch=epoch,
-            access_mode=self._wish.access_mode.value,
+            access_mode=self._config.access_mode.value,
             topic_epoch=self.topic_epoch,
-            priority=self._wish.priority,
-            schema=self._wish.schema,
-            initial_subscription=self._wish.initial_subscription,
-            encrypts=self._wish.encryption is not None,
+            priority=self._config.priority,
+            schema=self._config.schema,
+            initial_subscription=self._config.initial_subscription,
+            encrypts=self._config.encryption is not None,
         )
 
-    def _opened(self, connection: Connection, opened: ProducerOpened) -> None:
+    def _opened(self, connection: BrokerConnection, opened: ProducerOpened) -> None:
         self.name = opened.name
         if opened.topic_epoch is not None:
             self.topic_epoch = opened.topic_epoch
@@ -141,13 +139,13 @@ class Attachment:
 
     async def _open_again(self) -> None:
         try:
-            await self._client.persist(self._attempt, deadline_seconds=None)
+            await self._client.retry(self._attempt, deadline_seconds=None)
         except ClientError as error:
             self._producer.ended(error)
         finally:
             self._reconnecting = None
 
-    def _send_close(self, connection: Connection) -> None:
+    def _send_close(self, connection: BrokerConnection) -> None:
         connection.producers.pop(self.id, None)
         connection.write(requests.close_producer(self._client.new_id(), self.id))
 

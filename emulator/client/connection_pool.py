@@ -1,4 +1,4 @@
-"""The ways of a client: service URLs, lookups, and a connection per address."""
+"""Connections of a client: service URLs, topic lookup and one connection per broker address."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from emulator.client.connection import Connection, answered_otherwise
+from emulator.client.connection import BrokerConnection, answered_otherwise
 from emulator.client.types import FINAL_ERRORS, ClientError, ClientSettings
 from emulator.errors import ServerError
 from emulator.model.values import PARTITIONS_MAX
@@ -36,8 +36,14 @@ def parse_service_url(url: str) -> list[Address]:
     return addresses
 
 
-class Connections:
-    """Talks to one region at a time; moves on to the next service URL when that one cannot be reached."""
+class Handle(Protocol):
+    """A producer or consumer of the client."""
+
+    async def close(self) -> None: ...
+
+
+class ConnectionPool:
+    """Connections to one region at a time; the next service URL is used when a connection fails."""
 
     def __init__(
         self,
@@ -60,8 +66,9 @@ class Connections:
         """Stamps messages that are published."""
         self.closed = False
         self._network = network or SocketNetwork()
-        self._connections: dict[Address, Connection] = {}
-        self._connecting: dict[Address, asyncio.Task[Connection]] = {}
+        self._connections: dict[Address, BrokerConnection] = {}
+        self._connecting: dict[Address, asyncio.Task[BrokerConnection]] = {}
+        self._handles: dict[Handle, None] = {}
         self._next_id = 0
 
     @property
@@ -74,7 +81,7 @@ class Connections:
         self._next_id += 1
         return self._next_id
 
-    async def connection_for(self, topic: str) -> Connection:
+    async def connection_for(self, topic: str) -> BrokerConnection:
         """Look the topic up and connect to whoever serves it. Tries the next service URL when one fails.
         ClientError (definite) when no way was found this time."""
         connection = await self.service_connection()
@@ -104,7 +111,7 @@ class Connections:
             raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
         return answer.partitions
 
-    async def service_connection(self) -> Connection:
+    async def service_connection(self) -> BrokerConnection:
         """To any host of the region; for what is no one topic's. ClientError (definite) when it cannot be had; then the
         next service URL is tried next."""
         try:
@@ -113,7 +120,7 @@ class Connections:
             self._current = (self._current + 1) % len(self._addresses)
             raise
 
-    async def connect(self, address: Address) -> Connection:
+    async def connect(self, address: Address) -> BrokerConnection:
         """The one connection to an address, opened if need be."""
         if self.closed:
             raise ClientError("the client is closed", definite=True)
@@ -127,13 +134,13 @@ class Connections:
             task.add_done_callback(lambda task: self._connecting_done(address, task))
         return await asyncio.shield(task)
 
-    def _connecting_done(self, address: Address, task: asyncio.Task[Connection]) -> None:
+    def _connecting_done(self, address: Address, task: asyncio.Task[BrokerConnection]) -> None:
         del self._connecting[address]
         if not task.cancelled():
             task.exception()  # Whoever waited may be gone by now; then the failure is no news.
 
-    async def _open_connection(self, address: Address) -> Connection:
-        connection = Connection(self, address)
+    async def _open_connection(self, address: Address) -> BrokerConnection:
+        connection = BrokerConnection(address, self.settings, self._forget)
         try:
             async with asyncio.timeout(self.settings.connect_timeout_seconds):
                 await self._network.connect(lambda: connection, *address)
@@ -145,12 +152,11 @@ class Connections:
         self._connections[address] = connection
         return connection
 
-    def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+    def _forget(self, connection: BrokerConnection) -> None:
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
 
-    async def persist(
+    async def retry(
         self,
         attempt: Callable[[], Awaitable[T]],
         *,
@@ -174,7 +180,16 @@ class Connections:
             await asyncio.sleep(pause)
             backoff = min(backoff * 2, self.settings.backoff_seconds_max)
 
-    def _close_connections(self) -> None:
+    def forget_handle(self, handle: Handle) -> None:
+        """A producer or consumer was closed."""
+        self._handles.pop(handle, None)
+
+    async def close(self) -> None:
+        """Close all producers, consumers and connections. Sends without a receipt fail as unknown."""
+        if self.closed:
+            return
+        for handle in list(self._handles):
+            await handle.close()
         self.closed = True
         for task in list(self._connecting.values()):
             task.cancel()

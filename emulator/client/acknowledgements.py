@@ -1,0 +1,138 @@
+"""Acknowledgements of one consumer: what to send for messages, batches, chunks and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from emulator.client.chunks import ChunkAssembler
+from emulator.client.consumer_session import ConsumerSession
+from emulator.client.messages import WORD_BITS, Message, id_of
+from emulator.client.transactions import Transaction
+from emulator.client.types import ClientError, MessageId
+from emulator.wire.codec import encode_ack
+from emulator.wire.frames import frame_of
+
+AckId = tuple[int, int, tuple[int, ...] | None]
+"""(ledger, entry, what of its batch is not acknowledged, or None)."""
+
+
+class Acknowledgements:
+    """Sends the acknowledgements of one consumer of one topic."""
+
+    def __init__(self, session: ConsumerSession, chunks: ChunkAssembler) -> None:
+        self._session = session
+        self._chunks = chunks
+        self._open_batches = OpenBatches()
+
+    def clear(self) -> None:
+        """After a reconnect: the broker knows which messages of a batch are acknowledged."""
+        self._open_batches.clear()
+
+    def all_places(self, messages: Iterable[Message | MessageId]) -> list[MessageId]:
+        """The ids of messages; of a chunked message, the ids of all its chunks."""
+        return [place for message in messages for place in self._chunks.all_of(id_of(message))]
+
+    async def send(self, messages: Sequence[Message | MessageId], *, confirmed: bool) -> None:
+        ids = [self._open_batches.without(id_) for id_ in self.all_places(messages)]
+        await self._send(ids, cumulative=False, confirmed=confirmed)
+        for message in messages:
+            self._chunks.acknowledged(id_of(message))
+
+    async def send_cumulative(self, message_id: MessageId, *, confirmed: bool) -> None:
+        await self._send([up_to(message_id)], cumulative=True, confirmed=confirmed)
+
+    async def _send(self, ids: Sequence[AckId], *, cumulative: bool, confirmed: bool) -> None:
+        """Without a connection an unconfirmed acknowledgement is dropped: the message is redelivered."""
+        session = self._session
+        if not confirmed:
+            session.write(frame_of(encode_ack(session.id, ids, cumulative=cumulative)))
+            return
+        if not session.is_connected:
+            raise ClientError("not connected: not acknowledged", definite=True)
+        request_id = session.client.new_id()
+        command = encode_ack(session.id, ids, cumulative=cumulative, request_id=request_id)
+        await session.request(request_id, frame_of(command))
+
+    def discard(self, entry: MessageId) -> None:
+        """Acknowledge a whole entry that cannot be read."""
+        self._session.write(frame_of(encode_ack(self._session.id, [alone(entry)], cumulative=False)))
+
+    async def send_in(
+        self, transaction: Transaction, messages: Sequence[MessageId], *, cumulative: bool = False
+    ) -> None:
+        request_id = self._session.client.new_id()
+        most, least = transaction.id
+        command = encode_ack(
+            self._session.id,
+            [up_to(message) if cumulative else alone(message) for message in messages],
+            cumulative=cumulative,
+            request_id=request_id,
+            txn_least=least,
+            txn_most=most,
+            batch_sizes=[message.batch_size for message in messages],
+        )
+        await self._session.request(request_id, frame_of(command))
+
+
+class OpenBatches:
+    """Batches that were acknowledged in part."""
+
+    def __init__(self) -> None:
+        self._left: dict[tuple[int, int], int] = {}
+        """Of each entry the messages that are not acknowledged, one bit each."""
+
+    def clear(self) -> None:
+        """They come again, and what was acknowledged of them is the broker's to know."""
+        self._left.clear()
+
+    def without(self, message_id: MessageId) -> AckId:
+        """What to tell the broker once this message is done with: its entry, or the part of it that is left."""
+        entry = (message_id.ledger, message_id.entry)
+        if message_id.batch_size <= 1:
+            return (*entry, None)
+        bits = self._left.get(entry, _every_bit(message_id)) & ~(1 << message_id.batch_index)
+        if not bits:
+            self._left.pop(entry, None)
+            return (*entry, None)
+        self._left[entry] = bits
+        return (*entry, words(bits))
+
+
+def alone(message_id: MessageId) -> AckId:
+    """What to tell the broker of one message by itself: a transaction may fail, so nothing is added up here."""
+    if message_id.batch_size <= 1:
+        return (message_id.ledger, message_id.entry, None)
+    return (
+        message_id.ledger,
+        message_id.entry,
+        words(_every_bit(message_id) & ~(1 << message_id.batch_index)),
+    )
+
+
+def up_to(message_id: MessageId) -> AckId:
+    """What to tell the broker when this message, and all before it, are done with."""
+    left = None
+    if 0 <= message_id.batch_index < message_id.batch_size - 1:
+        left = words(_every_bit(message_id) & ~((1 << (message_id.batch_index + 1)) - 1))
+    return (message_id.ledger, message_id.entry, left)
+
+
+def from_index_on(message_id: MessageId) -> tuple[int, ...]:
+    """A batch without the messages before one of it, as an ack set; empty when there are none."""
+    if message_id.batch_index <= 0:
+        return ()
+    return words(_every_bit(message_id) & ~((1 << message_id.batch_index) - 1))
+
+
+def _every_bit(message_id: MessageId) -> int:
+    return (1 << message_id.batch_size) - 1
+
+
+def words(bits: int) -> tuple[int, ...]:
+    """64-bit words, lowest first, signed as the wire wants them."""
+    words = []
+    while bits:
+        word = bits & (2**WORD_BITS - 1)
+        words.append(word - 2**WORD_BITS if word >> (WORD_BITS - 1) else word)
+        bits >>= WORD_BITS
+    return tuple(words)

@@ -1,0 +1,219 @@
+"""The registration of one consumer with the broker of its topic: subscribing, reconnecting, requests and permits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from emulator.client.config import ConsumerConfig
+from emulator.client.connection import BrokerConnection, answered_otherwise
+from emulator.client.connection_pool import ConnectionPool
+from emulator.client.types import ClientError, ConsumerType
+from emulator.errors import ServerError
+from emulator.wire import requests
+from emulator.wire.codec import MessageMeta, encode_flow
+from emulator.wire.frames import frame_of
+from emulator.wire.replies import LastMessage, Reply
+
+RETRIED_AFTER_LOSS: Final = frozenset({ServerError.ConsumerBusy})
+"""On a reconnect the broker may not know yet that the former connection is gone. Other clients retry, too."""
+
+
+class SessionConsumer(Protocol):
+    """A consumer of one topic, as its session sees it."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def config(self) -> ConsumerConfig: ...
+
+    def start_place(self) -> requests.Place | None:
+        """Where a reader starts; None: at the position of the subscription."""
+        ...
+
+    def subscribed(self) -> None: ...
+
+    def received(self, meta: MessageMeta, data: bytes) -> None: ...
+
+    def ended(self, error: ClientError) -> None:
+        """The consumer is rejected and does not reconnect."""
+        ...
+
+
+class ConsumerSession:
+    """Keeps one consumer subscribed over reconnects (`connection.ConsumerHandler`)."""
+
+    def __init__(self, consumer: SessionConsumer, client: ConnectionPool) -> None:
+        self.id = client.new_id()
+        self.client = client
+        self.times_opened = 0
+        """More than 1 after a reconnect. The region restarts the redelivery counts then."""
+        self.is_active: bool | None = None
+        self._consumer = consumer
+        self._connection: BrokerConnection | None = None
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
+    # Subscribing.
+
+    async def open(self) -> None:
+        await self.client.retry(self._open, deadline_seconds=self.client.settings.operation_timeout_seconds)
+
+    async def _open(self) -> None:
+        connection = await self.client.connection_for(self._consumer.topic)
+        request_id = self.client.new_id()
+        connection.consumers[self.id] = self
+        try:
+            await connection.request(request_id, self._subscribe_request(request_id))
+        except BaseException as reason:
+            connection.consumers.pop(self.id, None)
+            if isinstance(reason, asyncio.CancelledError):  # The broker may have subscribed it nevertheless.
+                connection.write(requests.close_consumer(self.client.new_id(), self.id))
+            raise
+        if connection.consumers.get(self.id) is not self or not connection.is_open:
+            # It was closed before this task was resumed with the response.
+            raise ClientError("closed again at once", definite=True)
+        self._connection = connection
+        self.times_opened += 1
+        self._consumer.subscribed()
+
+    def _subscribe_request(self, request_id: int) -> bytes:
+        config = self._consumer.config
+        return requests.subscribe(
+            request_id,
+            self.id,
+            self._consumer.topic,
+            config.subscription,
+            type_=config.type_.value,
+            name=config.name,
+            initial_position=config.initial_position.value,
+            priority_level=config.priority_level,
+            replicated=config.replicated,
+            is_key_shared=config.type_ is ConsumerType.KEY_SHARED,
+            key_ranges=config.key_ranges,
+            out_of_order=config.out_of_order,
+            start=self._consumer.start_place(),
+            schema=config.schema,
+            read_compacted=config.read_compacted,
+            may_create=config.may_create,
+            properties=config.properties,
+            subscription_properties=config.subscription_properties,
+        )
+
+    # Events of the connection.
+
+    def message(self, meta: MessageMeta, data: bytes) -> None:
+        self._consumer.received(meta, data)
+
+    def active_changed(self, is_active: bool) -> None:
+        self.is_active = is_active
+
+    def connection_lost(self) -> None:
+        was_open, self._connection = self._connection is not None, None
+        self.is_active = None
+        if self._is_closed or not was_open or self._reconnecting is not None:
+            return
+        self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
+
+    closed_by_broker = connection_lost
+
+    async def _reconnect(self) -> None:
+        try:
+            await self.client.retry(self._open, deadline_seconds=None, passes=RETRIED_AFTER_LOSS)
+        except ClientError as error:
+            self._consumer.ended(error)
+        finally:
+            self._reconnecting = None
+
+    async def reconnected(self) -> None:
+        """Wait for the reconnect that is under way, if there is one."""
+        if self._reconnecting is not None:
+            await asyncio.shield(self._reconnecting)
+
+    # Commands.
+
+    def write(self, frame: bytes) -> None:
+        """Send a command without a response; without a connection it is dropped."""
+        if self._connection is not None:
+            self._connection.write(frame)
+
+    async def request(self, request_id: int, frame: bytes) -> Reply:
+        if self._connection is None:
+            raise ClientError("not connected", definite=True)
+        return await self._connection.request(request_id, frame)
+
+    def redeliver(self, entries: Iterable[tuple[int, int]]) -> None:
+        self.write(requests.redeliver(self.id, sorted(entries)))
+
+    async def last_message(self) -> LastMessage:
+        """The newest message of the topic and the mark-delete position of this consumer."""
+        request_id = self.client.new_id()
+        answer = await self.request(request_id, requests.last_message_id(request_id, self.id))
+        if not isinstance(answer, LastMessage):
+            raise answered_otherwise("a request for the last message id", answer)
+        return answer
+
+    # Closing.
+
+    def stop_reconnecting(self) -> None:
+        self._is_closed = True
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+
+    async def close(self) -> None:
+        """A lost connection closes the consumer, too."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        connection.consumers.pop(self.id, None)
+        request_id = self.client.new_id()
+        with contextlib.suppress(ClientError):
+            await connection.request(request_id, requests.close_consumer(request_id, self.id))
+
+
+class Permits:
+    """Flow control of one consumer: requests as many messages as its queue has room for."""
+
+    def __init__(self, session: ConsumerSession, queue_size: int, *, is_paused: bool) -> None:
+        self.is_paused = is_paused
+        self.expected = 0
+        """Messages that were requested and have not arrived."""
+        self._session = session
+        self._queue_size = queue_size
+        self._room = 0
+        """Messages that there is room for and that were not requested yet."""
+
+    def reset(self) -> None:
+        """A new subscription has no permits."""
+        self._room, self.expected = self._queue_size, 0
+        self._request(self._room)
+
+    def release(self) -> None:
+        """One message left the queue."""
+        if self._queue_size:
+            self._room += 1
+            self._request(self._queue_size // 2)
+
+    def request_one(self) -> None:
+        """Without a queue: request the message that a receiver waits for, unless it is requested already. A batch may
+        have brought more messages than were requested, which the broker counts."""
+        if not self._queue_size and self.expected <= 0:
+            self._room = 1 - self.expected
+            self._request(1)
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self._request(1)
+
+    def _request(self, least: int) -> None:
+        if self._session.is_connected and not self.is_paused and self._room >= max(1, least):
+            self._session.write(frame_of(encode_flow(self._session.id, self._room)))
+            self.expected += self._room
+            self._room = 0
