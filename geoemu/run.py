@@ -12,24 +12,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from emulator.cli.regions import regions_meant
-from emulator.cli.tap import history_of
-from emulator.cli.verifier import verify_command, verify_now
 from emulator.config.loading import load_topology
 from emulator.errors import RuntimeFailure
 from emulator.model.renamed import renamed_arguments
 from emulator.model.values import TopicName, seconds_in
 from emulator.recording import recorded
-from emulator.recording.environment import surroundings
-from emulator.recording.journal import end_journals
-from emulator.recording.sealing import seal_actors
-from emulator.recording.tap.tap import Tap
+from emulator.recording.context import surroundings
+from emulator.recording.journal import end_journals, seal_actors
+from emulator.recording.tap.tap import Tap, open_tap_history
 from emulator.run.history import HistoryWriter, latency_detail
 from emulator.run.service_contract import Contract, write_answers
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
-from emulator.runtimes.opening import create_run, open_run
-from emulator.runtimes.operator import operator_history
+from emulator.runtimes.opening import create_run, open_run, operator_history, regions_meant
+from emulator.runtimes.verifier import verify_command, verify_now
 from emulator.scenarios.topics import read_topics_over_http, survey
 from geoemu.background import Background
 from geoemu.verdict import Verdict, verdict_from
@@ -105,7 +101,7 @@ class Geo:
 
     def tap(self, name: str = "wire") -> Tapped:
         """Start a tap, which records every client that connects to its URLs, in any language (docs/OWN_SERVICE.md)."""
-        tapped = Tapped(self._background, history_of(self.run_dir, name), self._regions())
+        tapped = Tapped(self._background, open_tap_history(self.run_dir, name), self._regions())
         self._taps.append(tapped)
         return tapped
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.cli.differences import as_text, differences
+from emulator.cli.explain import differences, differences_as_text
 from emulator.config.region import BrokerSettings, LinkShape
 from emulator.config.topology import Cluster, Link, Region, Topology
 from emulator.errors import Refused
@@ -57,7 +57,7 @@ def test_runs_that_were_told_the_same_differ_in_nothing(tmp_path: Path) -> None:
     for folder in (one, other):
         learned(folder, NAMESPACE, {"policies": {"deduplication": True}})
     assert differences(one, other) == []
-    assert "have the same configuration" in as_text([], one, other)
+    assert "have the same configuration" in differences_as_text([], one, other)
 
 
 def test_settings_links_and_policies_are_told(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_settings_links_and_policies_are_told(tmp_path: Path) -> None:
     learned(other, "schema/public%2Fdefault%2Forders/00", "sha256:1")
     with (other / "regions" / "us" / "metadata.jsonl").open("a") as file:
         file.write('{"path": "tenant/ha')  # it was killed there
-    assert as_text(differences(one, other), one, other).splitlines() == [
+    assert differences_as_text(differences(one, other), one, other).splitlines() == [
         "cluster c: namespace public/default: deduplication: true | false",
         "cluster c: tenant billing: - | is there",
         "link us -> eu: latency_ms: 5.0 | 9.0",

@@ -12,7 +12,7 @@ from emulator.config.region import LinkShape
 from emulator.errors import Refused
 from emulator.run.directory import LinkStatus
 from emulator.runtimes.contract import RegionStatus, Runtime
-from emulator.runtimes.region_admin import link_request
+from emulator.runtimes.regions import link_request
 
 
 @dataclass(frozen=True, slots=True)

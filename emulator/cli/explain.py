@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+import typer
+
+from emulator.cli.application import app, open_run_of, print_curl
 from emulator.cli.curl import Request
+from emulator.cli.options import (
+    AsCurl,
+    AsJson,
+    OnlyRegion,
+    RunDir,
+)
 from emulator.cli.preconditions import LOST
-from emulator.errors import ConfigurationError, Problem
+from emulator.config.topology import Topology
+from emulator.errors import ConfigurationError, GeoemuError, Problem, Refused
 from emulator.model.explanations import KINDS, Explanation, with_conflicts
 from emulator.model.suggestions import nearest
+from emulator.run.directory import RunDirectory
 from emulator.runtimes.admin_client import Answer, NoAnswer, call
 from emulator.runtimes.contract import RegionStatus, RunStatus, Runtime
 from emulator.runtimes.opening import open_run
@@ -142,7 +154,7 @@ async def _conflicts_in(region: RegionStatus) -> list[dict[str, str]]:
     return list(answer.json()) if answer.status == 200 else []
 
 
-def as_json(kind: str, words: Sequence[str], said: Sequence[Said]) -> str:
+def explanations_as_json(kind: str, words: Sequence[str], said: Sequence[Said]) -> str:
     """For programs."""
     return json.dumps(
         {
@@ -159,7 +171,7 @@ def as_json(kind: str, words: Sequence[str], said: Sequence[Said]) -> str:
     )
 
 
-def as_text(said: Sequence[Said]) -> str:
+def explanations_as_text(said: Sequence[Said]) -> str:
     """For people. What several regions say in the same words is said once."""
     by_words: dict[tuple[str, ...], list[str]] = {}
     for one in said:
@@ -205,3 +217,162 @@ def complete_name(run_dir: Path | None, kind: str, typed: Sequence[str], incompl
     names = asyncio.run(ask())
     fitting = {name[at] for name in names if name[:at] == list(typed) and len(name) > at}
     return sorted(word for word in fitting if word.startswith(incomplete))
+
+
+def _complete_kind(incomplete: str) -> list[str]:
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
+
+
+def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    """Words of names that the regions of the run know."""
+    kind, typed = context.params.get("kind"), context.params.get("name") or ()
+    try:
+        return complete_name(context.params.get("run_dir"), kind or "", list(typed), incomplete)
+    except GeoemuError:
+        return []
+
+
+ExplainedKind = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND",
+        help="; ".join(f"{name}: {kind.doc}" for name, kind in KINDS.items()),
+        autocompletion=_complete_kind,
+        show_default=False,
+    ),
+]
+ExplainedName = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...",
+        help="; ".join(f"{name}: {' '.join(kind.words)}" for name, kind in KINDS.items()),
+        autocompletion=_complete_name,
+        show_default=False,
+    ),
+]
+
+
+@app.command(epilog="Example: geoemu explain replication orders eu-central")
+def explain(
+    kind: ExplainedKind,
+    name: ExplainedName,
+    region: OnlyRegion = None,
+    as_json: AsJson = False,
+    as_curl: AsCurl = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Show the state of a topic, subscription or link and why it is waiting."""
+    if as_curl:
+        print_curl(run_dir, request_of(kind, name), None if region is None else [region])
+        return
+    said = asyncio.run(ask_regions(open_run_of(run_dir), kind, name, region))
+    print(explanations_as_json(kind, name, said) if as_json else explanations_as_text(said))
+    raise typer.Exit(0 if any(one.explanation for one in said) else 1)
+
+
+@app.command(epilog="Example: geoemu diff .geoemu/runs/1 .geoemu/runs/2")
+def diff(
+    one: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="Another run directory.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare the configuration of two runs: regions, settings, links, policies. Exit code 1 if they
+    differ."""
+    found = differences(one, other)
+    print(differences_as_json(found) if as_json else differences_as_text(found, one, other))
+    raise typer.Exit(1 if found else 0)
+
+
+ABSENT = "-"
+POLICY_KINDS = ("tenant/", "namespace/", "topic-policies/", "broker-policies/", "partitioned-topic/")
+"""What regions learn of, and a person decides."""
+
+
+class Difference(NamedTuple):
+    what: str
+    one: Any
+    """None: not there."""
+    other: Any
+
+
+def differences(one: Path, other: Path) -> list[Difference]:
+    """Sorted by what differs. Refused when a folder holds no run."""
+    first, second = facts(one), facts(other)
+    return [
+        Difference(what, first.get(what), second.get(what))
+        for what in sorted(first.keys() | second.keys())
+        if first.get(what) != second.get(what)
+    ]
+
+
+def facts(run_dir: Path) -> dict[str, Any]:
+    """What a run was told, one value a name."""
+    directory = RunDirectory(run_dir)
+    found: dict[str, Any] = {"runtime": directory.read().runtime}
+    topology = _topology(run_dir / "topology.json")
+    for switch, value in topology.compatibility.items():
+        found[f"compatibility {switch}"] = value
+    for region in topology.regions:
+        found[f"region {region.name}: cluster"] = region.cluster
+        found[f"region {region.name}: log"] = region.log.backend
+        for setting, value in asdict(region.settings).items():
+            found[f"region {region.name}: {setting}"] = value
+        found.update(_policies(region.cluster, directory.region_dir(region.name) / "metadata.jsonl"))
+    for link in topology.links:
+        for field, value in asdict(link.shape).items():
+            found[f"link {link.source} -> {link.target}: {field}"] = value
+    return found
+
+
+def _topology(file: Path) -> Topology:
+    try:
+        return Topology.from_json(file.read_text())
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise Refused(f"{file} cannot be read: {problem}") from None
+
+
+def _policies(cluster: str, file: Path) -> Iterator[tuple[str, Any]]:
+    """As the region learned them last."""
+    for path, document in _last_values(file).items():
+        kind, _, place = path.partition("/")
+        policies = document.get("policies", {}) if isinstance(document, dict) else {}
+        rest = {key: value for key, value in document.items() if key != "policies"} if policies else document
+        what = f"cluster {cluster}: {kind} {place.replace('%2F', '/')}"
+        yield what, rest or "is there"
+        for policy, value in policies.items():
+            yield f"{what}: {policy}", value
+
+
+def _last_values(file: Path) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    if not file.exists():
+        return found
+    for line in file.read_text(errors="replace").splitlines():
+        try:
+            told = json.loads(line)
+            path = told.get("path", "")
+            if not path.startswith(POLICY_KINDS):
+                continue
+            value = None if told["value"] is None else json.loads(told["value"])
+        except (ValueError, KeyError, AttributeError, TypeError):
+            continue  # the last line of a region that was killed may be half a line
+        if value is None:
+            found.pop(path, None)
+        else:
+            found[path] = value
+    return found
+
+
+def differences_as_text(found: list[Difference], one: Path, other: Path) -> str:
+    """One line a difference."""
+    if not found:
+        return f"{one} and {other} have the same configuration"
+    return "\n".join(f"{each.what}: {_shown(each.one)} | {_shown(each.other)}" for each in found)
+
+
+def _shown(value: Any) -> str:
+    return ABSENT if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def differences_as_json(found: list[Difference]) -> str:
+    return json.dumps([each._asdict() for each in found], indent=1)

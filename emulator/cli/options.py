@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from emulator.errors import GeoemuError
-from emulator.model.explanations import KINDS
 from emulator.model.values import seconds_in
 from emulator.net.addresses import HOST_RULE, is_host
 from emulator.run.directory import find_run
@@ -189,39 +188,6 @@ JitterMilliseconds = Annotated[
 ]
 
 
-def _complete_kind(incomplete: str) -> list[str]:
-    return [kind for kind in KINDS if kind.startswith(incomplete)]
-
-
-def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    """Words of names that the regions of the run know."""
-    from emulator.cli.explain import complete_name
-
-    kind, typed = context.params.get("kind"), context.params.get("name") or ()
-    try:
-        return complete_name(context.params.get("run_dir"), kind or "", list(typed), incomplete)
-    except GeoemuError:
-        return []
-
-
-ExplainedKind = Annotated[
-    str,
-    typer.Argument(
-        metavar="KIND",
-        help="; ".join(f"{name}: {kind.doc}" for name, kind in KINDS.items()),
-        autocompletion=_complete_kind,
-        show_default=False,
-    ),
-]
-ExplainedName = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="NAME...",
-        help="; ".join(f"{name}: {' '.join(kind.words)}" for name, kind in KINDS.items()),
-        autocompletion=_complete_name,
-        show_default=False,
-    ),
-]
 OnlyRegion = Annotated[
     str | None,
     typer.Option(

@@ -1,26 +1,137 @@
-"""Which regions of a run a verb is about."""
+"""Verbs that change what a region is: killed, lost, stopped, paused, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from emulator.config.topology import Topology
-from emulator.errors import Refused
-from emulator.model.suggestions import nearest
+import typer
+
+from emulator.cli.application import app, open_run_of
+from emulator.cli.options import (
+    Cluster,
+    Regions,
+    RunDir,
+    WithStore,
+)
+from emulator.errors import RuntimeFailure
+from emulator.runtimes.contract import Runtime
+
+if TYPE_CHECKING:
+    from emulator.run.history import HistoryWriter
 
 
-def regions_meant(topology: Topology, regions: Sequence[str] | None, cluster: str | None) -> list[str]:
-    """The regions named, or all of a cluster, each once. Refused when a name is not in the run."""
-    if cluster is None:
-        for region in regions or ():
-            _refuse_unknown("region", region, topology.region_names)
-        return list(dict.fromkeys(regions or ()))
-    _refuse_unknown("cluster", cluster, [each.name for each in topology.clusters])
-    return [region.name for region in topology.regions if region.cluster == cluster]
+@app.command(
+    epilog="Example: geoemu kill us-east; several: geoemu kill us-east us-west, or --cluster americas"
+)
+def kill(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Kill regions with SIGKILL; unflushed state is lost."""
+    _change_regions(run_dir, regions, cluster, "kill", lambda run, region: run.kill(region), "is killed")
 
 
-def _refuse_unknown(kind: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        guess = nearest(name, tuple(known))
-        hint = f"did you mean {guess}? " if guess else ""
-        raise Refused(f"no {kind} {name!r} in this run: {hint}{kind}s are {', '.join(known)}")
+@app.command(epilog="Example: geoemu lose us-east; or a whole cluster: geoemu lose --cluster americas")
+def lose(
+    regions: Regions = None, cluster: Cluster = None, with_store: WithStore = False, run_dir: RunDir = None
+) -> None:
+    """Kill regions for good. The verdict does not wait for them and states what the loss cost; other
+    regions wait until `replication_clusters` leaves them out."""
+    if with_store and cluster is None:
+        raise typer.BadParameter(
+            "needs --cluster: regions of a cluster share one store", param_hint="--with-store"
+        )
+    from emulator.cli.preconditions import LOST
+
+    _change_regions(run_dir, regions, cluster, "lose", lambda run, region: run.lose(region), f"is {LOST}")
+    if with_store and cluster is not None:
+        asyncio.run(open_run_of(run_dir).lose_store(cluster))
+        print(f"the configuration store of {cluster} is lost")
+
+
+@app.command(epilog="Example: geoemu stop us-east")
+def stop(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Stop regions gracefully."""
+    _change_regions(run_dir, regions, cluster, "stop", lambda run, region: run.stop(region), "is stopped")
+
+
+@app.command(epilog="Example: geoemu start us-east")
+def start(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Start killed, lost or stopped regions on their stored state, and wait until they are ready."""
+    _change_regions(run_dir, regions, cluster, "start", lambda run, region: run.start(region), "is ready")
+
+
+@app.command(epilog="Example: geoemu restart us-east")
+def restart(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Stop regions gracefully, start them, and wait until they are ready."""
+    _change_regions(
+        run_dir, regions, cluster, "restart", lambda run, region: run.restart(region), "is ready again"
+    )
+
+
+@app.command(epilog="Example: geoemu pause us-east")
+def pause(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Freeze regions: they keep their connections and do not respond."""
+    _change_regions(run_dir, regions, cluster, "pause", lambda run, region: run.pause(region), "is paused")
+
+
+@app.command(epilog="Example: geoemu resume us-east")
+def resume(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Resume paused regions and wait until they are ready."""
+    _change_regions(
+        run_dir, regions, cluster, "resume", lambda run, region: run.resume(region), "is ready again"
+    )
+
+
+def _change_regions(
+    run_dir: Path | None,
+    regions: list[str] | None,
+    cluster: str | None,
+    verb: str,
+    change: Callable[[Runtime, str], Awaitable[None]],
+    outcome: str,
+) -> None:
+    """The same for each of them at once. A region that is not in the run is refused before anything is done. One that
+    is gone already is left alone, and what it is is said: "killed" would take a loss back in the history."""
+    from emulator.runtimes.opening import operator_history, regions_meant
+
+    if bool(regions) == (cluster is not None):
+        raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
+    run = open_run_of(run_dir)
+    meant = regions_meant(run.topology, regions, cluster)
+
+    async def one(history: HistoryWriter, region: str) -> None:
+        await change(run, region)
+        history.write(verb, "fact", region=region)
+        print(f"{region} {outcome}")
+
+    async def all_of_them() -> None:
+        left = await _left_to_do(run, verb, meant)
+        if not left:
+            return
+        with closing(operator_history(run)) as history:
+            outcomes = await asyncio.gather(
+                *(one(history, region) for region in left), return_exceptions=True
+            )
+        failures = [failure for failure in outcomes if isinstance(failure, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, RuntimeFailure):
+                raise failure
+        if failures:
+            raise failures[0] if len(failures) == 1 else RuntimeFailure("\n".join(map(str, failures)))
+
+    asyncio.run(all_of_them())
+
+
+async def _left_to_do(run: Runtime, verb: str, regions: list[str]) -> list[str]:
+    """The regions that `verb` changes; of the others it says why not."""
+    from emulator.cli.preconditions import nothing_to_do, refuse_ended
+
+    status = await run.status()
+    refuse_ended(status)
+    states = {region.name: region.state for region in status.regions}
+    reasons = {region: nothing_to_do(verb, region, states[region]) for region in regions}
+    for reason in filter(None, reasons.values()):
+        print(reason)
+    return [region for region in regions if not reasons[region]]

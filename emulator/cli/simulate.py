@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from emulator import __version__
 from emulator.cli.options import DEFAULT_TOPOLOGY
-from emulator.cli.spinner import patience
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.suggestions import nearest
 from emulator.run.manifest import note_made_by
+from emulator.runtimes.spinner import patience
 from emulator.simulation.names import RENAMED
 
 if TYPE_CHECKING:

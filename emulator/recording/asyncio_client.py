@@ -16,9 +16,9 @@ from emulator.recording.client import (
     single_topics,
     subscription_told,
 )
-from emulator.recording.delegate import Delegate
-from emulator.recording.publishing import Publishing, tell
-from emulator.recording.receiving import Receiving, seek_target
+from emulator.recording.consumer import Receiving, seek_target
+from emulator.recording.context import Delegate
+from emulator.recording.producer import Publishing, tell
 
 
 class RecordedClient(RecordingClient):

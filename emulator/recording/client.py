@@ -11,13 +11,10 @@ from typing import Any
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.errors import Refused
-from emulator.recording.consumer import RecordedConsumer, RecordedReader
-from emulator.recording.context import Whereabouts
-from emulator.recording.delegate import Delegate
+from emulator.recording.consumer import Receiving, RecordedConsumer, RecordedReader
+from emulator.recording.context import Delegate, Whereabouts
 from emulator.recording.journal import Journal
-from emulator.recording.producer import RecordedProducer
-from emulator.recording.publishing import Publishing
-from emulator.recording.receiving import Receiving
+from emulator.recording.producer import Publishing, RecordedProducer
 
 NO_PROMISE = "non-persistent://"
 """Topics that keep nothing: there is nothing to hold anybody to."""

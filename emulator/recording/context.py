@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from emulator.errors import Refused
 from emulator.net.addresses import is_loopback, is_wildcard
-from emulator.recording.environment import ACTOR_VARIABLE, RUN_DIR_VARIABLE
 from emulator.run.directory import RegionRecord, RunDirectory, find_run
 
 _DEFAULT_PORT = 6650
@@ -103,3 +102,51 @@ def _service_url(client: Any) -> str | None:
         return None
     said = tell().service_url
     return str(said() if callable(said) else said)
+
+
+RUN_DIR_VARIABLE = "GEOEMU_RUN_DIR"
+ACTOR_VARIABLE = "GEOEMU_ACTOR"
+
+
+class Addressed(Protocol):
+    """A region, and where it is for clients outside."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def service_url(self) -> str: ...
+
+    @property
+    def admin_url(self) -> str: ...
+
+
+def surroundings(run_dir: Path, actor: str, region: str, regions: Iterable[Addressed]) -> dict[str, str]:
+    """The variables. KeyError when there is no such region."""
+    known = {one.name: one for one in regions}
+    here = known[region]
+    return {
+        RUN_DIR_VARIABLE: str(run_dir.absolute()),
+        ACTOR_VARIABLE: actor,
+        "GEOEMU_REGION": region,
+        "GEOEMU_SERVICE_URL": here.service_url,
+        "GEOEMU_ADMIN_URL": here.admin_url,
+        **{_variable(name): one.service_url for name, one in known.items()},
+    }
+
+
+def _variable(region: str) -> str:
+    return "GEOEMU_SERVICE_URL_" + re.sub(r"\W", "_", region).upper()
+
+
+class Delegate:
+    """What is not spelt out here is the inner object's."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __repr__(self) -> str:
+        return f"<recorded {self._inner!r}>"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.recording.delegate import Delegate
-from emulator.recording.publishing import Publishing, tell
-from emulator.recording.responses import raised_by
+from emulator.recording.context import Delegate, Whereabouts
+from emulator.recording.journal import Journal
+from emulator.recording.responses import message_id_text, outcome_of, raised_by
+from emulator.run.history import ProducerHistory, PublishHistory
 
 
 class RecordedProducer(Delegate):
@@ -62,3 +65,64 @@ class RecordedProducer(Delegate):
             except (TypeError, ValueError) as problem:
                 publish.failed(str(problem))
                 raise
+
+
+NOWHERE_ELSE = "__local__"
+"""What the client writes for a message that is not to be replicated."""
+
+
+class Publishing:
+    """Numbers messages as the client would: the number on the wire has to be known when the message is asked for, and
+    the client does not tell it. So the recorder counts, and gives the client each number together with the message.
+    """
+
+    def __init__(self, journal: Journal, whereabouts: Whereabouts, producer: Any, topic: str) -> None:
+        self.journal = journal
+        self.order = threading.Lock()
+        """Held from taking a number until the client has the message: numbers reach the region in order."""
+        self._whereabouts = whereabouts
+        self._schema = producer._schema
+        self._parameters = inspect.signature(producer.send)
+        last = producer.last_sequence_id()
+        self._next = last + 1
+        self._history = ProducerHistory(journal, whereabouts.region, topic, producer.producer_name(), last)
+        journal.write("connect", "ok", **self._history.place, last_sequence_id=last)
+
+    def given(self, *args: Any, **named: Any) -> dict[str, Any]:
+        """The arguments of `send` by name. TypeError as the client's own."""
+        return dict(self._parameters.bind(*args, **named).arguments)
+
+    def described(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the history says of a message. Raises what the client would, or something else, for a wrong one."""
+        content = given["content"]
+        regions = list(given.get("replication_clusters") or ())
+        ordering_key = given.get("ordering_key")
+        return {
+            "payload": b"" if content is None else bytes(self._schema.encode(content)),
+            "key": given.get("partition_key") or None,
+            "properties": dict(given.get("properties") or {}),
+            "event_time_ms": given.get("event_timestamp") or 0,
+            "ordering_key": ordering_key.encode() if ordering_key else None,
+            "replicate_to": [NOWHERE_ELSE] if given.get("disable_replication") else regions,
+        }
+
+    def asked(self, described: Mapping[str, Any], number: int | None) -> tuple[int, PublishHistory]:
+        """Write down that a message is asked for. `number`: what the program chose. Call with `order` held."""
+        if number is None:
+            number = self._next
+            self._next += 1
+        elsewhere = self._whereabouts.moved_to()
+        if elsewhere is not None:
+            self.journal.give_up(f"its client switched to {elsewhere} by itself")
+        return number, self._history.asked_publish(**described, sequence_id=number)
+
+
+def tell(publish: PublishHistory, result: Any, message_id: Any) -> None:
+    """Write down what became of a publish."""
+    match outcome_of(result):
+        case "ok":
+            publish.ok(message_id_text(message_id))
+        case "failed":
+            publish.failed(result.name)
+        case _:
+            publish.unknown(result.name)

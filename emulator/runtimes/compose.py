@@ -59,13 +59,7 @@ from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 from emulator.runtimes.dashboards import DASHBOARD_SERVICES, PROFILE
 from emulator.runtimes.docker_engine import Container, Engine
 from emulator.runtimes.image_sources import stale_sentence
-from emulator.runtimes.linked_regions import (
-    LinkedRegions,
-    ask,
-    refuse_unknown,
-)
 from emulator.runtimes.listening import with_addresses
-from emulator.runtimes.lost_clusters import forget_store, lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (
@@ -75,6 +69,14 @@ from emulator.runtimes.region_process import (
     new_run_token,
     output_log,
     with_links,
+)
+from emulator.runtimes.regions import (
+    LinkedRegions,
+    ask,
+    forget_store,
+    lost_clusters,
+    refuse_living,
+    refuse_unknown,
 )
 
 logger = logging.getLogger(__name__)

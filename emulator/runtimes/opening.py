@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.config.topology import Topology
 from emulator.errors import Refused
+from emulator.model.suggestions import nearest
 from emulator.run.directory import RunDirectory, find_run
 from emulator.runtimes.contract import Runtime
+
+if TYPE_CHECKING:
+    from emulator.run.history import HistoryWriter
 
 RUNTIMES = ("process", "compose")
 """Where regions can run."""
@@ -61,3 +67,32 @@ def _attach(directory: RunDirectory, runtime: str) -> Runtime:
 
 def _not_offered(runtime: str) -> str:
     return f"this geoemu cannot run regions as {runtime!r}: use --runtime {' or '.join(RUNTIMES)}"
+
+
+TURN_SECONDS = 10.0
+"""How long a verb waits for its turn to write."""
+
+
+def operator_history(run: Runtime) -> HistoryWriter:
+    """To be closed as soon as the fact is written: another terminal may be writing its own."""
+    from emulator.run.history import HistoryWriter
+
+    path = run.run_dir / "history" / "operator.jsonl"
+    return HistoryWriter(path, "operator", program="geoemu", wait_seconds=TURN_SECONDS)
+
+
+def regions_meant(topology: Topology, regions: Sequence[str] | None, cluster: str | None) -> list[str]:
+    """The regions named, or all of a cluster, each once. Refused when a name is not in the run."""
+    if cluster is None:
+        for region in regions or ():
+            _refuse_unknown("region", region, topology.region_names)
+        return list(dict.fromkeys(regions or ()))
+    _refuse_unknown("cluster", cluster, [each.name for each in topology.clusters])
+    return [region.name for region in topology.regions if region.cluster == cluster]
+
+
+def _refuse_unknown(kind: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        guess = nearest(name, tuple(known))
+        hint = f"did you mean {guess}? " if guess else ""
+        raise Refused(f"no {kind} {name!r} in this run: {hint}{kind}s are {', '.join(known)}")

@@ -36,9 +36,7 @@ from emulator.run.processes import ProcessIdentity, ProcessState, identify, send
 from emulator.runtimes import region_kafka
 from emulator.runtimes.admin_client import NoAnswer
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
-from emulator.runtimes.linked_regions import LinkedRegions, ask, refuse_unknown
 from emulator.runtimes.listening import with_addresses
-from emulator.runtimes.lost_clusters import lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (
@@ -50,6 +48,7 @@ from emulator.runtimes.region_process import (
     output_log,
     start_region,
 )
+from emulator.runtimes.regions import LinkedRegions, ask, lost_clusters, refuse_living, refuse_unknown
 
 READY_POLL_SECONDS = 0.02
 SIGNAL_POLL_SECONDS = 0.005

@@ -9,7 +9,7 @@ from pathlib import Path
 from emulator.config.topology import Topology
 from emulator.errors import Refused
 from emulator.run.directory import RunDirectory
-from emulator.runtimes.linked_regions import LinkedRegions
+from emulator.runtimes.regions import LinkedRegions
 
 
 class RecordedRun:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from emulator.scenarios.run_context import Playing
-from emulator.scenarios.steps import Move
-from emulator.scenarios.workload import (
+from emulator.scenarios.actor_models.specs import (
     Actor,
     HostActor,
     HostPart,
@@ -16,6 +14,8 @@ from emulator.scenarios.workload import (
     ProgramPart,
     ProgramVerb,
 )
+from emulator.scenarios.format.steps import Move
+from emulator.scenarios.run_context import Playing
 
 
 class ActorSteps:

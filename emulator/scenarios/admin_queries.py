@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from emulator.runtimes.contract import RegionStatus
-from emulator.scenarios.conditions import RegionSays
-from emulator.scenarios.environment import CallRegion
-from emulator.scenarios.steps import AdminCall
+from emulator.scenarios.format.conditions import RegionSays
+from emulator.scenarios.format.steps import AdminCall
+from emulator.scenarios.run_context import CallRegion
 
 ANSWER_CHARACTERS = 200
 """So much of an unwelcome answer is shown."""

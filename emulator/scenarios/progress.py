@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from emulator.scenarios.observer import AFTER_LAST_STEP, PlayResult, Snapshot
+from emulator.scenarios.actor_models.specs import Counts, HostPart, Part, ProducerPart, ProgramPart, TaskPart
+from emulator.scenarios.format.steps import Phase
+from emulator.scenarios.run_context import AFTER_LAST_STEP, PlayResult, Snapshot
 from emulator.scenarios.scenario import Scenario, Step
-from emulator.scenarios.steps import Phase
-from emulator.scenarios.workload import Counts, HostPart, Part, ProducerPart, ProgramPart, TaskPart
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

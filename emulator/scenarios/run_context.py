@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
 
+from emulator.net.http import NoAnswer, call
+from emulator.net.network import SocketNetwork
+from emulator.run.history import HistoryWriter, Outcome
 from emulator.runtimes.contract import RegionStatus, Runtime
-from emulator.scenarios.conditions import ProgramDid
-from emulator.scenarios.environment import Stage
+from emulator.scenarios.actor_models.specs import (
+    Actor,
+    ActorFailure,
+    Counts,
+    Hire,
+    Part,
+    Program,
+    ProgramPart,
+)
+from emulator.scenarios.format.conditions import ProgramDid
 from emulator.scenarios.scenario import Scenario, Step
-from emulator.scenarios.workload import Actor, ActorFailure, Program, ProgramPart
+from emulator.scenarios.topics import ReadTopics, read_topics_over_http
 
 POLL_SECONDS = 0.05
 """How often a condition is looked at."""
@@ -146,3 +160,128 @@ class Playing:
             await self.in_time(seconds, all_of_them(), who_is_late)
         except* ActorFailure as failures:
             raise StepFailed("; ".join(str(failure) for failure in failures.exceptions)) from None
+
+
+class Clock(Protocol):
+    """Time as the play knows it."""
+
+    def now(self) -> float:
+        """Seconds, from any start, never backwards."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class LoopClock:
+    """The running event loop's time, virtual if the loop is."""
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Facts(Protocol):
+    """The history of the story itself."""
+
+    def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+CallRegion = Callable[[RegionStatus, str, str, Any], Awaitable[tuple[int, bytes]]]
+"""(region, method, path, body as JSON) -> status and body of the admin port's answer. OSError when there is none."""
+
+
+async def call_over_http(region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, bytes]:
+    """On real sockets."""
+    address = urlsplit(region.admin_url)
+    try:
+        answer = await call(SocketNetwork(), address.hostname or "", address.port or 0, method, path, body)
+    except NoAnswer as silence:
+        raise OSError(str(silence)) from None
+    return answer.status, answer.body
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a play needs besides its runtime."""
+
+    hire: Hire
+    read_topics: ReadTopics = read_topics_over_http
+    call_region: CallRegion = call_over_http
+    clock: Clock = field(default_factory=LoopClock)
+    open_history: Callable[[Path], Facts] = lambda run_dir: HistoryWriter(
+        run_dir / "history" / "scenario.jsonl", "scenario", program="geoemu run"
+    )
+    """Where the story's own facts go, given the run directory."""
+
+
+def real_stage(runtime: Runtime) -> Stage:
+    """Real clients and programs, each in a process of its own."""
+    from emulator.scenarios.actors.processes import hire_processes
+    from emulator.scenarios.actors.program import ProgramProcess
+
+    hire_actor = hire_processes(runtime.run_dir)
+
+    async def ask_regions() -> tuple[RegionStatus, ...]:
+        return (await runtime.status()).regions
+
+    def hire(part: Part) -> Actor:
+        if isinstance(part, ProgramPart):
+            return ProgramProcess(part, runtime.run_dir, ask_regions)
+        return hire_actor(part)
+
+    return Stage(hire=hire)
+
+
+AFTER_LAST_STEP = "after the last step"
+"""How the failure of an actor begins that failed although every step came true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """How things stand at one moment of a play."""
+
+    seconds: float
+    """Since the play began."""
+    actors: tuple[tuple[Part, Counts], ...]
+    """Those that have begun."""
+    regions: tuple[RegionStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlayResult:
+    """How a play ended."""
+
+    scenario: Scenario
+    run_dir: Path
+    seconds: float
+    steps_done: int
+    failure: str | None
+    """The step that failed and how far it came, or the program that failed after the last step. None: no failure."""
+    counts: Mapping[str, Counts]
+    """What each actor had done in the end."""
+
+    @property
+    def completed(self) -> bool:
+        return self.failure is None
+
+
+class Observer(Protocol):
+    """Whoever watches a play. Its methods are called in the order of events and must not block."""
+
+    def play_began(self, scenario: Scenario) -> None: ...
+
+    def step_began(self, step: Step) -> None: ...
+
+    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None: ...
+
+    def looked(self, snapshot: Snapshot) -> None:
+        """Called a few times a second, also while a step goes on."""
+        ...
+
+    def play_ended(self, result: PlayResult) -> None:
+        """Not called when the play is cancelled."""
+        ...

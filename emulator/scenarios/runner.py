@@ -19,17 +19,17 @@ from typing import assert_never
 
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
+from emulator.scenarios.actor_models.entries import HostDid, TaskDid, TopicsOwned
+from emulator.scenarios.actor_models.specs import ActorFailure
 from emulator.scenarios.actor_steps import ActorSteps
-from emulator.scenarios.conditions import ProgramDid, Published, Received, RegionSays, SubscriptionExists
-from emulator.scenarios.draining import Draining
-from emulator.scenarios.environment import Stage, real_stage
-from emulator.scenarios.hosts import HostDid, TopicsOwned
-from emulator.scenarios.observer import AFTER_LAST_STEP, Observer, PlayResult, Snapshot
-from emulator.scenarios.partitioning import create_partitions
-from emulator.scenarios.region_steps import RegionSteps
-from emulator.scenarios.run_context import Playing, StepFailed
-from emulator.scenarios.scenario import Scenario, Step
-from emulator.scenarios.steps import (
+from emulator.scenarios.format.conditions import (
+    ProgramDid,
+    Published,
+    Received,
+    RegionSays,
+    SubscriptionExists,
+)
+from emulator.scenarios.format.steps import (
     AdminCalls,
     Begin,
     Drain,
@@ -43,9 +43,19 @@ from emulator.scenarios.steps import (
     Skew,
     Wait,
 )
-from emulator.scenarios.tasks import TaskDid
-from emulator.scenarios.wait_steps import Conditions
-from emulator.scenarios.workload import ActorFailure
+from emulator.scenarios.region_steps import RegionSteps, create_partitions
+from emulator.scenarios.run_context import (
+    AFTER_LAST_STEP,
+    Observer,
+    Playing,
+    PlayResult,
+    Snapshot,
+    Stage,
+    StepFailed,
+    real_stage,
+)
+from emulator.scenarios.scenario import Scenario, Step
+from emulator.scenarios.wait_steps import Conditions, Draining
 
 LOOK_SECONDS = 0.25
 """How often the observer is shown how things stand."""

@@ -23,17 +23,31 @@ from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
 from emulator.run.limits import Limit
 from emulator.run.service_contract import Contract
-from emulator.scenarios.actor_models import ConsumerEntry, ProducerEntry, ProgramEntry
-from emulator.scenarios.conditions import ProgramDid, Published, Received
-from emulator.scenarios.format import ScenarioFile
-from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
-from emulator.scenarios.partitions import with_partitions
-from emulator.scenarios.requirements import AS_DECLARED, WantedSettings
-from emulator.scenarios.steps import Action, Begin, Drain, Finish, Move, OnRegion
-from emulator.scenarios.tasks import TaskDid, TaskEntry
-from emulator.scenarios.topic_assignment import hosts_named
+from emulator.scenarios.actor_models.entries import (
+    ConsumerEntry,
+    HostDid,
+    HostEntry,
+    ProducerEntry,
+    ProgramEntry,
+    TaskDid,
+    TaskEntry,
+    TopicsOwned,
+)
+from emulator.scenarios.actor_models.partitions import with_partitions
+from emulator.scenarios.actor_models.specs import (
+    ConsumerPart,
+    HostPart,
+    Part,
+    ProducerPart,
+    ProgramPart,
+    TaskPart,
+)
+from emulator.scenarios.actor_models.topic_assignment import hosts_named
+from emulator.scenarios.format.conditions import ProgramDid, Published, Received
+from emulator.scenarios.format.requirements import AS_DECLARED, WantedSettings
+from emulator.scenarios.format.scenario_file import ScenarioFile
+from emulator.scenarios.format.steps import Action, Begin, Drain, Finish, Move, OnRegion
 from emulator.scenarios.types import GROUPS, Names
-from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProducerPart, ProgramPart, TaskPart
 
 SHIPPED = Path(__file__).parent
 """Where the scenarios that come with geoemu are; people copy and change them."""

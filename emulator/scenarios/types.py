@@ -10,9 +10,19 @@ import math
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from emulator.model.renamed import VALUES
@@ -231,3 +241,42 @@ RegionPairOrEverything = Annotated[
 def lasting(text: str) -> Any:
     """A default duration, which the JSON Schema shows as a person writes it."""
     return Field(default=_duration(text), json_schema_extra={"default": text})
+
+
+class Written(BaseModel):
+    """Base of everything that stands in a scenario file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    shorthand: ClassVar[str | None] = None
+    """The field that may be written alone: `kill: us-east` is `kill: {region: us-east}`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, value: Any) -> Any:
+        if cls.shorthand is not None and value is not None and not isinstance(value, dict):
+            return {cls.shorthand: value}
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(core))
+        if cls.shorthand is not None:
+            field = {**schema["properties"][cls.shorthand]}
+            whole = {key: schema.pop(key) for key in list(schema) if key not in ("title", "description")}
+            schema["anyOf"] = [field, whole]
+        return schema
+
+
+class Deadline(Written):
+    within: TimeSpan = lasting("10s")
+    """Time after which the step fails."""
+
+
+_W = TypeVar("_W", bound=Written)
+
+
+def exactly_one(written: _W, *fields: str) -> _W:
+    if sum(getattr(written, field) is not None for field in fields) != 1:
+        raise rule(f"must have exactly one of {', '.join(fields)}")
+    return written

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli import spinner as patience_module
 from emulator.cli.options import seconds
 from emulator.cli.preconditions import nothing_to_do, refuse_ended
-from emulator.cli.spinner import patience
 from emulator.errors import Problem, Refused
 from emulator.model.suggestions import nearest
+from emulator.runtimes import spinner
 from emulator.runtimes.contract import RegionState, RunStatus
+from emulator.runtimes.spinner import patience
 from tests.cli.test_cli import ROOT, geoemu
 from tests.runtimes.fixtures import wait_until
 
@@ -98,8 +98,8 @@ def test_what_takes_long_says_so(is_terminal: bool, monkeypatch: pytest.MonkeyPa
         def flush(self) -> None:
             os.write(writing, b".")
 
-    monkeypatch.setattr(patience_module, "SILENCE_SECONDS", 0.01)
-    monkeypatch.setattr(patience_module, "REWRITE_SECONDS", 0.01)
+    monkeypatch.setattr(spinner, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(spinner, "REWRITE_SECONDS", 0.01)
     screen = Screen()
     with patience("verifying", screen):
         for _ in range(2):

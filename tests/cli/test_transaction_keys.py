@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from emulator.broker.transactions.coordinator import Life
 from emulator.cli.verbs import app
-from emulator.cli.verbs import transactions as verbs
+from emulator.cli.verbs import tools as verbs
 from emulator.core.transactions.keys import FIRST
 from tests.broker.admin.served import Served, served
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli.verifier import Verdict, WaitingVerifier, verify_now
+from emulator.runtimes.verifier import Verdict, WaitingVerifier, verify_now
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ except KeyboardInterrupt:
     time.sleep(0.6)  # longer than Python has patience with a child, unless told
     pathlib.Path({str(ended)!r}).touch()
 """
-    outer = "import sys; from emulator.cli.verifier import verify_now; verify_now(sys.argv[1:])"
+    outer = "import sys; from emulator.runtimes.verifier import verify_now; verify_now(sys.argv[1:])"
     process = subprocess.Popen(
         [sys.executable, "-c", outer, sys.executable, "-c", inner],
         stderr=subprocess.DEVNULL,
@@ -89,7 +89,7 @@ def test_a_program_that_ended_early_says_why() -> None:
 
 
 def test_a_program_that_does_not_leave_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emulator.cli.verifier.LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr("emulator.runtimes.verifier.LEAVE_SECONDS", 0.2)
 
     async def story() -> int | None:
         deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"

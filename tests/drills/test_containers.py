@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli.verifier import verify_command, verify_now
 from emulator.config.loading import load_topology
 from emulator.config.region import RegionConfig
 from emulator.run.directory import write_whole
@@ -25,9 +24,10 @@ from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.docker_engine import Container
 from emulator.runtimes.opening import open_run
 from emulator.runtimes.ports import WantedPort, choose_ports
-from emulator.scenarios.actor_process import ActorProcess, hire_processes
+from emulator.runtimes.verifier import verify_command, verify_now
+from emulator.scenarios.actor_models.specs import ConsumerPart, ProducerPart
+from emulator.scenarios.actors.processes import ActorProcess, hire_processes
 from emulator.scenarios.topics import read_topics_over_http, survey
-from emulator.scenarios.workload import ConsumerPart, ProducerPart
 from tests.runtimes.containers import ROOT, need_containers, remove
 from tests.runtimes.test_compose_metadata import OFF, is_off
 from tests.runtimes.test_metadata_sync import CREATION, asked, until_said

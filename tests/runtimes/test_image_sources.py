@@ -17,7 +17,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout, as far as images are made from it."""
     for name in (
         "emulator/model/values.py",
-        "emulator/cli/verbs/runs.py",
+        "emulator/cli/run.py",
         "emulator/__pycache__/model.pyc",
         "compose/images.sh",
         "compose/region/Dockerfile",
@@ -43,7 +43,7 @@ def test_what_an_image_is_made_from_is_there() -> None:
         ("compose/region/Dockerfile", "region"),
         ("requirements.lock", "region"),
         ("compose/kafka/start", "kafka"),
-        ("emulator/cli/verbs/runs.py", ""),
+        ("emulator/cli/run.py", ""),
         ("emulator/__pycache__/model.pyc", ""),
         ("compose/images.sh", ""),
     ],

@@ -17,7 +17,7 @@ import pytest
 from emulator.config.region import RegionConfig
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.directory import RunDirectory
-from emulator.runtimes import linked_regions, process
+from emulator.runtimes import process, regions
 from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.process import ProcessRuntime
 
@@ -288,7 +288,7 @@ def test_a_region_that_dies_at_the_start_takes_the_run_down_and_its_last_words_a
 def test_a_region_that_does_not_become_ready_is_told_with_what_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linked_regions, "READY_SECONDS", 1.0)
+    monkeypatch.setattr(regions, "READY_SECONDS", 1.0)
     runtime = fake_run(tmp_path, "--never-ready", "us-west")
     with pytest.raises(
         RuntimeFailure, match=r"us-west is not ready after 1 s \(the end of time\): `geoemu logs"

@@ -21,9 +21,9 @@ import pytest
 
 from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history import read_events
-from emulator.scenarios.actor_process import ActorProcess
-from emulator.scenarios.pulsar_client import read_identity
-from emulator.scenarios.workload import ActorFailure, ProducerPart
+from emulator.scenarios.actor_models.specs import ActorFailure, ProducerPart
+from emulator.scenarios.actors.processes import ActorProcess
+from emulator.scenarios.actors.pulsar_client import read_identity
 
 from .virtual import ORDERS
 
@@ -123,8 +123,8 @@ def test_an_actor_that_never_began_can_leave(tmp_path: Path) -> None:
 _PARENT = """
 import asyncio, sys
 from pathlib import Path
-from emulator.scenarios.actor_process import ActorProcess
-from emulator.scenarios.workload import ProducerPart
+from emulator.scenarios.actors.processes import ActorProcess
+from emulator.scenarios.actor_models.specs import ProducerPart
 import json
 
 async def main():

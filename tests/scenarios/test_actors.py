@@ -13,11 +13,11 @@ import pytest
 
 from emulator.run.history import Event, is_closed, read_events
 from emulator.runtimes.process import ProcessRuntime
-from emulator.scenarios.actor_process import ActorProcess
+from emulator.scenarios.actor_models.specs import Actor, ConsumerPart, Part, ProducerPart
+from emulator.scenarios.actors.processes import ActorProcess
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import SHIPPED, load_scenario, parse_scenario
-from emulator.scenarios.workload import Actor, ConsumerPart, Part, ProducerPart
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.evaluation import judge_run
 

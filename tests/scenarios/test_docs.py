@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from emulator.scenarios.actor_models import ConsumerEntry, ProducerEntry, ProgramEntry
-from emulator.scenarios.conditions import ProgramDid, Published, Received, SubscriptionExists
-from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
+from emulator.scenarios.actor_models.entries import (
+    ConsumerEntry,
+    HostDid,
+    HostEntry,
+    ProducerEntry,
+    ProgramEntry,
+    TaskDid,
+    TaskEntry,
+    TopicsOwned,
+)
+from emulator.scenarios.format.conditions import ProgramDid, Published, Received, SubscriptionExists
+from emulator.scenarios.format.steps import Move, StepEntry
 from emulator.scenarios.scenario import parse_scenario, shipped_scenarios
-from emulator.scenarios.steps import Move, StepEntry
-from emulator.scenarios.tasks import TaskDid, TaskEntry
 from emulator.scenarios.types import GROUPS
 
 from .virtual import TOPOLOGY

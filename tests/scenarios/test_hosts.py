@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.scenarios.hosts import HostDid, TopicsOwned
+from emulator.scenarios.actor_models.entries import HostDid, TopicsOwned
+from emulator.scenarios.actor_models.specs import Counts, HostPart, ProducerPart
 from emulator.scenarios.scenario import Scenario, parse_scenario
-from emulator.scenarios.workload import Counts, HostPart, ProducerPart
 
 from .virtual import TOPOLOGY
 

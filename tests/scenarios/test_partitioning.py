@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.scenarios.producer_lanes import Lane, choose
-from emulator.scenarios.workload import ProducerPart
+from emulator.scenarios.actor_models.specs import ProducerPart
+from emulator.scenarios.actors.pulsar_producer import Lane, choose
 from tests.scenarios.virtual import TOPOLOGY, Theatre
 
 PATH = "/admin/v2/persistent/public/default/orders/partitions"

@@ -13,14 +13,13 @@ import pytest
 
 from emulator.run.history import HistoryWriter, is_closed
 from emulator.runtimes.contract import RegionStatus
-from emulator.scenarios.environment import Stage
-from emulator.scenarios.observer import PlayResult
-from emulator.scenarios.program_process import ProgramProcess
+from emulator.scenarios.actor_models.specs import Actor, Part, ProgramPart
+from emulator.scenarios.actors.program import ProgramProcess
 from emulator.scenarios.progress import Quiet
+from emulator.scenarios.run_context import PlayResult, Stage
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import parse_scenario
 from emulator.scenarios.topics import TopicStatus
-from emulator.scenarios.workload import Actor, Part, ProgramPart
 
 from .virtual import (
     REGIONS,

@@ -15,12 +15,12 @@ from emulator.errors import ConfigurationError
 from emulator.run.history import read_events
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
-from emulator.scenarios.observer import PlayResult
-from emulator.scenarios.program_process import ProgramProcess
+from emulator.scenarios.actor_models.specs import ActorFailure, ProgramPart
+from emulator.scenarios.actors.program import ProgramProcess
 from emulator.scenarios.progress import Quiet
+from emulator.scenarios.run_context import PlayResult
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Scenario, parse_scenario
-from emulator.scenarios.workload import ActorFailure, ProgramPart
 from emulator.simulation.story.run import load_story
 from tests.runtimes.fixtures import REGIONS, end_all, fake_run
 

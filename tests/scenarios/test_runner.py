@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from emulator.run.history import Event, read_events
-from emulator.scenarios.environment import Stage
-from emulator.scenarios.observer import PlayResult
+from emulator.scenarios.actor_models.specs import Part
 from emulator.scenarios.progress import describe_end
+from emulator.scenarios.run_context import PlayResult, Stage
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import parse_scenario
-from emulator.scenarios.workload import Part
 
 from .virtual import (
     TOPOLOGY,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.scenarios.conditions import Received, RegionSays, SubscriptionExists
-from emulator.scenarios.format import json_schema
+from emulator.scenarios.actor_models.specs import ConsumerPart, ProducerPart
+from emulator.scenarios.format.conditions import Received, RegionSays, SubscriptionExists
+from emulator.scenarios.format.scenario_file import json_schema
+from emulator.scenarios.format.steps import AdminCalls, Begin, Heal, OnLink, OnRegion, Skew, Wait
 from emulator.scenarios.scenario import SHIPPED, Scenario, load_scenario, parse_scenario, shipped_scenarios
-from emulator.scenarios.steps import AdminCalls, Begin, Heal, OnLink, OnRegion, Skew, Wait
-from emulator.scenarios.workload import ConsumerPart, ProducerPart
 
 from .virtual import ORDERS, TOPOLOGY, scenario_text
 
@@ -317,7 +317,7 @@ def test_a_missing_file_is_told_with_the_scenarios_that_exist(tmp_path: Path) ->
 
 
 def test_the_shipped_schema_is_the_one_of_the_definitions() -> None:
-    """If not: python -m emulator.scenarios.format > emulator/schemas/scenario.schema.json"""
+    """If not: python -m emulator.scenarios.format.scenario_file > emulator/schemas/scenario.schema.json"""
     assert json.loads(SCHEMA.read_text()) == json_schema()
 
 

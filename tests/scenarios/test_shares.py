@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from emulator.scenarios.topic_assignment import (
+from emulator.scenarios.actor_models.topic_assignment import (
     PriorityRule,
     hosts_named,
     own_topics,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from emulator.errors import ConfigurationError
+from emulator.scenarios.actor_models.entries import TaskDid
+from emulator.scenarios.actor_models.specs import Counts, TaskPart
 from emulator.scenarios.progress import describe_counts
 from emulator.scenarios.scenario import Scenario, parse_scenario
-from emulator.scenarios.tasks import TaskDid
-from emulator.scenarios.workload import Counts, TaskPart
 
 from .virtual import ORDERS, TOPOLOGY
 

@@ -15,13 +15,12 @@ from emulator.errors import RuntimeFailure
 from emulator.run.directory import LinkStatus
 from emulator.run.history import HistoryWriter
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
-from emulator.scenarios.environment import Stage
-from emulator.scenarios.observer import PlayResult, Snapshot
+from emulator.scenarios.actor_models.specs import ActorFailure, Counts, Part, ProducerPart
 from emulator.scenarios.progress import Quiet
+from emulator.scenarios.run_context import PlayResult, Snapshot, Stage
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Step, parse_scenario
 from emulator.scenarios.topics import TopicStatus
-from emulator.scenarios.workload import ActorFailure, Counts, Part, ProducerPart
 
 REGIONS = ("us-east", "us-west", "eu-central")
 ROUNDING = 1e-6

@@ -20,11 +20,11 @@ from emulator.config.loading import load_topology
 from emulator.errors import ConfigurationError, ServerError
 from emulator.run.history import Event
 from emulator.run.history import Outcome as Outcome_
-from emulator.scenarios.environment import LoopClock
-from emulator.scenarios.replay import State, read
+from emulator.scenarios.actor_models.specs import HostPart
+from emulator.scenarios.actor_models.topic_assignment import own_topics, priorities, topics_named
+from emulator.scenarios.actors.replay import State, read
+from emulator.scenarios.run_context import LoopClock
 from emulator.scenarios.scenario import find_scenario
-from emulator.scenarios.topic_assignment import own_topics, priorities, topics_named
-from emulator.scenarios.workload import HostPart
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.record import Record
 from emulator.simulation.story.hosts import SimulatedHost

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from emulator.errors import Refused
 from emulator.recording.tap.connection import TappedConnection
 from emulator.recording.tap.listener import Door
 from emulator.recording.tap.recorder import Recorder
@@ -110,3 +112,11 @@ async def _carry(
             if data:
                 writer.write(data)
                 await writer.drain()
+
+
+def open_tap_history(run_dir: Path, name: str) -> HistoryWriter:
+    """Open the history file of a tap in a run directory. Refused when another tap writes it."""
+    try:
+        return HistoryWriter.in_run(run_dir, name, program="geoemu tap")
+    except BlockingIOError as busy:
+        raise Refused(f"{busy} (--name)") from None

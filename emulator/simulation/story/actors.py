@@ -25,9 +25,17 @@ from emulator.client import (
     Producer,
 )
 from emulator.run.history import attributes_digest, payload_digest
-from emulator.scenarios.exclusive_producer import ACCESS_MODES
-from emulator.scenarios.producer_lanes import Lane, choose
-from emulator.scenarios.workload import ConsumerPart, Counts, Hire, HostPart, Part, ProducerPart, TaskPart
+from emulator.scenarios.actor_models.specs import (
+    ConsumerPart,
+    Counts,
+    Hire,
+    HostPart,
+    Part,
+    ProducerPart,
+    TaskPart,
+)
+from emulator.scenarios.actors.exclusive_producer import ACCESS_MODES
+from emulator.scenarios.actors.pulsar_producer import Lane, choose
 from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.host import Host, HostDied
 from emulator.simulation.record import Record

@@ -9,10 +9,17 @@ import contextlib
 from typing import Any
 
 from emulator.run.history import Outcome
-from emulator.scenarios.exclusive_producer import OwnProducer
-from emulator.scenarios.host import HostAtWork
-from emulator.scenarios.task import TaskAtWork
-from emulator.scenarios.workload import ActorFailure, Counts, HostPart, HostVerb, ProducerPart, TaskPart
+from emulator.scenarios.actor_models.specs import (
+    ActorFailure,
+    Counts,
+    HostPart,
+    HostVerb,
+    ProducerPart,
+    TaskPart,
+)
+from emulator.scenarios.actors.exclusive_producer import OwnProducer
+from emulator.scenarios.actors.host import HostAtWork
+from emulator.scenarios.actors.task import TaskAtWork
 from emulator.simulation.host import Host, HostDied, HostState
 from emulator.simulation.record import Record
 from emulator.simulation.world import World

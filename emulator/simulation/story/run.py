@@ -23,14 +23,13 @@ from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.values import TopicName
 from emulator.net.http import NoAnswer, call
-from emulator.scenarios.environment import Stage
-from emulator.scenarios.observer import PlayResult
+from emulator.scenarios.actor_models.specs import ConsumerPart, ProgramPart, TaskPart
+from emulator.scenarios.format.steps import Drain, Phase
 from emulator.scenarios.progress import Quiet
+from emulator.scenarios.run_context import PlayResult, Stage
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Scenario, load_scenario
-from emulator.scenarios.steps import Drain, Phase
 from emulator.scenarios.topics import TopicStatus, topic_status
-from emulator.scenarios.workload import ConsumerPart, ProgramPart, TaskPart
 from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks, Evidence, LogView, full, hold_the_same

@@ -101,7 +101,7 @@ class SimulatedRuntime:
         return {cluster for cluster in clusters if self.lost.issuperset(self._regions_of(cluster))}
 
     async def _tell_of_losses(self, clusters: set[str]) -> None:
-        """One region of each other cluster, as `runtimes.linked_regions` does."""
+        """One region of each other cluster, as `runtimes.regions` does."""
         for cluster in sorted(clusters):
             is_lost = cluster in self._lost_clusters()
             for other in self.topology.clusters:

@@ -1,0 +1,273 @@
+"""Verbs of a whole run: what is declared comes up, is told about, and is taken down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+import time
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from emulator import __version__
+from emulator.cli.application import app, open_run_of, print_curl
+from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, Interruption, interruption
+from emulator.cli.options import (
+    DEFAULT_TOPOLOGY,
+    AsCurl,
+    AsJson,
+    Insecure,
+    Listen,
+    LogFormat,
+    NewRunDir,
+    Region,
+    RunDir,
+    RuntimeName,
+    TopologyFile,
+)
+from emulator.cli.output import show_status
+from emulator.config.region import NamespaceConfig
+from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus, Runtime
+from emulator.runtimes.spinner import patience
+
+
+@app.command(epilog="Example: geoemu check -f topology.yaml")
+def check(file: TopologyFile = DEFAULT_TOPOLOGY) -> None:
+    """Validate a topology and print all errors."""
+    from emulator.config.loading import load_topology
+
+    topology = load_topology(file)
+    print(
+        f"{file} is fine: {_count(topology.regions, 'region')} in {_count(topology.clusters, 'cluster')}, "
+        f"{_count(topology.links, 'link')}, {_count(topology.namespaces, 'namespace')}"
+    )
+
+
+@app.command(epilog="Example: geoemu up -f topology.yaml --detach")
+def up(
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    runtime: RuntimeName = None,
+    run_dir: NewRunDir = None,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach", "-d", help=("Return when all regions are ready; `geoemu down` ends the run.")
+        ),
+    ] = False,
+    log_format: LogFormat = "text",
+    listen: Listen = None,
+    insecure: Insecure = False,
+) -> None:
+    """Start a new run with all regions of a topology. Ctrl-C ends it, unless detached."""
+    from emulator.config.loading import load_topology
+    from emulator.run.manifest import note_made_by
+    from emulator.runtimes.listening import listening_on
+    from emulator.runtimes.opening import create_run
+
+    topology = listening_on(load_topology(file), listen)
+    run = create_run(
+        runtime or topology.runtime,
+        topology,
+        run_dir,
+        detached=detach,
+        log_format=log_format,
+        insecure=insecure,
+    )
+    given = [] if file == DEFAULT_TOPOLOGY else ["--file", str(file)]
+    given += [] if runtime is None else ["--runtime", runtime]
+    given += [] if log_format == "text" else ["--log-format", log_format]
+    given += [] if listen is None else ["--listen", listen]
+    given += ["--insecure"] if insecure else []
+    note_made_by(run.run_dir, __version__, shlex.join(["geoemu", "up", *given]))
+    raise typer.Exit(asyncio.run(come_up(run, stay=not detach)))
+
+
+@app.command(
+    epilog="Example: geoemu render -o containers; docker compose -f containers/compose.yaml up --detach --wait"
+)
+def render(
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="A new folder that becomes a run directory."),
+    ] = Path("containers"),
+    log_format: LogFormat = "text",
+    dashboards: Annotated[
+        bool,
+        typer.Option("--dashboards", help="Add Prometheus and Grafana, in the Compose profile `dashboards`."),
+    ] = False,
+    listen: Listen = None,
+    insecure: Insecure = False,
+) -> None:
+    """Write the files that `up --runtime compose` would use, without starting anything."""
+    from emulator.config.loading import load_topology
+    from emulator.runtimes.compose import render as render_run
+    from emulator.runtimes.listening import listening_on
+
+    topology = listening_on(load_topology(file), listen)
+    render_run(topology, output, log_format=log_format, dashboards=dashboards, insecure=insecure)
+    print(
+        f"{output}/compose.yaml is written: `docker compose --file {output}/compose.yaml up --detach --wait`"
+    )
+    if dashboards:
+        print("with --profile dashboards before `up`: dashboards at http://127.0.0.1:3000")
+
+
+@app.command(epilog="Example: geoemu status --json")
+def status(as_json: AsJson = False, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
+    """Show the present state of all regions and links, and subscriptions that only some regions replicate."""
+    from emulator.cli.curl import Request
+    from emulator.cli.explain import CONFLICTS, replication_conflicts
+    from emulator.cli.output import show_status, status_as_json
+
+    if as_curl:
+        for target in ("/geoemu/v1/status", CONFLICTS):
+            print_curl(run_dir, Request("GET", target))
+        return
+    found = asyncio.run(open_run_of(run_dir).status())
+    conflicts = asyncio.run(replication_conflicts(found))
+    if as_json:
+        print(json.dumps(status_as_json(found, conflicts), indent=1))
+    else:
+        show_status(found, conflicts)
+
+
+@app.command(epilog="Example: geoemu down")
+def down(run_dir: RunDir = None) -> None:
+    """Stop all regions gracefully and end the run. The run directory stays."""
+    run = open_run_of(run_dir)
+
+    async def end() -> str:
+        was_over = (await run.status()).ended
+        await run.down()  # all the same: what somebody started by hand ends, too
+        return "had already ended" if was_over else "has ended"
+
+    print(f"the run in {run.run_dir} {asyncio.run(end())}")
+
+
+@app.command(epilog="Example: geoemu logs us-east -f")
+def logs(
+    region: Region,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Follow the output until Ctrl-C.")] = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Print the output of a region."""
+
+    async def print_lines() -> None:
+        async for line in open_run_of(run_dir).logs(region, follow=follow):
+            print(line, flush=follow)
+
+    asyncio.run(print_lines())
+
+
+def _count(things: tuple[object, ...], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
+
+
+LOOK_SECONDS = 0.25
+"""How often a run in the foreground is looked at."""
+
+
+async def come_up(runtime: Runtime, *, stay: bool) -> int:
+    """The exit code."""
+    with interruption() as told:
+        began = time.monotonic()
+        with patience("starting", sys.stderr):
+            came_up = await _unless_told(told, runtime.up())
+        if not came_up:
+            _say("interrupted; all regions have stopped")
+            return INTERRUPTED_EXIT_CODE
+        status = await runtime.status()
+        show_status(status)
+        _say(f"ready after {time.monotonic() - began:.1f} s")
+        lines = quickstart(runtime.topology.namespaces, status.regions)
+        if lines:
+            _say(f"\nPaste into Python (pip install pulsar-client):\n\n{lines}")
+        if not stay:
+            _say("`geoemu down` ends the run")
+            return 0
+        _say("Ctrl-C ends the run; so does `geoemu down` in another terminal")
+        await _unless_told(told, _until_ended(runtime, status))
+        if told.happened:
+            await _go_down(runtime, told)
+        _say(f"the run in {runtime.run_dir} has ended")
+        return 0
+
+
+async def _unless_told(told: Interruption, work: Coroutine[Any, Any, None]) -> bool:
+    """Do `work`, which is cancelled when we are told to end: then False."""
+    task = asyncio.create_task(work)
+    telling = asyncio.create_task(told.wait())
+    try:
+        await asyncio.wait({task, telling}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            return False
+        await task
+        return True
+    finally:
+        telling.cancel()
+
+
+async def _until_ended(runtime: Runtime, status: RunStatus) -> None:
+    """Says what happens to regions, until somebody ends the run from elsewhere."""
+    states = _states(status)
+    while not status.ended:
+        await asyncio.sleep(LOOK_SECONDS)
+        status = await runtime.status()
+        for name, state in _states(status).items():
+            if state != states[name] and not status.ended:
+                _say(f"{time.strftime('%H:%M:%S')}  {name} is {state}")
+        states = _states(status)
+    # Whoever ended it also waits for its regions; this only fetches them, and is quick.
+    await runtime.down()
+
+
+async def _go_down(runtime: Runtime, told: Interruption) -> None:
+    """In an orderly way; told a second time, at once."""
+    _say("stopping; press Ctrl-C again to kill")
+    down = asyncio.create_task(runtime.down())
+    again = asyncio.create_task(told.wait(times=2))
+    await asyncio.wait({down, again}, return_when=asyncio.FIRST_COMPLETED)
+    if not down.done():
+        await asyncio.gather(*(runtime.kill(name) for name in runtime.topology.region_names))
+    again.cancel()
+    await down
+
+
+def _states(status: RunStatus) -> dict[str, RegionState]:
+    return {region.name: region.state for region in status.regions}
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # the terminal may be gone; the regions still have to be stopped
+        print(text, flush=True)
+
+
+RECEIVE_MS = 5_000
+
+
+def quickstart(namespaces: Sequence[NamespaceConfig], regions: Sequence[RegionStatus]) -> str:
+    """Publishes in one region and receives in the one farthest down the list that has the same namespace.
+    Empty when no namespace is in any region."""
+    urls = {region.name: region.service_url for region in regions}
+    namespace = max(namespaces, key=lambda namespace: len(namespace.regions), default=None)
+    if namespace is None or not namespace.regions:
+        return ""
+    first, last = namespace.regions[0], namespace.regions[-1]
+    return (
+        "import pulsar\n"
+        f'topic = "persistent://{namespace.name}/hello"\n'
+        f'here = pulsar.Client("{urls[first]}")  # {first}\n'
+        f'there = pulsar.Client("{urls[last]}")  # {last}\n'
+        'consumer = there.subscribe(topic, "me", initial_position=pulsar.InitialPosition.Earliest)\n'
+        'here.create_producer(topic).send(b"hello, world")\n'
+        f"print(consumer.receive(timeout_millis={RECEIVE_MS}).data())\n"
+    )

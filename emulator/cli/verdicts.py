@@ -1,0 +1,373 @@
+"""Verbs that play a story and tell verdicts, and those that record what a verdict needs."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from emulator import __version__
+from emulator.cli.application import app
+from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, interruption
+from emulator.cli.options import (
+    DEFAULT_TOPOLOGY,
+    AsJson,
+    EngineName,
+    Expect,
+    Followed,
+    Insecure,
+    JunitFile,
+    Listen,
+    MarkdownFile,
+    NewRunDir,
+    ReportDir,
+    RuntimeName,
+    TopologyFile,
+    seconds,
+)
+from emulator.errors import Refused, RuntimeFailure
+from emulator.run.limits import LIMITS_FILE, as_text, parse_limits
+from emulator.run.manifest import note_made_by
+from emulator.run.service_contract import write_answers
+from emulator.runtimes.contract import Runtime
+from emulator.runtimes.listening import listening_on
+from emulator.runtimes.opening import create_run
+from emulator.runtimes.spinner import patience
+from emulator.runtimes.verifier import Verdict, WaitingVerifier, verify_command
+
+if TYPE_CHECKING:
+    from emulator.config.topology import Topology
+    from emulator.scenarios.scenario import Scenario
+
+
+@app.command(epilog="Example: geoemu run region-failover --report report")
+def run(
+    scenario: Annotated[
+        Path,
+        typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped scenario."),
+    ],
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    runtime: RuntimeName = None,
+    run_dir: NewRunDir = None,
+    report: ReportDir = None,
+    as_json: AsJson = False,
+    expect: Expect = None,
+    junit: JunitFile = None,
+    markdown: MarkdownFile = None,
+    engine: EngineName = None,
+    listen: Listen = None,
+    insecure: Insecure = False,
+) -> None:
+    """Start a topology, run a scenario on it, and print the verdict.
+
+    Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
+    drill = Drill(
+        scenario,
+        file,
+        runtime,
+        run_dir,
+        report,
+        as_json,
+        expect,
+        junit,
+        markdown,
+        engine,
+        listen,
+        insecure,
+    )
+    raise typer.Exit(asyncio.run(drill.perform()))
+
+
+@app.command(epilog="Example: geoemu verify .geoemu/runs/1 --json")
+def verify(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN_DIR", help="The run directory. Default: the latest run of this folder."),
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", metavar="DIR", help=("The run directory, instead of RUN_DIR."))
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help=("URL of a Spark cluster. Default: a local Spark.")),
+    ] = None,
+    in_network: Annotated[
+        bool,
+        typer.Option(
+            "--in-network", help=("Verify in a container beside the regions; this machine needs no Java.")
+        ),
+    ] = False,
+    report: ReportDir = None,
+    as_json: AsJson = False,
+    expect: Expect = None,
+    junit: JunitFile = None,
+    markdown: MarkdownFile = None,
+    engine: EngineName = None,
+    message: Followed = None,
+) -> None:
+    """Check the stored logs of a run against its clients' histories. Exit code 0 valid, 1 invalid or a
+    limit was missed, 2 unknown."""
+    from emulator.run.directory import find_run
+    from emulator.runtimes.verifier import in_network_command, verify_command, verify_now
+
+    if directory and run_dir and directory != run_dir:
+        raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
+    if master is not None and engine == "embedded":
+        raise typer.BadParameter("only Spark uses a cluster", param_hint="--engine")
+    path = directory or run_dir or find_run(None).path
+    if in_network:
+        here_only = {
+            "--master": master,
+            "--report": report,
+            "--expect": expect,
+            "--junit": junit,
+            "--markdown": markdown,
+            "--engine": engine,
+            "--message": message,
+        }
+        if unfit := next((option for option, given in here_only.items() if given), None):
+            raise typer.BadParameter(
+                f"{unfit} applies only to a verdict on this machine", param_hint="--in-network"
+            )
+        command = in_network_command(path.resolve(), as_json=as_json)
+    else:
+        command = verify_command(
+            path,
+            master=master,
+            engine=engine,
+            report=report,
+            as_json=as_json,
+            expect=expect,
+            junit=junit,
+            markdown=markdown,
+            messages=message or (),
+        )
+    verdict = verify_now(command)
+    print(verdict.output, end="")
+    raise typer.Exit(verdict.exit_code)
+
+
+def _complete_world(incomplete: str) -> list[str]:
+    from emulator.cli.simulate import worlds
+
+    return [name for name in worlds() if name.startswith(incomplete)]
+
+
+@app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
+def simulate(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO",
+            help=(
+                "A scenario, as for `run`, or a workload: swarm (random), failover, no-faults, or another one "
+                "of --list."
+            ),
+            autocompletion=_complete_world,
+        ),
+    ] = "swarm",
+    list_: Annotated[
+        bool,
+        typer.Option("--list", help="List workloads and scenarios, and exit."),
+    ] = False,
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            metavar="N",
+            min=1,
+            help=("Number of seeds. Default: 100, or as many as the time budget allows."),
+        ),
+    ] = None,
+    first: Annotated[int, typer.Option("--from", metavar="S", min=0, help="The first seed.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=1, help="Number of processes.")] = 1,
+    time_budget: Annotated[
+        float | None,
+        typer.Option(
+            "--time-budget", metavar="TIME", parser=seconds, help=("Stop after this time: 90s, or 90.")
+        ),
+    ] = None,
+    shrink: Annotated[bool, typer.Option("--shrink", help="Minimise the first failing seed.")] = False,
+    without: Annotated[
+        str | None,
+        typer.Option(
+            "--without", metavar="MUTANT", help="Remove one safeguard; docs/INVARIANTS.md lists the mutants."
+        ),
+    ] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--run-dir",
+            metavar="DIR",
+            help="Run directory of the first failing seed. Default: a new one in .geoemu/simulated.",
+        ),
+    ] = None,
+) -> None:
+    """Run randomised faults against the brokers in virtual time. Exit code 0 if no seed failed, else 1."""
+    from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
+    from emulator.cli.simulate import Simulate, tell_worlds
+
+    if list_:
+        tell_worlds()
+        return
+    if seeds is None and time_budget is None:
+        seeds = 100
+    try:
+        exit_code = Simulate(
+            subject, file, seeds, first, jobs, time_budget, shrink, without, run_dir
+        ).perform()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
+    raise typer.Exit(exit_code)
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """What was typed."""
+
+    scenario: Path
+    topology: Path
+    runtime: str | None
+    run_dir: Path | None
+    report: Path | None
+    as_json: bool
+    expect: str | None = None
+    """Limits, instead of those of the scenario."""
+    junit: Path | None = None
+    markdown: Path | None = None
+    engine: Literal["spark", "embedded"] | None = None
+    listen: str | None = None
+    insecure: bool = False
+
+    async def perform(self) -> int:
+        """The exit code. Raises before anything was started, or when regions failed and are down again."""
+        topology, scenario = self._read()
+        engine = _engine(self.engine)
+        run = create_run(self.runtime or topology.runtime, topology, self.run_dir, insecure=self.insecure)
+        self._note_limits(run, scenario)
+        note_made_by(
+            run.run_dir,
+            __version__,
+            self._command,
+            scenario=scenario.name,
+            description=scenario.description,
+            steps=[step.text for step in scenario.steps],
+        )
+        with interruption() as told:
+            working = asyncio.create_task(self._perform_on(run, scenario, engine))
+            telling = asyncio.create_task(told.wait())
+            await asyncio.wait({working, telling}, return_when=asyncio.FIRST_COMPLETED)
+            telling.cancel()
+            if working.done():
+                return self._tell(await working)
+            self._say("interrupted: stopping all regions")
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+            self._say(f"all regions and actors have stopped; the recorded history is in {run.run_dir}")
+            return INTERRUPTED_EXIT_CODE
+
+    def _read(self) -> tuple[Topology, Scenario]:
+        from emulator.config.loading import load_topology
+        from emulator.scenarios.scenario import find_scenario, load_scenario
+
+        topology = listening_on(load_topology(self.topology), self.listen)
+        scenario = load_scenario(find_scenario(self.scenario), topology)
+        return scenario.settings.obeyed_by(topology), scenario
+
+    @property
+    def _command(self) -> str:
+        """What makes another run like this one."""
+        options = [
+            ("--file", None if self.topology == DEFAULT_TOPOLOGY else self.topology),
+            ("--runtime", self.runtime),
+            ("--expect", self.expect),
+            ("--listen", self.listen),
+        ]
+        given = [word for option, value in options if value is not None for word in (option, str(value))]
+        given += ["--insecure"] if self.insecure else []
+        return shlex.join(["geoemu", "run", str(self.scenario), *given])
+
+    def _note_limits(self, run: Runtime, scenario: Scenario) -> None:
+        """In the run directory, so that every later verdict on the run holds it against them."""
+        limits = parse_limits(self.expect) if self.expect is not None else scenario.limits
+        if limits:
+            (run.run_dir / LIMITS_FILE).write_text(as_text(limits) + "\n")
+        if scenario.contract:
+            write_answers(run.run_dir, scenario.contract)
+
+    async def _perform_on(self, run: Runtime, scenario: Scenario, engine: str) -> Verdict:
+        verifier: WaitingVerifier | None = None
+        try:
+            # First: it has the more to do before it is ready.
+            verifier = await WaitingVerifier.start(
+                verify_command(
+                    run.run_dir,
+                    engine=engine,
+                    report=self.report,
+                    as_json=self.as_json,
+                    wait=True,
+                    junit=self.junit,
+                    markdown=self.markdown,
+                )
+            )
+            self._say(f"starting {len(run.topology.regions)} regions; run directory: {run.run_dir}")
+            with patience("starting", self._talk):
+                await run.up()
+            await self._play(run, scenario)
+            # Not `down` yet: a Kafka that was started for the regions is read before it goes, too.
+            await asyncio.gather(*(run.stop(region) for region in run.topology.region_names))
+            self._say("verifying …")
+            with patience("verifying", self._talk):
+                return await verifier.verify()
+        finally:
+            if verifier is not None:
+                await verifier.end()
+            with suppress(RuntimeFailure):
+                await run.down()
+
+    async def _play(self, run: Runtime, scenario: Scenario) -> None:
+        from rich.console import Console
+
+        from emulator.scenarios.progress import progress_for
+        from emulator.scenarios.runner import play
+
+        progress = progress_for(Console(file=self._talk))
+        try:
+            await play(scenario, run, progress)
+        finally:
+            progress.close()
+
+    def _tell(self, verdict: Verdict) -> int:
+        print(verdict.output, end="", flush=True)
+        print(verdict.complaints, end="", file=sys.stderr, flush=True)
+        return verdict.exit_code
+
+    @property
+    def _talk(self) -> IO[str]:
+        """Where everything goes that is not the result."""
+        return sys.stderr if self.as_json else sys.stdout
+
+    def _say(self, text: str) -> None:
+        with suppress(OSError):
+            print(text, file=self._talk, flush=True)
+
+
+def _engine(name: Literal["spark", "embedded"] | None) -> str:
+    """Who judges. Refused before anything was started where that one cannot."""
+    from spark_jobs.engines.starting import choose, why_not
+
+    engine, remark = choose(name)
+    if problem := why_not(engine):
+        raise Refused(problem)
+    if remark:
+        print(remark, file=sys.stderr)
+    return engine

@@ -1,0 +1,163 @@
+"""The verdict is another program's work (`spark_jobs.verify`): how it is started, told to go on, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.runtimes.region_process import environment
+from emulator.runtimes.spinner import patience
+
+NICENESS = 5
+"""While regions run, the verifier has to wait for them and not they for it."""
+LEAVE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the program said."""
+
+    output: str
+    complaints: str
+    returned: int
+
+    @property
+    def exit_code(self) -> int:
+        """0 valid, 1 invalid, 2 unknown. A program that failed before it said anything did not say `invalid`."""
+        return self.returned if self.output and self.returned in (0, 1) else 2
+
+
+def verify_command(
+    run_dir: Path,
+    *,
+    master: str | None = None,
+    engine: str | None = None,
+    report: Path | None = None,
+    as_json: bool = False,
+    wait: bool = False,
+    expect: str | None = None,
+    junit: Path | None = None,
+    markdown: Path | None = None,
+    messages: Sequence[str] = (),
+) -> list[str]:
+    """The program and its arguments."""
+    command = [sys.executable, "-m", "spark_jobs.verify", str(run_dir)]
+    if master is not None:
+        command += ["--master", master]
+    if engine is not None:
+        command += ["--engine", engine]
+    if report is not None:
+        command += ["--report", str(report)]
+    if expect is not None:
+        command += ["--expect", expect]
+    if junit is not None:
+        command += ["--junit", str(junit)]
+    if markdown is not None:
+        command += ["--markdown", str(markdown)]
+    for message in messages:
+        command += ["--message", message]
+    return command + ["--json"] * as_json + ["--wait"] * wait
+
+
+def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
+    """The same, as a container in the network of a run's regions. Refused where that cannot be."""
+    from emulator.errors import Refused
+    from emulator.runtimes.compose_command import compose_command
+    from emulator.runtimes.compose_file import VERIFY_SERVICE, settings_from
+    from emulator.runtimes.docker_engine import Engine
+    from emulator.runtimes.image_sources import stale_sentence
+
+    file = run_dir / "compose.yaml"
+    if not file.is_file():
+        raise Refused(f"{run_dir} is not a run in containers: verify it without --in-network")
+    image = settings_from(os.environ).spark_image
+    engine = Engine()
+    if engine.has_image(image):
+        if sentence := stale_sentence("spark", image, engine.image_labels(image)):
+            print(sentence, file=sys.stderr)
+    elif image.endswith(":local"):
+        raise Refused(f"image {image} is missing: `bash compose/images.sh spark`")
+    compose = [*compose_command(), "--file", str(file), "--progress", "quiet"]
+    return [
+        *(*compose, "run", "--rm", "--no-TTY", "--quiet-pull", VERIFY_SERVICE),
+        *("--in-network", "--called", str(run_dir), *["--json"] * as_json),
+    ]
+
+
+def verify_now(command: list[str]) -> Verdict:
+    """Have a run judged that is over. Complaints go to where ours go."""
+    with (
+        patience("verifying", sys.stderr),
+        subprocess.Popen(
+            command,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for us
+        ) as process,
+    ):
+        try:
+            output, _ = process.communicate()
+        except KeyboardInterrupt:
+            # It ends what it has started, unless that takes too long.
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=LEAVE_SECONDS)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return Verdict(output, "", process.returncode)
+
+
+class WaitingVerifier:
+    """An engine, started early, so that it is warm when there is something to verify."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._output = asyncio.create_task(process.stdout.read())
+        self._complaints = asyncio.create_task(process.stderr.read())
+
+    @classmethod
+    async def start(cls, command: list[str]) -> WaitingVerifier:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=environment(),
+            start_new_session=True,  # Ctrl-C is for us
+        )
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+        return cls(process)
+
+    async def verify(self) -> Verdict:
+        """The run is over: have it judged."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        with suppress(ConnectionError):  # it ended early, and says why
+            stdin.write(b"\n")
+            await stdin.drain()
+        output, complaints = await self._output, await self._complaints
+        return Verdict(output.decode(), complaints.decode(), await self._process.wait())
+
+    async def end(self) -> None:
+        """Make sure that nothing of it is left. Harmless when it has ended by itself."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGINT)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), LEAVE_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await asyncio.gather(self._output, self._complaints, self._process.wait())

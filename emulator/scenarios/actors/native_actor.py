@@ -1,0 +1,139 @@
+"""The program that plays one part with our own client, a host, a task or a producer that waits:
+`python -m emulator.scenarios.actors.native_actor NAME`.
+
+It is told and answers what `actor.py` says, and `line_up` beside it. What it asked and was told goes to
+`history/<name>.jsonl` before anything else happens with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from emulator.client import Client
+from emulator.run.history import HistoryWriter, Outcome, new_session
+from emulator.scenarios.actor_models.specs import HostPart, ProducerPart, TaskPart
+from emulator.scenarios.actors.exclusive_producer import OwnProducer
+from emulator.scenarios.actors.host import HostAtWork
+from emulator.scenarios.actors.task import TaskAtWork
+
+BEGIN_SECONDS = 60.0
+"""How long to wait for the first command."""
+REPORT_SECONDS = 0.1
+LEAVE_SECONDS = 2.0
+"""How long it tries to leave in good order."""
+
+
+class _Notes:
+    def __init__(self, history: HistoryWriter) -> None:
+        self._history = history
+
+    def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
+        if op in ("publish", "receive"):  # its content is in the log
+            fields.pop("detail")
+        self._history.write(op, outcome, **fields)
+
+    def new_session(self) -> str:
+        return new_session()
+
+
+async def commands() -> AsyncIterator[dict[str, Any]]:
+    reader = asyncio.StreamReader(limit=1_048_576)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        yield json.loads(line)
+
+
+class Program:
+    """One life."""
+
+    def __init__(self) -> None:
+        # Nobody else may write where the answers go.
+        self._answers = os.dup(1)
+        os.dup2(2, 1)
+        self._work: HostAtWork | OwnProducer | TaskAtWork | None = None
+        self._history: HistoryWriter | None = None
+        self._at_work: set[asyncio.Task[None]] = set()
+
+    def say(self, **line: Any) -> None:
+        try:
+            os.write(self._answers, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        except BrokenPipeError:
+            os._exit(1)
+
+    def report(self) -> None:
+        if self._work is not None:
+            self.say(counts=dataclasses.asdict(self._work.counts))
+
+    async def live(self) -> None:
+        """Obey until told to leave. Whoever started it is gone when the commands end."""
+        reporting = asyncio.create_task(self._keep_reporting())
+        async for command in commands():
+            if command["do"] == "leave":
+                await self._leave()
+                reporting.cancel()
+                return
+            task = asyncio.create_task(self._obey(command))
+            self._at_work.add(task)
+            task.add_done_callback(self._at_work.discard)
+        os._exit(1)
+
+    async def _keep_reporting(self) -> NoReturn:
+        while True:
+            self.report()
+            await asyncio.sleep(REPORT_SECONDS)
+
+    async def _obey(self, command: dict[str, Any]) -> None:
+        if command["do"] == "begin":
+            self._begin(command)
+        work = self._work
+        assert work is not None, "begin must come first"
+        match command["do"]:
+            case "begin":
+                await work.begin()
+            case "line_up" if isinstance(work, HostAtWork):
+                await work.line_up()
+            case "finish":
+                await work.finish()
+            case unknown:
+                raise ValueError(f"unknown command {unknown!r}")
+        self.report()
+        self.say(done=command["id"])
+
+    def _begin(self, command: dict[str, Any]) -> None:
+        name, fields = command["part"]["name"], command["part"]
+        path = Path(command["run_dir"]) / "history" / f"{name}.jsonl"
+        self._history = HistoryWriter(path, name, program="geoemu actor", others=["scenario"])
+        notes = _Notes(self._history)
+        client = Client(command["service_url"], transaction_key=fields.get("transaction_key"))
+        if command["kind"] == "host":
+            self._work = HostAtWork(HostPart.from_json(fields), client, notes)
+        elif command["kind"] == "task":
+            self._work = TaskAtWork(TaskPart(**fields), client, notes)
+        else:
+            self._work = OwnProducer(ProducerPart(**fields), client, notes)
+
+    async def _leave(self) -> None:
+        if self._work is not None and self._history is not None:
+            leaving = asyncio.create_task(self._work.finish())
+            await asyncio.wait({leaving}, timeout=LEAVE_SECONDS)
+            self._history.close()
+            self.report()
+
+
+def main() -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(Program().live())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

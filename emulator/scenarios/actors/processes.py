@@ -1,0 +1,273 @@
+"""Actors in processes of their own, which play with the real Pulsar client. `actor.py` is the program."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from typing import Any, ClassVar
+
+import emulator
+from emulator.run.history import seal_history
+from emulator.scenarios.actor_models.specs import (
+    ActorFailure,
+    ConsumerPart,
+    Counts,
+    Hire,
+    HostPart,
+    HostVerb,
+    Part,
+    ProducerPart,
+    TaskPart,
+)
+
+LEAVE_SECONDS = 3.0
+"""How long an actor may take to leave before it is killed."""
+LINE_BYTES_MAX = 1_048_576
+_KINDS: dict[type[Part], str] = {
+    ProducerPart: "producer",
+    ConsumerPart: "consumer",
+    HostPart: "host",
+    TaskPart: "task",
+}
+
+
+class ActorProcess:
+    """One actor: its process, what it last reported, and the commands that it has not answered yet."""
+
+    module: ClassVar = "emulator.scenarios.actors.pulsar_actor"
+    """The program."""
+
+    def __init__(self, part: Part, run_dir: Path) -> None:
+        self._part = part
+        self._run_dir = run_dir
+        self._counts = Counts(region=part.region)
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._answers: dict[int, asyncio.Future[None]] = {}
+        self._commands_sent = 0
+        self._leaving = False
+        self._problem: str | None = None
+
+    @property
+    def part(self) -> Part:
+        return self._part
+
+    @property
+    def counts(self) -> Counts:
+        return self._counts
+
+    @property
+    def problem(self) -> str | None:
+        return self._problem
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """What the client and the program said, should they fail."""
+        return self._run_dir / "actors" / f"{self._part.name}.log"
+
+    async def begin(self, service_url: str) -> None:
+        await self._launch()
+        await self._command(
+            "begin",
+            service_url=service_url,
+            kind=_KINDS[type(self._part)],
+            part=dataclasses.asdict(self._part),
+            run_dir=str(self._run_dir.absolute()),
+        )
+
+    async def move(self, region: str, service_url: str) -> None:
+        await self._command("move", region=region, service_url=service_url)
+
+    async def finish(self) -> None:
+        await self._command("finish")
+
+    async def leave(self) -> None:
+        self._leaving = True
+        if self._process is None:
+            return
+        assert self._reading is not None
+        self._send(do="leave", id=0)
+        await asyncio.wait({self._reading}, timeout=LEAVE_SECONDS)
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._reading
+
+    @property
+    def _lives(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def _launch(self) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        source_root = str(Path(emulator.__file__).parents[1])
+        search_path = os.pathsep.join(filter(None, [source_root, os.environ.get("PYTHONPATH")]))
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                self.module,
+                self._part.name,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": search_path},
+                limit=LINE_BYTES_MAX,
+                # Ctrl-C on the terminal is for whoever started us; actors are told to leave.
+                start_new_session=True,
+            )
+        self._leaving = False
+        self._reading = asyncio.create_task(self._read(self._process))
+
+    async def _command(self, do: str, **fields: Any) -> None:
+        if self._problem is not None:
+            raise ActorFailure(self._problem)
+        self._commands_sent += 1
+        number = self._commands_sent
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(id=number, do=do, **fields)
+            await answer
+        finally:
+            del self._answers[number]
+
+    def _send(self, **line: Any) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        if not self._process.stdin.is_closing():
+            self._process.stdin.write(json.dumps(line).encode() + b"\n")
+
+    async def _read(self, process: Process) -> None:
+        """Lives as long as the process."""
+        assert process.stdout is not None
+        async for line in process.stdout:
+            self._note(json.loads(line))
+        code = await process.wait()
+        self._seal(code)
+        if not self._leaving:
+            self._problem = f"actor {self._part.name} ended unexpectedly, exit code {code}; see {self.log}"
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(ActorFailure(self._problem or f"actor {self._part.name} has left"))
+
+    def _seal(self, code: int) -> None:
+        """One that left in good order closed its history itself."""
+        history = self._run_dir / "history" / f"{self._part.name}.jsonl"
+        seal_history(history, f"the actor ended with exit code {code}")
+
+    def _note(self, line: dict[str, Any]) -> None:
+        match line:
+            case {"counts": counts}:
+                self._counts = Counts(**counts)
+            case {"done": number} if waiting := self._waiting_for(number):
+                waiting.set_result(None)
+            case {"refused": number, "why": why} if waiting := self._waiting_for(number):
+                waiting.set_exception(ActorFailure(f"{self._part.name}: {why}"))
+
+    def _waiting_for(self, number: int) -> asyncio.Future[None] | None:
+        answer = self._answers.get(number)
+        return None if answer is None or answer.done() else answer
+
+
+def hire_processes(run_dir: Path) -> Hire:
+    """Actors whose history and logs go to `run_dir`."""
+
+    def hire(part: Part) -> ActorProcess:
+        if isinstance(part, HostPart):
+            return HostProcess(part, run_dir)
+        if isinstance(part, TaskPart):
+            return MortalProcess(part, run_dir)
+        waits = isinstance(part, ProducerPart) and part.access == "wait"
+        return OwnClientProcess(part, run_dir) if waits else ActorProcess(part, run_dir)
+
+    return hire
+
+
+class OwnClientProcess(ActorProcess):
+    """One that works with our own client."""
+
+    module = "emulator.scenarios.actors.native_actor"
+
+
+class MortalProcess(OwnClientProcess):
+    """One host or task: all its lives."""
+
+    def __init__(self, part: HostPart | TaskPart, run_dir: Path) -> None:
+        super().__init__(part, run_dir)
+        self._service_url = ""
+        self._former_lives = Counts(region=part.region)
+        self._paused = False
+
+    @property
+    def counts(self) -> Counts:
+        counts = self._former_lives.and_then(super().counts)
+        return counts if self._lives and not self._paused else counts.at_rest()
+
+    async def begin(self, service_url: str) -> None:
+        self._service_url = service_url
+        await super().begin(service_url)
+
+    async def finish(self) -> None:
+        if self._lives:
+            await super().finish()
+
+    async def leave(self) -> None:
+        self._thaw()
+        await super().leave()
+
+    async def change(self, verb: HostVerb) -> None:
+        if verb == "start":
+            if not self._lives:
+                await self._live_again()
+            return
+        if not self._lives:
+            raise ActorFailure(f"{self._part.name} is not running: cannot {verb} it")
+        if verb == "pause":
+            self._paused = True
+            self._signal(signal.SIGSTOP)
+        elif verb == "resume":
+            self._thaw()
+        else:
+            await self._end(orderly=verb == "stop")
+
+    async def _live_again(self) -> None:
+        await self.begin(self._service_url)
+
+    async def _end(self, *, orderly: bool) -> None:
+        self._leaving = True
+        if orderly:
+            await self.leave()
+        else:
+            self._signal(signal.SIGKILL)
+        assert self._reading is not None
+        await asyncio.wait({self._reading})
+        self._paused = False
+        self._former_lives = self._former_lives.and_then(super().counts).ended()
+        self._counts = Counts(region=self._part.region)
+
+    def _thaw(self) -> None:
+        self._paused = False
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._lives:
+            self._process.send_signal(number)
+
+
+class HostProcess(MortalProcess):
+    """One host."""
+
+    async def line_up(self) -> None:
+        await self._command("line_up")
+
+    async def _live_again(self) -> None:
+        await super()._live_again()
+        await self.line_up()

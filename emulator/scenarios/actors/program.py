@@ -1,0 +1,266 @@
+"""A program of somebody's own as an actor: started, moved, killed and watched, and counted by what it writes down."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from emulator.recording.context import Addressed, surroundings
+from emulator.recording.tap.tap import Tap
+from emulator.run.history import HistoryWriter
+from emulator.scenarios.actor_models.specs import ActorFailure, Counts, Part, ProgramPart, ProgramVerb
+from emulator.scenarios.actors.process_group import ProcessGroup, StartProgram, start_program
+from emulator.scenarios.actors.program_history import ProgramHistory
+
+GROUP_END_SECONDS = 2.0
+"""How long the processes that a program started may take to end after SIGKILL."""
+LOOK_SECONDS = 0.01
+RESTART_SECONDS = 0.2
+"""After so long a program that ended by itself is started again, if it is to be."""
+OWN_PYTHON = "python"
+ENDED_WHEN_TOLD = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes of a program that ended on SIGTERM."""
+
+Ending = Literal["stop", "kill"]
+_ASKED_FOR: dict[Ending | None, tuple[int, ...]] = {
+    None: (0,),
+    "stop": (*ENDED_WHEN_TOLD, -signal.SIGKILL),
+    "kill": (0, -signal.SIGKILL),
+}
+"""By how the scenario ends a program: the exit codes that this explains. Any other one is a failure of the program."""
+
+AskRegions = Callable[[], Awaitable[Iterable[Addressed]]]
+"""Where the regions of the run are."""
+
+
+class ProgramProcess:
+    """One program: its process group, and the history that it writes."""
+
+    def __init__(
+        self, part: ProgramPart, run_dir: Path, ask_regions: AskRegions, start: StartProgram = start_program
+    ) -> None:
+        self._part = part
+        self._ask_regions = ask_regions
+        self._start = start
+        self._run_dir = run_dir
+        self._region = part.region
+        self._process: ProcessGroup | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._history = ProgramHistory(run_dir, part.name, is_tapped=part.tapped)
+        self._wire: TappedProgram | None = TappedProgram(run_dir, part.name) if part.tapped else None
+        self._ending: Ending | None = None
+        """How the scenario ends it, or has ended it. None: it runs, or has ended by itself."""
+        self._may_restart = False
+        self._exit_code: int | None = None
+        self._problem: str | None = None
+
+    @property
+    def part(self) -> Part:
+        return self._part
+
+    @property
+    def counts(self) -> Counts:
+        history = self._history
+        history.read_on()
+        return Counts(
+            region=self._region,
+            connected=self._lives,
+            asked=history.asked,
+            ok=history.published,
+            unknown=history.answered - history.published,
+            received=history.received,
+            repeated=history.deliveries - history.received,
+        )
+
+    @property
+    def problem(self) -> str | None:
+        return self._problem
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self._lives else self._exit_code
+
+    @property
+    def has_history(self) -> bool:
+        return self._history.is_there
+
+    @property
+    def log(self) -> Path:
+        """What the program printed, in all its lives."""
+        return self._run_dir / "actors" / f"{self._part.name}.log"
+
+    def received_in(self, region: str) -> int:
+        self._history.read_on()
+        return self._history.received_in(region)
+
+    def published_in(self, region: str) -> int:
+        self._history.read_on()
+        return self._history.published_in(region)
+
+    def readings(self) -> list[tuple[str, str, str]]:
+        self._history.read_on()
+        return self._history.readings()
+
+    # --- what an actor is told ----------------------------------------------------------------------------
+
+    async def begin(self, service_url: str) -> None:
+        await self._launch()
+
+    async def move(self, region: str, service_url: str) -> None:
+        if self._lives:
+            await self._end("stop")
+        self._region = region
+        await self._launch()
+
+    async def finish(self) -> None:
+        if self._problem is not None:
+            raise ActorFailure(self._problem)
+        if self._lives:
+            await self._end("stop")
+        if self._exit_code not in ENDED_WHEN_TOLD:
+            raise ActorFailure(f"{self._part.name} ended with exit code {self._exit_code}; see {self.log}")
+
+    async def leave(self) -> None:
+        if self._lives:
+            await self._end("stop")
+        self._history.seal("the run ended")
+        if self._wire is not None:
+            await self._wire.close()
+
+    async def change(self, verb: ProgramVerb) -> None:
+        match verb:
+            case "start":
+                if not self._lives:
+                    await self._launch()
+            case "restart":
+                await self._end("stop")
+                await self._launch()
+            case "kill" | "stop":
+                await self._end(verb)
+            case "pause" | "resume":
+                self._must_live(verb)
+                self._signal(signal.SIGSTOP if verb == "pause" else signal.SIGCONT)
+
+    def excuse(self) -> None:
+        self._problem = None
+
+    # --- its process --------------------------------------------------------------------------------------
+
+    @property
+    def _lives(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    def _must_live(self, verb: str) -> None:
+        if not self._lives:
+            raise ActorFailure(f"{self._part.name} is not running: cannot {verb} it")
+
+    async def _launch(self) -> None:
+        command = list(self._part.command)
+        if command[0] == OWN_PYTHON:
+            command[0] = sys.executable
+        regions = await self._ask_regions()
+        if self._wire is not None:
+            regions = await self._wire.in_front_of(regions)
+        told = surroundings(self._run_dir, self._part.name, self._region, regions)
+        variables = {"PYTHONUNBUFFERED": "1", **told, **dict(self._part.environment)}
+        try:
+            self._process = await self._start(command, variables, self.log)
+        except OSError as problem:
+            raise ActorFailure(f"{self._part.name} cannot be started: {problem}") from problem
+        self._ending, self._exit_code = None, None
+        self._may_restart = self._part.restarts
+        self._watching = asyncio.create_task(self._watch(self._process))
+
+    async def _end(self, how: Ending) -> None:
+        """Stop: SIGTERM, and SIGKILL after `stop_within`. Kill: SIGKILL."""
+        self._may_restart = False
+        process, watching = self._process, self._watching
+        if process is None or watching is None:
+            return
+        if self._lives:
+            self._ending = how
+        if how == "stop":
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)  # a paused one finds the SIGTERM when it thaws
+            await asyncio.wait({watching}, timeout=self._part.stop_seconds)
+        self._signal(signal.SIGKILL)
+        await watching
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.signal(number)
+
+    async def _watch(self, process: ProcessGroup) -> None:
+        """Lives as long as the processes of the group."""
+        code = await process.wait()
+        process.signal(signal.SIGKILL)  # what it started and left
+        await self._seal(process, f"the program ended with exit code {code}")
+        self._exit_code = code
+        self._history.forget_pending()
+        if code in _ASKED_FOR[self._ending]:
+            return
+        if self._ending is None and self._part.restarts:
+            asyncio.get_running_loop().call_later(RESTART_SECONDS, self._restart)
+        else:
+            self._problem = self._failure(code)
+
+    def _failure(self, code: int) -> str:
+        ended = "ended by itself" if self._ending != "stop" else "ended on SIGTERM, but"
+        return f"{self._part.name} {ended} with exit code {code}; see {self.log}"
+
+    async def _seal(self, process: ProcessGroup, why: str) -> None:
+        """Close the history as soon as no process of the group holds it. A process that left the group may hold it for
+        as long as it lives: it is not waited for."""
+        deadline = asyncio.get_running_loop().time() + GROUP_END_SECONDS
+        while not self._history.seal(why):
+            if not process.has_members or asyncio.get_running_loop().time() >= deadline:
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _restart(self) -> None:
+        if self._may_restart and not self._lives:
+            self._restarting = asyncio.ensure_future(self._launch())
+
+
+@dataclass(frozen=True, slots=True)
+class _Tapped:
+    """A region as the program is told of it."""
+
+    name: str
+    service_url: str
+    admin_url: str
+
+
+class TappedProgram:
+    """The tap of one program, open from its first life to the end of the play."""
+
+    def __init__(self, run_dir: Path, name: str) -> None:
+        self._path = run_dir / "history" / f"{name}.jsonl"
+        self._name = name
+        self._history: HistoryWriter | None = None
+        self._tap: Tap | None = None
+        self._regions: tuple[_Tapped, ...] = ()
+
+    async def in_front_of(self, regions: Iterable[Addressed]) -> tuple[_Tapped, ...]:
+        """The same regions, with the addresses of the tap: the same ones each time."""
+        if self._tap is None:
+            known = list(regions)
+            self._history = HistoryWriter(self._path, self._name, program="geoemu tap", others=["scenario"])
+            self._tap = Tap(self._history)
+            opened = await self._tap.open((one.name, one.service_url) for one in known)
+            self._regions = tuple(
+                _Tapped(one.name, there.service_url, one.admin_url)
+                for one, there in zip(known, opened, strict=True)
+            )
+        return self._regions
+
+    async def close(self) -> None:
+        """Write the end. Twice is harmless."""
+        if self._tap is not None and self._history is not None:
+            await self._tap.close()
+            self._history.close()

@@ -1,0 +1,151 @@
+"""The program that plays one part with the real Pulsar client: `python -m emulator.scenarios.actors.pulsar_actor NAME`.
+
+A process of its own, so that a client which hangs or crashes harms nobody else. It is told what to do by JSON
+lines on standard input and answers on standard output:
+
+    in    {"id": 1, "do": "begin", "service_url": "pulsar://…", "kind": "producer", "part": {…}, "run_dir": …}
+          {"id": 2, "do": "move", "region": "us-west", "service_url": "pulsar://…"}
+          {"id": 3, "do": "finish"}      {"id": 4, "do": "leave"}
+    out   {"done": 1}      {"refused": 2, "why": "…"}      {"counts": {…}}
+
+When standard input ends, whoever started it is gone and so is it. What it asked and was told goes to
+`history/<name>.jsonl` before anything else happens with it; the client's own log to `actors/<name>.log`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pulsar  # type: ignore[import-untyped]
+
+from emulator.run.history import HistoryWriter
+from emulator.scenarios.actor_models.specs import ConsumerPart, ProducerPart
+from emulator.scenarios.actors.pulsar_consumer import ConsumerActor
+from emulator.scenarios.actors.pulsar_producer import ProducerActor
+
+BEGIN_SECONDS = 60.0
+"""How long to wait for the first command."""
+REPORT_SECONDS = 0.1
+
+
+class Leaving(Exception):
+    """Told to leave while still trying to do something else."""
+
+
+class Prompter:
+    """The line to whoever started us: commands in, answers and counts out."""
+
+    def __init__(self) -> None:
+        self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.leaving = threading.Event()
+        self._output = threading.Lock()
+        # Nobody else may write where the answers go: what libraries print belongs to the log.
+        self._answers = os.dup(1)
+        os.dup2(2, 1)
+        threading.Thread(target=self._read, name="commands", daemon=True).start()
+
+    def next_command(self, wait_seconds: float) -> dict[str, Any] | None:
+        try:
+            return (
+                self._commands.get(timeout=wait_seconds) if wait_seconds > 0 else self._commands.get_nowait()
+            )
+        except queue.Empty:
+            return None
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass, unless told to leave."""
+        if self.leaving.wait(seconds):
+            raise Leaving
+
+    def say(self, **line: Any) -> None:
+        with self._output:
+            try:
+                os.write(self._answers, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            except BrokenPipeError:
+                os._exit(1)
+
+    def _read(self) -> NoReturn:
+        for line in sys.stdin:
+            command = json.loads(line)
+            if command["do"] == "leave":
+                self.leaving.set()
+            self._commands.put(command)
+        os._exit(1)
+
+
+def obey(actor: ProducerActor | ConsumerActor, command: dict[str, Any]) -> None:
+    match command["do"]:
+        case "begin":
+            actor.begin(command["service_url"])
+        case "move":
+            actor.move(command["region"], command["service_url"])
+        case "finish":
+            actor.finish()
+        case unknown:
+            raise ValueError(f"unknown command {unknown!r}")
+
+
+def work(actor: ProducerActor | ConsumerActor, prompter: Prompter, command: dict[str, Any] | None) -> None:
+    """Obey and act in turns until told to leave."""
+    while not prompter.leaving.is_set():
+        if command is not None:
+            try:
+                obey(actor, command)
+                answer = {"done": command["id"]}
+            except pulsar.PulsarException as refusal:
+                answer = {"refused": command["id"], "why": str(refusal)}
+            report_counts(actor, prompter)
+            prompter.say(**answer)
+        actor.act()
+        command = prompter.next_command(actor.idle_seconds())
+
+
+def report_counts(actor: ProducerActor | ConsumerActor, prompter: Prompter) -> None:
+    prompter.say(counts=dataclasses.asdict(actor.counts))
+
+
+def keep_reporting(actor: ProducerActor | ConsumerActor, prompter: Prompter) -> NoReturn:
+    while True:
+        report_counts(actor, prompter)
+        time.sleep(REPORT_SECONDS)
+
+
+def main() -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    prompter = Prompter()
+    begin = prompter.next_command(BEGIN_SECONDS)
+    if begin is None or begin["do"] != "begin":
+        os._exit(2)
+    run_dir, name = Path(begin["run_dir"]), begin["part"]["name"]
+    log = run_dir / "actors" / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    history = HistoryWriter(
+        run_dir / "history" / f"{name}.jsonl", name, program="geoemu actor", others=["scenario"]
+    )
+    actor: ProducerActor | ConsumerActor
+    if begin["kind"] == "producer":
+        actor = ProducerActor(ProducerPart(**begin["part"]), history, log, prompter.pause)
+    else:
+        actor = ConsumerActor(ConsumerPart(**begin["part"]), history, log, prompter.pause)
+    threading.Thread(target=keep_reporting, args=(actor, prompter), name="counts", daemon=True).start()
+    with contextlib.suppress(Leaving):
+        work(actor, prompter, begin)
+    actor.close()
+    history.close()
+    report_counts(actor, prompter)
+    # The client's threads may still be at work, and would call into an interpreter that is going away.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""A consumer at work with the real Pulsar client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pulsar  # type: ignore[import-untyped]
+
+from emulator.recording.responses import message_id_text
+from emulator.run.history import HistoryWriter, Outcome, payload_digest
+from emulator.scenarios.actor_models.specs import ConsumerPart, Counts
+from emulator.scenarios.actors.pulsar_client import (
+    RETRY_SECONDS,
+    Pause,
+    connect_client,
+    disconnect,
+    read_identity,
+)
+
+RECEIVE_MS = 50
+"""How long to wait for a message before the next look at what the actor is told."""
+IDLE_SECONDS = 0.05
+BURST = 64
+"""Most messages received without a look at what the actor is told."""
+
+_CONSUMER_TYPES = {
+    "exclusive": pulsar.ConsumerType.Exclusive,
+    "shared": pulsar.ConsumerType.Shared,
+    "failover": pulsar.ConsumerType.Failover,
+    "key_shared": pulsar.ConsumerType.KeyShared,
+}
+
+
+class ConsumerActor:
+    """Receives and acknowledges, and writes down each message it saw."""
+
+    def __init__(self, part: ConsumerPart, history: HistoryWriter, log: Path, pause: Pause) -> None:
+        self._part = part
+        self._history = history
+        self._log = log
+        self._pause = pause
+        self._region = part.region
+        self._client: pulsar.Client | None = None
+        self._consumer: pulsar.Consumer | None = None
+        self._seen: set[tuple[str, str, str, int]] = set()
+        """Topic, and identity."""
+        self._repeated = 0
+
+    @property
+    def counts(self) -> Counts:
+        consumer = self._consumer
+        return Counts(
+            region=self._region,
+            connected=consumer is not None and consumer.is_connected(),
+            received=len(self._seen),
+            repeated=self._repeated,
+        )
+
+    def begin(self, service_url: str) -> None:
+        self._client = connect_client(service_url, self._log)
+        while self._consumer is None:
+            self._note_subscribe("asked")
+            try:
+                self._consumer = self._client.subscribe(
+                    self._part.topic,
+                    self._part.subscription,
+                    consumer_type=_CONSUMER_TYPES[self._part.type],
+                    consumer_name=self._part.name,
+                    receiver_queue_size=self._part.receiver_queue,
+                    initial_position=pulsar.InitialPosition.Earliest,
+                    replicate_subscription_state_enabled=self._part.replicated,
+                )
+            except pulsar.PulsarException as refusal:
+                self._note_subscribe("unknown", error=str(refusal))
+                self._pause(RETRY_SECONDS)
+        self._note_subscribe("ok")
+
+    def _note_subscribe(self, outcome: Outcome, **fields: str) -> None:
+        """To each partition: that is what the client's library does."""
+        for topic in self._part.topics:
+            self._history.write(
+                "subscribe",
+                outcome,
+                region=self._region,
+                topic=topic,
+                subscription=self._part.subscription,
+                replicated=self._part.replicated,
+                initial="earliest",
+                **fields,
+            )
+
+    def _topic_of(self, message: pulsar.Message) -> str:
+        """The partition that it was in, where there are any."""
+        return str(message.topic_name()) if self._part.partitions else self._part.topic
+
+    def move(self, region: str, service_url: str) -> None:
+        self.close()
+        self._region = region
+        self.begin(service_url)
+
+    def finish(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        orderly = self.counts.connected
+        client, self._client, self._consumer = self._client, None, None
+        if client is not None:
+            disconnect(client, orderly=orderly)
+
+    def idle_seconds(self) -> float:
+        """Waiting is done in `receive`."""
+        return 0 if self._consumer is not None else IDLE_SECONDS
+
+    def act(self) -> None:
+        """Receive and acknowledge what there is; wait a little when there is nothing."""
+        if self._consumer is None:
+            return
+        for _ in range(BURST):
+            try:
+                message = self._consumer.receive(timeout_millis=RECEIVE_MS)
+            except pulsar.Timeout:
+                return
+            self._note_message(message)
+            self._acknowledge(message)
+
+    def _note_message(self, message: pulsar.Message) -> None:
+        origin = read_identity(message.data())
+        topic = self._topic_of(message)
+        self._history.write(
+            "receive",
+            "ok",
+            region=self._region,
+            topic=topic,
+            subscription=self._part.subscription,
+            message_id=message_id_text(message.message_id()),
+            payload_digest=payload_digest(message.data()),
+            detail=None if origin else "not published by this scenario",
+            **(origin or {}),
+        )
+        if origin is None:
+            return
+        identity = (topic, origin["origin_region"], origin["producer"], origin["sequence_id"])
+        self._repeated += identity in self._seen
+        self._seen.add(identity)
+
+    def _acknowledge(self, message: pulsar.Message) -> None:
+        """`asked` and no more: the client returns before the region has heard of it, and never tells."""
+        place = {
+            "region": self._region,
+            "topic": self._topic_of(message),
+            "subscription": self._part.subscription,
+            "message_id": message_id_text(message.message_id()),
+            "how": self._part.acknowledge,
+        }
+        assert self._consumer is not None
+        acknowledge = (
+            self._consumer.acknowledge_cumulative
+            if self._part.acknowledge == "cumulative"
+            else self._consumer.acknowledge
+        )
+        self._history.write("acknowledge", "asked", **place)
+        try:
+            acknowledge(message)
+        except pulsar.PulsarException as refusal:
+            self._history.write("acknowledge", "unknown", error=str(refusal), **place)

@@ -1,0 +1,229 @@
+"""A producer at work with the real Pulsar client."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pulsar  # type: ignore[import-untyped]
+
+from emulator.model.hashing import KeyHash
+from emulator.recording.responses import message_id_text, outcome_of
+from emulator.run.history import HistoryWriter, Outcome, attributes_digest, new_session, payload_digest
+from emulator.scenarios.actor_models.specs import Counts, ProducerPart
+from emulator.scenarios.actors.pulsar_client import (
+    RETRY_SECONDS,
+    Pause,
+    connect_client,
+    disconnect,
+)
+
+IDLE_SECONDS_MAX = 0.05
+"""Longest time without a look at what the actor is told."""
+_ACCESS_MODES = {
+    "shared": pulsar.ProducerAccessMode.Shared,
+    "exclusive": pulsar.ProducerAccessMode.Exclusive,
+    "fencing": pulsar.ProducerAccessMode.ExclusiveWithFencing,
+}
+POLL_SECONDS = 0.005
+"""How often outcomes are looked for when nothing else can be done."""
+BURST = 64
+"""Most publishes without a look at what the actor is told."""
+LATE_SECONDS_MAX = 0.1
+"""A producer that fell further behind its rate than this does not catch up."""
+
+
+class ProducerActor:
+    """Publishes at a steady rate and writes down what becomes of each message."""
+
+    def __init__(self, part: ProducerPart, history: HistoryWriter, log: Path, pause: Pause) -> None:
+        self._part = part
+        self._history = history
+        self._log = log
+        self._pause = pause
+        self._region = part.region
+        self._client: pulsar.Client | None = None
+        self._lanes = [Lane[pulsar.Producer](topic) for topic in part.topics]
+        self._lock = threading.Lock()
+        """Callbacks come from the client's threads."""
+        self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
+        self._waiting: dict[tuple[str, int], dict[str, Any]] = {}
+        """Publishes without an outcome, by topic and sequence id."""
+        self._asked = 0
+        self._publishing = False
+        self._next_due = 0.0
+
+    @property
+    def counts(self) -> Counts:
+        producers = [lane.producer for lane in self._lanes]
+        with self._lock:
+            return Counts(
+                region=self._region,
+                connected=all(one is not None and one.is_connected() for one in producers),
+                asked=self._asked,
+                ok=self._outcomes["ok"],
+                failed=self._outcomes["failed"],
+                unknown=self._outcomes["unknown"],
+                publishing=self._publishing,
+            )
+
+    def _place(self, lane: Lane[pulsar.Producer]) -> dict[str, str]:
+        return {"region": self._region, "topic": lane.topic, "producer": self._part.name}
+
+    def begin(self, service_url: str) -> None:
+        self._client = connect_client(service_url, self._log)
+        for lane in self._lanes:
+            self._open(self._client, lane)
+        self._next_due = time.monotonic()
+        self._publishing = True
+
+    def _open(self, client: pulsar.Client, lane: Lane[pulsar.Producer]) -> None:
+        place = self._place(lane)
+        while lane.producer is None:
+            self._history.write("connect", "asked", **place)
+            try:
+                producer = client.create_producer(
+                    lane.topic,
+                    producer_name=self._part.name,
+                    send_timeout_millis=self._part.send_timeout_ms,
+                    # Our own limit comes first, so that a send never blocks.
+                    max_pending_messages=self._part.max_pending + BURST,
+                    block_if_queue_full=True,
+                    batching_enabled=self._part.batching,
+                    batching_max_publish_delay_ms=max(1, self._part.batching_delay_ms),
+                    access_mode=_ACCESS_MODES[self._part.access],
+                )
+            except pulsar.PulsarException as refusal:
+                self._history.write("connect", "unknown", **place, error=str(refusal))
+                self._pause(RETRY_SECONDS)
+            else:
+                session, last = new_session(), producer.last_sequence_id()
+                lane.opened(producer, session, last)
+                self._history.write("connect", "ok", **place, session=session, last_sequence_id=last)
+
+    def move(self, region: str, service_url: str) -> None:
+        publishing = self._publishing
+        self.close()
+        self._region = region
+        self.begin(service_url)
+        self._publishing = publishing
+
+    def finish(self) -> None:
+        self._publishing = False
+        while self.counts.pending:
+            self._pause(POLL_SECONDS)
+
+    def close(self) -> None:
+        self._publishing = False
+        orderly = self.counts.connected
+        client, self._client = self._client, None
+        for lane in self._lanes:
+            lane.producer = None
+        if client is not None:
+            disconnect(client, orderly=orderly)
+        # A client that is shut down takes what it still waited for with it and never says so.
+        for message in list(self._waiting):
+            self._note_outcome(message, "unknown", error="the client was closed")
+
+    def act(self) -> None:
+        """Publish what is due."""
+        for _ in range(BURST):
+            if self.idle_seconds() > 0:
+                return
+            self._publish_one()
+
+    def idle_seconds(self) -> float:
+        if not self._publishing:
+            return IDLE_SECONDS_MAX
+        if self.counts.pending >= self._part.max_pending:
+            return POLL_SECONDS
+        return min(IDLE_SECONDS_MAX, self._next_due - time.monotonic())
+
+    def _publish_one(self) -> None:
+        # Where there are partitions, their numbers are not the message's own: those of several are alike.
+        key_number = self._asked if self._part.partitions else self._lanes[0].next_sequence_id
+        key = f"{self._part.name}-{key_number}" if self._part.keyed else None
+        lane = choose(self._lanes, key, self._asked)
+        assert lane.producer is not None
+        sequence_id = lane.number()
+        identity = {**self._place(lane), "session": lane.session, "sequence_id": sequence_id}
+        payload = self._payload(sequence_id)
+        message = lane.topic, sequence_id
+        said = {
+            "payload_digest": payload_digest(payload),
+            "attributes_digest": attributes_digest(key),
+            "key": key,
+        }
+        self._history.write("publish", "asked", **said, **identity)
+        with self._lock:
+            self._asked += 1
+            self._waiting[message] = identity
+        self._schedule_next()
+
+        def told(result: Any, message_id: Any) -> None:
+            outcome = outcome_of(result)
+            if outcome == "ok":
+                self._note_outcome(message, outcome, message_id=message_id_text(message_id))
+            else:
+                self._note_outcome(message, outcome, error=result.name)
+
+        lane.producer.send_async(payload, told, sequence_id=sequence_id, partition_key=key)
+
+    def _payload(self, sequence_id: int) -> bytes:
+        """It says whose it is: this client's consumers are told no more of a message than its content and place."""
+        origin = {
+            "origin_region": self._region,
+            "producer": self._part.name,
+            "sequence_id": sequence_id,
+            "index": self._asked,
+        }
+        return json.dumps(origin, separators=(",", ":")).encode().ljust(self._part.message_bytes, b" ")
+
+    def _schedule_next(self) -> None:
+        if self._part.messages is not None and self._asked >= self._part.messages:
+            self._publishing = False
+        if self._part.rate_per_second is not None:
+            earliest = time.monotonic() - LATE_SECONDS_MAX
+            self._next_due = max(self._next_due + 1 / self._part.rate_per_second, earliest)
+
+    def _note_outcome(self, message: tuple[str, int], outcome: Outcome, **fields: str | None) -> None:
+        with self._lock:
+            identity = self._waiting.pop(message, None)
+        if identity is None:
+            return  # given up meanwhile
+        self._history.write("publish", outcome, **fields, **identity)
+        with self._lock:
+            self._outcomes[outcome] += 1
+
+
+Opened = TypeVar("Opened")
+
+
+@dataclass(slots=True)
+class Lane(Generic[Opened]):
+    """To one topic."""
+
+    topic: str
+    producer: Opened | None = None
+    session: str = ""
+    next_sequence_id: int = 0
+
+    def opened(self, producer: Opened, session: str, last_sequence_id: int) -> None:
+        """A region that remembers the producer's name tells where its numbering stopped."""
+        self.producer, self.session = producer, session
+        self.next_sequence_id = max(self.next_sequence_id, last_sequence_id + 1)
+
+    def number(self) -> int:
+        """For the next message."""
+        number, self.next_sequence_id = self.next_sequence_id, self.next_sequence_id + 1
+        return number
+
+
+def choose(lanes: Sequence[Lane[Opened]], key: str | None, turn: int) -> Lane[Opened]:
+    """`turn`: how many messages there were before."""
+    return lanes[(turn if key is None else KeyHash.JAVA_STRING(key)) % len(lanes)]

@@ -1,0 +1,131 @@
+"""What may be written in a scenario file. `scenario.py` reads it, `runner.py` plays it.
+
+A scenario is a cast (producers and consumers) and steps, done one after the other. A step is one verb:
+
+    of actors     begin  finish  move
+    of regions    kill  lose  stop  start  restart  pause  resume   the same words as on the command line
+    of hosts      kill  stop  start  pause  resume
+    of links      cut  hold  latency  heal
+    of time       wait  wait_until  drain
+    of the story  phase
+
+Each step ends when what it says is true, or fails at its deadline (`within`); then the play is over.
+
+The classes here, in `scenarios/actor_models/entries.py`, `steps.py` and `conditions.py` define the format: reading,
+checking, the JSON Schema and its explanations come from them (`python -m emulator.scenarios.format.scenario_file`
+prints the schema). Names of regions and actors are checked against the `Names` in the validation context.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from pydantic import (
+    Field,
+)
+
+from emulator.run.limits import Limit
+from emulator.run.service_contract import Contract
+from emulator.scenarios.actor_models.entries import Cast
+from emulator.scenarios.format.requirements import AS_DECLARED, WantedSettings
+from emulator.scenarios.format.steps import (
+    StepEntry,
+)
+from emulator.scenarios.types import (
+    LIST,
+    NOT_EMPTY,
+    NewActorName,
+    Seconds,
+    Topic,
+    Written,
+)
+
+Partitions = Annotated[int, Field(ge=1, le=64)]
+"""Each is a log in every region, and a producer and a consumer more of every actor that uses it."""
+
+
+class Expected(Written):
+    """Limits for figures of the report, for every actor."""
+
+    unrecovered: Annotated[int, Field(ge=0)] | None = None
+    """Maximum number of acknowledged messages that were lost with a region."""
+    redelivered: Annotated[int, Field(ge=0)] | None = None
+    """Maximum number of redeliveries of a subscription: messages that it had received before."""
+    gap: Seconds | None = None
+    """Maximum time from the failure of a subscription's region to its next message."""
+    stall: Seconds | None = None
+    """Maximum time in which an acknowledged message waited for a subscription and it received nothing."""
+    outage: Seconds | None = None
+    """Maximum time in which a producer had pending publishes and received no receipt."""
+    latency_p50: Seconds | None = Field(default=None, alias="latency.p50")
+    """Maximum of the median latency from the publish call to the first delivery."""
+    latency_p99: Seconds | None = Field(default=None, alias="latency.p99")
+    """The same for the 99th percentile."""
+    latency_max: Seconds | None = Field(default=None, alias="latency.max")
+    """The same for the slowest message."""
+    lag: Seconds | None = None
+    """Maximum time from the acknowledgement of a message in one region to its first delivery in another one."""
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        names = {name: field.alias or name for name, field in type(self).model_fields.items()}
+        return tuple(
+            Limit(names[name], None, "<=", float(value))
+            for name in names
+            if (value := getattr(self, name)) is not None
+        )
+
+
+class ContractEntry(Written):
+    """A contract of a service: for every message that it acknowledges, another topic has one with the same key."""
+
+    subscription: Annotated[str, Field(min_length=1)]
+    """Subscription of the service."""
+    of: Topic | None = None
+    """Input topic; default: the scenario's topic."""
+    on: Topic
+    """Output topic."""
+
+    def promised(self, default_topic: str) -> Contract:
+        return Contract(self.subscription, self.of or default_topic, self.on)
+
+
+class ScenarioFile(Written):
+    """A scenario: actors that publish and consume, and steps that control them, the regions and the links."""
+
+    name: NewActorName
+    """Short name, shown in progress and report."""
+    description: str = ""
+    """What the scenario shows."""
+    topic: Topic
+    """Default topic of all actors."""
+    partitions: Annotated[dict[Topic, Partitions], Field(default_factory=dict)]
+    """Number of partitions of each partitioned topic. They are created before the first step."""
+    actors: Cast
+    """Producers, consumers, programs, hosts and tasks."""
+    contract: Annotated[tuple[ContractEntry, ...], LIST] = ()
+    """Contracts of services (INV-20), which the verdict checks."""
+    settings: WantedSettings = AS_DECLARED
+    """Broker settings that override those of the topology."""
+    expect: Expected = Expected()
+    """Limits for figures of the report; a missed one fails the run, whatever the verdict."""
+    steps: Annotated[tuple[StepEntry, ...], LIST, NOT_EMPTY, Field(json_schema_extra={"minItems": 1})]
+    """Steps, run in order."""
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of a scenario file, for editors."""
+    schema = ScenarioFile.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_untitled(schema)}
+
+
+def _untitled(part: Any) -> Any:
+    """Without pydantic's titles, which only repeat the keys."""
+    if isinstance(part, dict):
+        return {key: _untitled(value) for key, value in part.items() if key != "title"}
+    return [_untitled(value) for value in part] if isinstance(part, list) else part
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,297 @@
+"""The steps of a scenario file: one class a verb."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from emulator.scenarios.actor_models.entries import HostDid, TaskDid, TopicsOwned
+from emulator.scenarios.format.conditions import (
+    Condition,
+    ProgramDid,
+    Published,
+    Received,
+    RegionSays,
+    SubscriptionExists,
+)
+from emulator.scenarios.types import (
+    LIST,
+    NOT_EMPTY,
+    ONE_OR_MORE,
+    ActorNames,
+    AdminPath,
+    Cluster,
+    ConsumerName,
+    Deadline,
+    HostNames,
+    Milliseconds,
+    ProducerName,
+    ProgramName,
+    Region,
+    RegionPair,
+    RegionPairOrEverything,
+    Regions,
+    Seconds,
+    TaskNames,
+    TimeSpan,
+    Written,
+    exactly_one,
+    lasting,
+    pair,
+    rule,
+)
+
+
+class Phase(Written):
+    """A heading for the following steps, in progress and report."""
+
+    shorthand = "text"
+    text: Annotated[str, Field(min_length=1)]
+
+
+class Begin(Deadline):
+    """Connect actors and start their work."""
+
+    shorthand = "actors"
+    actors: ActorNames
+    """A name, several, or `producers`, `consumers`, `programs`, `hosts`, `tasks`, `all`: those that have not begun."""
+
+
+class Finish(Deadline):
+    """Stop producers and wait for every outcome; close consumers; end programs."""
+
+    shorthand = "actors"
+    actors: ActorNames
+    """A name, several, or `producers`, `consumers`, `programs`, `hosts`, `tasks`, `all`: those that have begun."""
+
+
+class Move(Deadline):
+    """Continue an actor in another region, with its name and subscription."""
+
+    consumer: ConsumerName | None = None
+    producer: ProducerName | None = None
+    program: ProgramName | None = None
+    """A program; it receives SIGTERM and is started again in the other region."""
+    to: Region
+    """The region where it continues."""
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        return exactly_one(self, "consumer", "producer", "program")
+
+    @property
+    def actor(self) -> str:
+        return self.consumer or self.producer or self.program or ""
+
+
+class OnRegion(Deadline):
+    """A region, several at once, a cluster, a program, hosts or tasks."""
+
+    shorthand = "region"
+    region: Regions | None = None
+    """A region, or several."""
+    cluster: Cluster | None = None
+    """All regions of a cluster."""
+    program: ProgramName | None = None
+    """A program of this scenario."""
+    host: HostNames | None = None
+    """A host of this scenario, or several."""
+    task: TaskNames | None = None
+    """A task of this scenario, or several."""
+    within: TimeSpan = lasting("30s")
+    """Time after which the step fails."""
+
+    @model_validator(mode="after")
+    def _says_where(self) -> Self:
+        return exactly_one(self, "region", "cluster", "program", "host", "task")
+
+
+class Lose(OnRegion):
+    """Lose regions or a cluster permanently."""
+
+    with_store: bool = False
+    """Of a cluster: lose its configuration store, too. If its regions are started again, the store is empty and
+    receives the metadata of other clusters."""
+
+    @model_validator(mode="after")
+    def _has_a_store(self) -> Self:
+        if self.with_store and self.cluster is None:
+            raise rule("with_store requires `cluster`, whose regions share the store")
+        return self
+
+
+class OnLink(Deadline):
+    """The links between two regions, or one of them."""
+
+    shorthand: ClassVar[str | None] = "between"
+    between: RegionPair | None = None
+    """Two regions: both directions."""
+    source: Region | None = Field(default=None, alias="from")
+    """With `to`: this direction only."""
+    target: Region | None = Field(default=None, alias="to")
+
+    @model_validator(mode="after")
+    def _names_two(self) -> Self:
+        if (self.between is None) == (self.source is None or self.target is None):
+            raise rule("must be either [A, B] (both directions) or {from: A, to: B} (one direction)")
+        pair(self.ends)
+        return self
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Source and target; either order when both directions are meant."""
+        return self.between or (self.source or "", self.target or "")
+
+    @property
+    def one_way(self) -> bool:
+        return self.between is None
+
+
+class Latency(OnLink):
+    """Set the one-way latency of a link."""
+
+    shorthand = None
+    time: Seconds = Field(alias="is")
+    """One-way latency."""
+    jitter: Seconds | None = None
+    """Maximum random addition to the latency; default: unchanged."""
+
+
+class Heal(Deadline):
+    """Restore links as the topology declares them; deliver held traffic."""
+
+    shorthand = "between"
+    between: RegionPairOrEverything
+    """Two regions (both directions), or `all`."""
+
+
+class Skew(Deadline):
+    """Offset a region's wall clock; `0ms` corrects it."""
+
+    region: Region
+    by: Milliseconds
+    """Offset: ahead (+250ms) or behind (-250ms)."""
+
+
+class AdminCall(Deadline):
+    """Call the admin API of a region and compare the status of the response. `admin` may be a list of concurrent
+    calls."""
+
+    region: Region
+    method: Literal["GET", "PUT", "POST", "DELETE"]
+    path: AdminPath
+    body: Any = None
+    """Request body, as JSON."""
+    status: Annotated[tuple[Annotated[int, Field(ge=100, le=599)], ...], ONE_OR_MORE] = ()
+    """Expected status of the response, or several that are accepted; default: 200 to 299."""
+
+
+class AdminCalls(Written):
+    """One call of the admin API, or several concurrent ones."""
+
+    shorthand = "calls"
+    calls: Annotated[tuple[AdminCall, ...], LIST, NOT_EMPTY]
+
+
+class Wait(Written):
+    """Let time pass."""
+
+    shorthand = "time"
+    time: TimeSpan
+
+
+class Drain(Deadline):
+    """Wait until replication has caught up and consumers have acknowledged every message."""
+
+    shorthand = "within"
+
+
+Action = (
+    Phase
+    | Begin
+    | Finish
+    | Move
+    | OnRegion
+    | OnLink
+    | Latency
+    | Heal
+    | Skew
+    | AdminCalls
+    | Wait
+    | Published
+    | Received
+    | ProgramDid
+    | SubscriptionExists
+    | HostDid
+    | TaskDid
+    | TopicsOwned
+    | RegionSays
+    | Drain
+)
+
+
+class StepEntry(Written):
+    """One step: exactly one of these verbs."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    phase: Phase | None = None
+    """A heading for the following steps."""
+    begin: Begin | None = None
+    """Connect actors and start their work."""
+    finish: Finish | None = None
+    """Stop producers and wait for every outcome; close consumers; end programs."""
+    move: Move | None = None
+    """Continue an actor in another region."""
+    kill: OnRegion | None = None
+    """Kill a region, program, host or task with SIGKILL; unflushed state is lost."""
+    lose: Lose | None = None
+    """Kill a region with SIGKILL permanently: the run no longer waits for it."""
+    stop: OnRegion | None = None
+    """Stop a region, program, host or task gracefully."""
+    start: OnRegion | None = None
+    """Start a killed or stopped region with its log; the step completes when the region is ready."""
+    restart: OnRegion | None = None
+    """Stop and start a region."""
+    pause: OnRegion | None = None
+    """Freeze a region: its connections stay open, and it sends no responses."""
+    resume: OnRegion | None = None
+    """Resume a paused region."""
+    cut: OnLink | None = None
+    """Drop all traffic between two regions. New connections fail; open ones stall."""
+    hold: OnLink | None = None
+    """Queue traffic between two regions until `heal`, then deliver it in order."""
+    latency: Latency | None = None
+    """Set the one-way latency of a link."""
+    heal: Heal | None = None
+    """Undo `cut`, `hold` and `latency`."""
+    skew: Skew | None = None
+    """Offset a region's wall clock."""
+    admin: AdminCalls | None = None
+    """Call the admin API of regions."""
+    wait: Wait | None = None
+    """Let time pass."""
+    wait_until: Condition | None = None
+    """Wait until a condition holds."""
+    drain: Drain | None = None
+    """Wait until replication has caught up and consumers have acknowledged every message."""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if len(self.model_fields_set) != 1 or self.action is None:
+            raise rule("a step has exactly one verb with its object, like `kill: us-east`")
+        return self
+
+    @property
+    def verb(self) -> str:
+        return next(iter(self.model_fields_set))
+
+    @property
+    def action(self) -> Action | None:
+        action: Action | None = getattr(self, self.verb)
+        return action
