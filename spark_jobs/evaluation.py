@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from spark_jobs.checks import service_contract as answered
 from spark_jobs.checks.finding import Found
 from spark_jobs.checks.metadata_converged import metadata_converged
 from spark_jobs.checks.replication_state import standing_result
-from spark_jobs.engines.contract import Engine
-from spark_jobs.engines.current import in_use, kept, small_frame
-from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.engines.frames import BoundThreads, DataFrame, F, cached, small_frame, use_engine
 from spark_jobs.figures.curves import Curve, shown
 from spark_jobs.figures.journeys import Journey, collect_journeys, follow_messages
 from spark_jobs.figures.limits import LimitResult, hold_limits
@@ -96,7 +94,7 @@ class Judgement:
 
 
 def judge_run(
-    engine: Engine,
+    engine: QueryEngine,
     run: Path,
     *,
     in_network: bool = False,
@@ -107,15 +105,15 @@ def judge_run(
     `open_run_folder`. `follow`: producers and numbers of messages whose journeys are wanted."""
     folder = open_run_folder(run, in_network=in_network)
     engine.tune(folder.size_bytes)
-    with in_use(engine):
+    with use_engine(engine):
         return _judge(folder, limits, follow)
 
 
 def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[str, int]]) -> Judgement:
     lines, torn = history.read_history(folder)
-    lines = kept(lines)
+    lines = cached(lines)
     # At once: the logs wait for Python workers to start, the history does not.
-    with ThreadPoolExecutor(1) as aside:
+    with BoundThreads(1) as aside:
         logs = aside.submit(_read_logs, folder)
         told = survey(lines)
         rows, stored = logs.result()
@@ -193,7 +191,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
 
 
 def _read_logs(folder: RunFolder) -> tuple[DataFrame, dict[str, Stored]]:
-    rows = kept(source.read_region_logs(folder))
+    rows = cached(source.read_region_logs(folder))
     return rows, count_stored(rows)
 
 

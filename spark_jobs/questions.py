@@ -10,8 +10,7 @@ from spark_jobs.checks.finding import Found
 from spark_jobs.checks.inconsistent_history import unfounded
 from spark_jobs.checks.judging import Check
 from spark_jobs.checks.replication_state import Standing, measure_standings
-from spark_jobs.engines.current import parted, side_by_side
-from spark_jobs.engines.frames import DataFrame
+from spark_jobs.engines.frames import DataFrame, parallel, split_for_threads
 from spark_jobs.figures.curves import Curve, collect_curves
 from spark_jobs.figures.loss import Loss, measure_loss
 from spark_jobs.figures.measures import Measures, take_measures
@@ -49,8 +48,8 @@ def ask(
 ) -> Answers:
     """`lines`: as their program wrote them. `lost`: regions, and when. `left`: those whose cursors could be read.
     `down_on_purpose`: programs, and when steps ended them."""
-    with side_by_side() as workers:
-        parts = [workers.submit(_found, evidence, some) for some in parted(checks)]
+    with parallel() as workers:
+        parts = [workers.submit(_found, evidence, some) for some in split_for_threads(checks)]
         timed = workers.submit(_timed, evidence, down_on_purpose, start_ms, end_ms)
         loss = workers.submit(measure_loss, evidence, lost)
         standings = workers.submit(measure_standings, evidence, left, namespaces)

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from emulator.run.limits import LIMITS_FILE, Limit, parse_limits, read_limits
-from spark_jobs.engines.contract import Engine, EngineUnavailable
+from spark_jobs.engines.contract import EngineUnavailable, QueryEngine
 from spark_jobs.engines.ready_signal import Word
 from spark_jobs.engines.session import LOCAL_MASTER
 from spark_jobs.engines.starting import ENGINES, choose, started
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
-def _verify(engine: Engine, run: Path, options: argparse.Namespace) -> int:
+def _verify(engine: QueryEngine, run: Path, options: argparse.Namespace) -> int:
     # Only now: of no use where no engine can start.
     from spark_jobs.evaluation import judge_run
     from spark_jobs.figures.limits import exit_code
@@ -88,7 +88,7 @@ def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
     return read_limits(file.read_text()) if file.is_file() else ()
 
 
-def _warm_up(engine: Engine, word: Word) -> None:
+def _warm_up(engine: QueryEngine, word: Word) -> None:
     """Wake everything while others still work, and no longer: what is left of it would only come first."""
     from spark_jobs.engines.interrupted import Interrupted, Interruptible
     from spark_jobs.engines.warm_up import warm_up

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_jobs.engines.current import narrowed
-from spark_jobs.engines.frames import Column, DataFrame, F, Window
+from spark_jobs.engines.frames import Column, DataFrame, F, Window, coalesced
 from spark_jobs.sources.run_folder import Namespace
 from spark_jobs.verdict import Witness
 
@@ -129,7 +128,7 @@ def summed_up(findings: DataFrame) -> DataFrame:
     order = Window.partitionBy(*keys).orderBy("at_ms", "topic", "producer", "sequence_id", "position")
     example = F.when(F.col("rank") <= WITNESSES_MAX, F.struct("rank", *WITNESS))
     return (
-        narrowed(findings)
+        coalesced(findings)
         .withColumn("rank", F.row_number().over(order))
         .groupBy(*keys)
         .agg(

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, per_region, total
-from spark_jobs.engines.current import fields_of
-from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.engines.frames import Column, DataFrame, F, fields_of
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import LEDGER, ORIGIN, entry_text
 from spark_jobs.verdict import CheckResult, Verdict

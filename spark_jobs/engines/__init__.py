@@ -1,10 +1,11 @@
-"""Who works the frames out. The checks are written once, in the language of `frames.py`; an engine is the one place
-that knows how they are read in, kept and collected.
+"""Engines that compute frames. The checks are written once, in the language of `frames.py`; only an engine knows how
+frames are read, cached and collected.
 
-contract.py   what an engine is asked for
-frames.py     the language: Column, DataFrame, Window and functions, as PySpark has them
-current.py    which engine works now, and what differs between them
-starting.py   which engine somebody asked for, and whether it can work here
-spark.py      Spark through PySpark: the default, for any amount of evidence
-embedded/     DuckDB in this process: starts at once, needs no Java
+contract.py     what an engine offers
+frames.py       the language: Column, DataFrame, Window and functions, of the engine that is bound
+starting.py     chooses an engine and starts it
+interrupted.py  an engine whose work another thread can end
+spark.py        Spark through PySpark: the default, for any amount of evidence
+session.py      how a Spark session starts; lean_spark.py and archive.py make it start faster
+embedded/       DuckDB in this process: starts at once, needs no Java
 """

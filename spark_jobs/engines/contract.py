@@ -1,4 +1,4 @@
-"""What an engine is asked for: all that differs between them. Everything else is DataFrame code (`frames.py`)."""
+"""What differs between the engines. Everything else is DataFrame code (`frames.py`)."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ class EngineUnavailable(Exception):
     """An engine cannot work here; the message says what to do."""
 
 
-class Source(Protocol):
-    """Evidence that lies in parts, each of which can be read on its own: by any task, on any machine."""
+class PartitionedSource(Protocol):
+    """Evidence in parts, each of which can be read on its own: by any task, on any machine."""
 
     @property
     def schema(self) -> pa.Schema: ...
 
     def parts(self) -> Sequence[Any]:
-        """Looks at what is there. Parts can be pickled."""
+        """List the parts that there are now. Parts can be pickled."""
         ...
 
     def size_bytes(self) -> int | None:
-        """About how much there is to read; None when nobody can tell beforehand."""
+        """About how much there is to read; None when that is not known before it was read."""
         ...
 
     def read(self, part: Any) -> Iterator[pa.RecordBatch]: ...
 
 
-class Engine(Protocol):
-    """Works frames out. One serves one judgement at a time."""
+class QueryEngine(Protocol):
+    """Computes frames, for one verdict at a time."""
 
     functions: Any
     """As `pyspark.sql.functions`."""
     window: Any
     """As `pyspark.sql.Window`."""
-    works_at_once: int
-    """So many questions are worth asking at the same time."""
+    parallel_queries: int
+    """Number of queries that are faster when they are submitted at the same time."""
 
     def tune(self, evidence_bytes: int) -> None:
-        """For this much evidence."""
+        """Choose settings for this much evidence."""
         ...
 
     def table(self, rows: pa.Table) -> DataFrame:
-        """Rows that are already here."""
+        """A frame of rows that are in memory."""
         ...
 
-    def read(self, source: Source) -> DataFrame:
+    def read(self, source: PartitionedSource) -> DataFrame:
         """All parts of a source, wherever they are read."""
         ...
 
-    def kept(self, frame: DataFrame) -> DataFrame:
-        """The same rows, worked out once however often they are used."""
+    def cached(self, frame: DataFrame) -> DataFrame:
+        """The same rows, computed once however often they are used."""
         ...
 
-    def narrowed(self, frame: DataFrame) -> DataFrame:
+    def coalesced(self, frame: DataFrame) -> DataFrame:
         """The same rows, in as few tasks as the settled amount of evidence wants."""
         ...
 

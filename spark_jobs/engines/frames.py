@@ -1,26 +1,113 @@
-"""The language of the checks: DataFrames, as PySpark has them, whoever works them out."""
+"""The language of the checks: DataFrames, functions and windows as PySpark has them, of the engine that is bound.
+
+`verify.evaluate_run` binds the engine (`use_engine`) for the duration of one verdict. The binding belongs to the
+current context and to the threads of `parallel`, not to the process: two threads may use two engines at once.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import pyarrow as pa
+
+from spark_jobs.engines.contract import PartitionedSource, QueryEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Window
     from pyspark.sql import functions as F
-else:
-    from spark_jobs.engines.current import current
 
-    class _Of:
-        """What the engine has under this name."""
+__all__ = ["Column", "DataFrame", "F", "Window"]
+
+_engine: ContextVar[QueryEngine] = ContextVar("engine")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def use_engine(engine: QueryEngine) -> Iterator[QueryEngine]:
+    """Bind the engine of all frames that are made within the block."""
+    token = _engine.set(engine)
+    try:
+        yield engine
+    finally:
+        _engine.reset(token)
+
+
+def bound_engine() -> QueryEngine:
+    engine = _engine.get(None)
+    assert engine is not None, "no engine is bound: frames are made inside of `with use_engine(engine)`"
+    return engine
+
+
+if not TYPE_CHECKING:
+
+    class _Namespace:
+        """The attribute of the bound engine that has this name."""
 
         def __init__(self, name: str) -> None:
             self._name = name
 
         def __getattr__(self, attribute: str) -> Any:
-            return getattr(getattr(current(), self._name), attribute)
+            return getattr(getattr(bound_engine(), self._name), attribute)
 
     Column = DataFrame = Any
-    F = _Of("functions")
-    Window = _Of("window")
+    F = _Namespace("functions")
+    Window = _Namespace("window")
 
-__all__ = ["Column", "DataFrame", "F", "Window"]
+
+def read(source: PartitionedSource) -> DataFrame:
+    return bound_engine().read(source)
+
+
+def small_frame(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> DataFrame:
+    """A few literal rows."""
+    dicts = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    return bound_engine().table(pa.Table.from_pylist(dicts, schema=schema))
+
+
+def cached(frame: DataFrame) -> DataFrame:
+    """The same rows, computed once however often they are used."""
+    return bound_engine().cached(frame)
+
+
+def coalesced(frame: DataFrame) -> DataFrame:
+    """The same rows, in few tasks."""
+    return bound_engine().coalesced(frame)
+
+
+def fields_of(array: str, field: str) -> Column:
+    """Of an array of structs, the array of one field."""
+    return bound_engine().fields_of(array, field)
+
+
+def parallel() -> Executor:
+    """An executor for queries: threads if the bound engine computes several at the same time, else this thread."""
+    queries = bound_engine().parallel_queries
+    return SequentialExecutor() if queries == 1 else BoundThreads(queries)
+
+
+def split_for_threads(items: Sequence[T]) -> list[Sequence[T]]:
+    """Two halves if the bound engine computes several queries at the same time, else everything at once."""
+    half = (len(items) + 1) // 2 if bound_engine().parallel_queries > 1 else len(items)
+    return [part for part in (items[:half], items[half:]) if part]
+
+
+class BoundThreads(ThreadPoolExecutor):
+    """Threads with the engine of the thread that submits."""
+
+    def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        context = copy_context()
+        return super().submit(lambda: context.run(work, *args, **kwargs))
+
+
+class SequentialExecutor(Executor):
+    """Runs what is submitted at once in the calling thread, so that an interrupt of the thread ends it."""
+
+    def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        done: Future[T] = Future()
+        done.set_result(work(*args, **kwargs))
+        return done

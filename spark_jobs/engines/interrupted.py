@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 
 
 class Interrupted(Exception):
@@ -16,7 +16,7 @@ class Interruptible:
     """Does what `engine` does as long as `is_over` says no. Then whatever is asked of it raises Interrupted; every
     function of a frame is asked for here (`frames.py`), so a judgement ends within one step or one job."""
 
-    def __init__(self, engine: Engine, is_over: Callable[[], bool]) -> None:
+    def __init__(self, engine: QueryEngine, is_over: Callable[[], bool]) -> None:
         self._engine = engine
         self._is_over = is_over
 

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs.engines.contract import Source
+from spark_jobs.engines.contract import PartitionedSource
 from spark_jobs.engines.session import LARGE_BYTES, SparkUnavailable, in_a_sentence, spark_session, tune
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ class SparkEngine:
         self.session = session
         self._local_bytes = local_bytes
         self._is_small = False
-        self.works_at_once = 1
+        self.parallel_queries = 1
 
     def tune(self, evidence_bytes: int) -> None:
         self._is_small = evidence_bytes < LARGE_BYTES
         # Most of a small verdict is Java's getting to know the work: on as many cores as there are. A large one has
         # tasks enough for all of them, and memory for one question.
-        self.works_at_once = SMALL_WORKS if self._is_small else 1
+        self.parallel_queries = SMALL_WORKS if self._is_small else 1
         tune(self.session, evidence_bytes)
 
     def table(self, rows: pa.Table) -> DataFrame:
@@ -65,7 +65,7 @@ class SparkEngine:
         frame = self.session.createDataFrame(rows, from_arrow_schema(rows.schema))
         return frame.coalesce(1) if self._is_small else frame
 
-    def read(self, source: Source) -> DataFrame:
+    def read(self, source: PartitionedSource) -> DataFrame:
         size_bytes = source.size_bytes()
         if size_bytes is not None and size_bytes <= self._local_bytes:
             batches = (batch for part in source.parts() for batch in source.read(part))
@@ -73,12 +73,12 @@ class SparkEngine:
         register_source(self.session, source)
         return self.session.read.format(SOURCE_FORMAT).load()
 
-    def kept(self, frame: DataFrame) -> DataFrame:
+    def cached(self, frame: DataFrame) -> DataFrame:
         """Unlike `persist` this also ends the plan, which would otherwise be analysed anew for each of the dozens of
         frames that are made from it. Worked out at the first use."""
         return frame.localCheckpoint(eager=False)
 
-    def narrowed(self, frame: DataFrame) -> DataFrame:
+    def coalesced(self, frame: DataFrame) -> DataFrame:
         """Every task of a stage carries the plans of all its branches: few tasks, many branches each."""
         return frame.coalesce(int(self.session.conf.get("spark.sql.shuffle.partitions") or 1))
 
@@ -89,7 +89,7 @@ class SparkEngine:
 SOURCE_FORMAT = "evidence"
 
 
-def register_source(session: SparkSession, source: Source) -> None:
+def register_source(session: SparkSession, source: PartitionedSource) -> None:
     """As the data source of that format, until the next one."""
 
     class Evidence(DataSource):
@@ -113,7 +113,7 @@ class Part(InputPartition):
 class PartReader(DataSourceReader):
     """Plans on the driver, reads in the tasks."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: PartitionedSource) -> None:
         self._source = source
 
     def partitions(self) -> list[InputPartition]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Literal, get_args
 
-from spark_jobs.engines.contract import Engine, EngineUnavailable
+from spark_jobs.engines.contract import EngineUnavailable, QueryEngine
 from spark_jobs.engines.session import java_problem
 
 EngineName = Literal["spark", "embedded"]
@@ -45,7 +45,7 @@ def _spark_problem() -> str | None:
 
 
 @contextlib.contextmanager
-def started(name: EngineName, *, master: str | None = None, evidence_bytes: int = 0) -> Iterator[Engine]:
+def started(name: EngineName, *, master: str | None = None, evidence_bytes: int = 0) -> Iterator[QueryEngine]:
     """The engine, ready, until the end of the block. Raises EngineUnavailable, also for what fails within."""
     if problem := why_not(name):
         raise EngineUnavailable(problem)

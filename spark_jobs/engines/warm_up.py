@@ -15,7 +15,7 @@ from emulator.run.history import HistoryWriter
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import Judgement, judge_run
 
 REGIONS = ("a", "b")
@@ -24,7 +24,7 @@ MESSAGES = 2
 PAYLOAD = b"warm-up"
 
 
-def warm_up(engine: Engine) -> Judgement:
+def warm_up(engine: QueryEngine) -> Judgement:
     """Also a self-test: the verdict on it is valid."""
     with tempfile.TemporaryDirectory(prefix="geoemu-warm-up-") as folder:
         write_tiny_run(Path(folder))

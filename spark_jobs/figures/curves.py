@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from spark_jobs.engines.current import fields_of
-from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.engines.frames import Column, DataFrame, F, fields_of
 from spark_jobs.frames.deliveries import SUBSCRIPTION
 from spark_jobs.frames.evidence import Evidence
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.engines.current import small_frame
-from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.engines.frames import Column, DataFrame, F, small_frame
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import ORIGIN, entry_text, position_text
 from spark_jobs.verdict import Witness

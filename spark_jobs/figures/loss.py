@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_jobs.checks.judging import count
-from spark_jobs.engines.current import fields_of
-from spark_jobs.engines.frames import F
+from spark_jobs.engines.frames import F, fields_of
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.report.durations import duration_text
 from spark_jobs.report.hints import hint

@@ -19,8 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.engines.current import small_frame
-from spark_jobs.engines.frames import Column, DataFrame, F, Window
+from spark_jobs.engines.frames import Column, DataFrame, F, Window, small_frame
 from spark_jobs.figures.curves import Curve, lateness_seconds
 from spark_jobs.frames.evidence import Evidence
 

@@ -27,8 +27,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_jobs.engines.current import fields_of, kept, side_by_side
-from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.engines.frames import DataFrame, F, cached, fields_of, parallel
 from spark_jobs.frames.deliveries import (
     deliveries,
     named_deliveries,
@@ -104,15 +103,15 @@ def gather(
     transactional: bool,
 ) -> Evidence:
     """Bring together what the logs and the history say. `end_ms`: when the history ended."""
-    with side_by_side() as workers:
+    with parallel() as workers:
         told = workers.submit(_by_place, counting(events, transactional=transactional), stored)
         joined = join_messages(publishes(events), stored, namespaces)
-        messages = kept(with_ends(joined, events, transactional=transactional))
-        missing = workers.submit(lambda: kept(missing_copies(messages, trimmed)))
+        messages = cached(with_ends(joined, events, transactional=transactional))
+        missing = workers.submit(lambda: cached(missing_copies(messages, trimmed)))
         of_subscriptions, by_place = told.result()
         given = deliveries(by_place, of_subscriptions)
         of_each = owed_messages(messages, subscriptions(of_subscriptions), given)
-        owed = kept(without_expired(of_each, namespaces, end_ms))
+        owed = cached(without_expired(of_each, namespaces, end_ms))
         return Evidence(
             stored=stored,
             events=events,
@@ -131,7 +130,7 @@ def gather(
 
 def _by_place(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, DataFrame]:
     of_subscriptions = with_homes(events)
-    return of_subscriptions, kept(named_deliveries(of_subscriptions, stored))
+    return of_subscriptions, cached(named_deliveries(of_subscriptions, stored))
 
 
 def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:

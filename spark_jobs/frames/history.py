@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from emulator.run.history import run_name
-from spark_jobs.engines.current import read
-from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.engines.frames import DataFrame, F, read
 from spark_jobs.sources.history_files import ROW_SCHEMA, HistoryFile, Slice, look_at, read_rows
 from spark_jobs.sources.run_folder import Damage, RunFolder
 

@@ -15,7 +15,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from emulator.model.stored_keys import GrantKey, parse_key
-from spark_jobs.engines.current import small_frame
+from spark_jobs.engines.frames import small_frame
 from spark_jobs.frames.evidence import Ownership
 from spark_jobs.frames.origins import history_topic
 from spark_jobs.sources.contract import StoredValue

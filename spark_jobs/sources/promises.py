@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.engines.current import small_frame
+from spark_jobs.engines.frames import small_frame
 from spark_jobs.frames.evidence import Promises
 from spark_jobs.frames.origins import LEDGER, history_topic
 from spark_jobs.sources.contract import StoredValue

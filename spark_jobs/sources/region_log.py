@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from emulator.errors import StorageError
 from emulator.storage.group import decode_group
-from spark_jobs.engines.current import read, small_frame
-from spark_jobs.engines.frames import DataFrame
+from spark_jobs.engines.frames import DataFrame, read, small_frame
 from spark_jobs.frames.entry_columns import ROW_SCHEMA, EntryColumns
 from spark_jobs.frames.evidence import TRIMMED_SCHEMA
 from spark_jobs.frames.origins import history_topic

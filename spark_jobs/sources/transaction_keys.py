@@ -16,8 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.engines.current import small_frame
-from spark_jobs.engines.frames import DataFrame
+from spark_jobs.engines.frames import DataFrame, small_frame
 from spark_jobs.sources.run_folder import Damage
 
 BEGAN, DECIDED, GRANTED, DELETED, FLOOR = "began", "decided", "granted", "deleted", "floor"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.engines.contract import Engine
-from spark_jobs.engines.current import in_use
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.engines.frames import use_engine
 from spark_jobs.engines.session import spark_session
 from spark_jobs.engines.spark import SparkEngine
 
@@ -26,10 +26,10 @@ def spark() -> Iterator[SparkEngine]:
 
 
 @pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.slow)])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest) -> Iterator[QueryEngine]:
     """Each of them, and frames are its. That both mean the same is for `test_engines` to show."""
-    made: Engine = EmbeddedEngine() if request.param == "embedded" else request.getfixturevalue("spark")
-    with in_use(made):
+    made: QueryEngine = EmbeddedEngine() if request.param == "embedded" else request.getfixturevalue("spark")
+    with use_engine(made):
         yield made
 
 

@@ -9,9 +9,8 @@ from emulator.run.history import Event
 from spark_jobs.checks import all_findings, collect_findings
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
-from spark_jobs.engines.contract import Engine
-from spark_jobs.engines.current import in_use, small_frame
-from spark_jobs.engines.frames import DataFrame
+from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.engines.frames import DataFrame, small_frame, use_engine
 from spark_jobs.frames.entry_columns import ROW_SCHEMA
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, TRIMMED_SCHEMA, Evidence, Promises, gather
 from spark_jobs.frames.lifetimes import NEVER_MS
@@ -149,7 +148,7 @@ def received(
 
 
 def judged(
-    engine: Engine,
+    engine: QueryEngine,
     check: Check,
     rows: Iterable[Row] = (),
     events: Iterable[Event | list[Event]] = (),
@@ -167,7 +166,7 @@ def judged(
 ) -> CheckResult:
     """What `check` says about this. Events may be given in lists."""
     known = circumstances or Circumstances(NAMESPACES)
-    with in_use(engine):
+    with use_engine(engine):
         evidence = evidence_from(
             rows,
             events,

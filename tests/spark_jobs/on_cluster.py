@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from spark_jobs.engines.current import in_use
+from spark_jobs.engines.frames import use_engine
 from spark_jobs.engines.session import spark_session
 from spark_jobs.engines.spark import SparkEngine
 from spark_jobs.evaluation import judge_run
@@ -34,7 +34,7 @@ ORDER = ("region", "topic", "ledger_id", "entry_id", "batch_index")
 
 
 def main(master: str, folder: Path, runs: list[Path]) -> None:
-    with spark_session(master) as session, in_use(SparkEngine(session)) as spark:
+    with spark_session(master) as session, use_engine(SparkEngine(session)) as spark:
         judgement = judge_run(spark, runs[0])
         (folder / "verdict.json").write_text(json.dumps(judgement.as_json()))
         wait_for_executors(session)

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 
 from emulator.runtimes.kafka_server import KafkaServer
 from emulator.storage.kafka import open_kafka
-from spark_jobs.engines.current import in_use
+from spark_jobs.engines.frames import use_engine
 from spark_jobs.engines.session import cluster_problem, in_a_sentence
 from spark_jobs.engines.spark import SparkEngine
 from spark_jobs.evaluation import judge_run
@@ -90,7 +90,7 @@ def test_rows_and_verdict_are_those_of_a_local_spark_and_made_by_all_workers(
     done = start(spark_cluster, HOME, "tests.spark_jobs.on_cluster", spark_cluster.url, tmp_path, *paths)
     assert (done.returncode, complaints(done.stderr)) == (0, "")
     for number, run in enumerate(paths[:-1]):
-        with in_use(spark):
+        with use_engine(spark):
             rows = ordered_rows(run)
         assert rows["damage"].null_count == rows.num_rows > 0
         write_rows(rows, tmp_path / "local.arrow")

@@ -13,7 +13,7 @@ import pytest
 from emulator.run.history import HistoryWriter
 from emulator.storage.group import decode_group, encode_group
 from emulator.wire.message_metadata import scan_entry
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.warm_up import warm_up
 from spark_jobs.evaluation import Judgement, judge_run
 from spark_jobs.verdict import CheckResult
@@ -32,7 +32,7 @@ def check(judgement: Judgement, invariant: str) -> CheckResult:
     return found
 
 
-def test_a_drill_that_went_well(engine: Engine, drill: Path) -> None:
+def test_a_drill_that_went_well(engine: QueryEngine, drill: Path) -> None:
     judgement = judge_run(engine, drill)
     # The sample holds no snapshot and no cursor, nobody asked for exclusive access, and nothing is of
     # a transaction.
@@ -97,7 +97,7 @@ def skip_entry(run: Path, region: str, entry_id: int) -> bytes:
 
 
 @pytest.mark.parametrize("which", ["first", "middle", "last"])
-def test_one_entry_skipped_is_the_witness(engine: Engine, drill: Path, which: str) -> None:
+def test_one_entry_skipped_is_the_witness(engine: QueryEngine, drill: Path, which: str) -> None:
     last = len(failover_drill(seconds=4.0, per_second=50).logs["us-west"]) - 1
     gone = scan_entry(skip_entry(drill, "us-west", {"first": 0, "middle": last // 2, "last": last}[which]))
     judgement = judge_run(engine, drill)
@@ -112,7 +112,7 @@ def test_one_entry_skipped_is_the_witness(engine: Engine, drill: Path, which: st
     assert check(judgement, "INV-1").verdict == "valid"
 
 
-def test_an_acknowledged_entry_gone_from_its_own_region(engine: Engine, drill: Path) -> None:
+def test_an_acknowledged_entry_gone_from_its_own_region(engine: QueryEngine, drill: Path) -> None:
     gone = scan_entry(skip_entry(drill, "eu-central", 0))
     judgement = judge_run(engine, drill)
     assert judgement.verdict == "invalid"
@@ -156,7 +156,7 @@ def garble_history(run: Path) -> None:
     ],
 )
 def test_a_damaged_folder_is_unknown_with_the_reason(
-    engine: Engine, drill: Path, damage: Callable[[Path], None], reason: str
+    engine: QueryEngine, drill: Path, damage: Callable[[Path], None], reason: str
 ) -> None:
     damage(drill)
     judgement = judge_run(engine, drill)
@@ -185,7 +185,7 @@ def forget_region(run: Path, region: str, *places: str) -> None:
     "places", [(), ("clusters",), ("clusters", "links"), ("clusters", "links", "namespaces")]
 )
 def test_a_region_whose_folder_and_entry_are_gone_leaves_it_open(
-    engine: Engine, drill: Path, region: str, places: tuple[str, ...]
+    engine: QueryEngine, drill: Path, region: str, places: tuple[str, ...]
 ) -> None:
     forget_region(drill, region, *places)
     judgement = judge_run(engine, drill)
@@ -194,13 +194,13 @@ def test_a_region_whose_folder_and_entry_are_gone_leaves_it_open(
     assert region in check(judgement, "evidence-complete").sentence
 
 
-def test_an_empty_folder_is_unknown(engine: Engine, tmp_path: Path) -> None:
+def test_an_empty_folder_is_unknown(engine: QueryEngine, tmp_path: Path) -> None:
     judgement = judge_run(engine, tmp_path)
     assert judgement.verdict == "unknown"
     assert {one.verdict for one in judgement.checks if one.name != "evidence-complete"} == {"not applicable"}
 
 
-def test_a_region_that_never_came_back_leaves_it_open(engine: Engine, tmp_path: Path) -> None:
+def test_a_region_that_never_came_back_leaves_it_open(engine: QueryEngine, tmp_path: Path) -> None:
     run = SampleRun()
     run.subscribe("us-west", 0.1)
     for number in range(4):
@@ -215,7 +215,7 @@ def test_a_region_that_never_came_back_leaves_it_open(engine: Engine, tmp_path: 
     assert judge_run(engine, run.write(tmp_path / "second")).verdict == "invalid"
 
 
-def test_a_scenario_that_failed_is_no_pass(engine: Engine, drill: Path) -> None:
+def test_a_scenario_that_failed_is_no_pass(engine: QueryEngine, drill: Path) -> None:
     history = HistoryWriter(drill / "history/scenario.jsonl", "scenario", lambda: 1_763_712_009_000)
     history.write("step", "fact", detail="step 3 failed", error="drain: 3 messages never came")
     history.close()
@@ -224,5 +224,5 @@ def test_a_scenario_that_failed_is_no_pass(engine: Engine, drill: Path) -> None:
     assert "3 messages never came" in check(judgement, "evidence-complete").sentence
 
 
-def test_the_warm_up_is_a_valid_run(engine: Engine) -> None:
+def test_the_warm_up_is_a_valid_run(engine: QueryEngine) -> None:
     assert warm_up(engine).verdict == "valid"

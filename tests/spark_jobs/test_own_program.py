@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emulator.run.history import HistoryWriter
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import Judgement, judge_run
 
 from .sample_run import TOPIC, SampleRun, payload_of, place
@@ -45,7 +45,7 @@ def sentences(judgement: Judgement) -> str:
 
 @pytest.mark.parametrize("second_begins_behind", [MESSAGES - 1, -1], ids=["told where", "counting from 0"])
 def test_a_program_that_runs_twice_under_one_name_is_no_violation(
-    engine: Engine, tmp_path: Path, second_begins_behind: int
+    engine: QueryEngine, tmp_path: Path, second_begins_behind: int
 ) -> None:
     path = stored_twice(tmp_path / "run")
     for first, last_sequence_id in ((0, -1), (MESSAGES, second_begins_behind)):
@@ -61,7 +61,7 @@ def test_a_program_that_runs_twice_under_one_name_is_no_violation(
 
 
 def test_a_program_that_was_killed_leaves_only_open_operations_unknown(
-    engine: Engine, tmp_path: Path
+    engine: QueryEngine, tmp_path: Path
 ) -> None:
     path = stored_twice(tmp_path / "run")
     first = HistoryWriter.in_run(path, "shop")
@@ -79,7 +79,7 @@ def test_a_program_that_was_killed_leaves_only_open_operations_unknown(
     assert judgement.figures["published"]["unknown"] == 1
 
 
-def test_regions_and_places_that_do_not_exist_are_not_believed(engine: Engine, tmp_path: Path) -> None:
+def test_regions_and_places_that_do_not_exist_are_not_believed(engine: QueryEngine, tmp_path: Path) -> None:
     path = stored_twice(tmp_path / "run")
     history = HistoryWriter.in_run(path, "shop")
     producer = history.opened_producer("us-eats", TOPIC, "shop", -1)

@@ -22,7 +22,7 @@ from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_replication, with_transaction
 from emulator.wire.markers import encode_marker, encode_transaction_end
 from emulator.wire.message_metadata import read_metadata, scan_entry
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import Judgement, judge_run
 from spark_jobs.verdict import INFORMATION, Verdict
 
@@ -789,7 +789,7 @@ SABOTAGES = [
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda one: one.name)
-def test_it_is_seen(engine: Engine, tmp_path: Path, sabotage: Sabotage) -> None:
+def test_it_is_seen(engine: QueryEngine, tmp_path: Path, sabotage: Sabotage) -> None:
     judgement = judge_run(engine, sabotage.write(tmp_path / "run"))
     (check,) = [one for one in judgement.checks if sabotage.check in (one.invariant, one.name)]
     assert check.verdict == sabotage.verdict, told(judgement)
@@ -817,7 +817,9 @@ def untouched() -> SampleRun:
     [untouched, two_producers, two_owners, lambda: small_run(replicated=False), transactions, keyed],
     ids=["all", "producers", "owners", "one region", "transactions", "keys"],
 )
-def test_what_nobody_touched_is_valid(engine: Engine, tmp_path: Path, make: Callable[[], SampleRun]) -> None:
+def test_what_nobody_touched_is_valid(
+    engine: QueryEngine, tmp_path: Path, make: Callable[[], SampleRun]
+) -> None:
     path = make().write(tmp_path / "run")
     if make is untouched:
         cursor_at(11)(path)

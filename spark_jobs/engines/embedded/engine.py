@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from spark_jobs.engines.contract import EngineUnavailable, Source
+from spark_jobs.engines.contract import EngineUnavailable, PartitionedSource
 from spark_jobs.engines.embedded import functions
 from spark_jobs.engines.embedded.frames import Frame
 from spark_jobs.engines.embedded.windows import Window
@@ -49,7 +49,7 @@ class EmbeddedEngine:
 
     functions: Any = functions
     window: Any = Window
-    works_at_once = 1
+    parallel_queries = 1
 
     def __init__(self, folder: Path | None = None) -> None:
         self._database = duckdb.connect(":memory:" if folder is None else str(folder / "evidence.duckdb"))
@@ -68,7 +68,7 @@ class EmbeddedEngine:
     def table(self, rows: pa.Table) -> Any:
         return self._table_of(rows)
 
-    def read(self, source: Source) -> Any:
+    def read(self, source: PartitionedSource) -> Any:
         """Batch by batch, so that what was read does not wait in memory for the rest; by this thread, because DuckDB
         would ask for each in another one and what is read from may not be passed around."""
         frame = self._table_of(source.schema.empty_table())
@@ -77,10 +77,10 @@ class EmbeddedEngine:
                 self._add(frame, batch)
         return frame
 
-    def kept(self, frame: Any) -> Any:
+    def cached(self, frame: Any) -> Any:
         return self._table_as(frame.sql, frame.columns) if frame.table is None else frame
 
-    def narrowed(self, frame: Any) -> Any:
+    def coalesced(self, frame: Any) -> Any:
         return frame
 
     def fields_of(self, array: str, field: str) -> Any:

@@ -17,7 +17,7 @@ from spark_jobs.checks import (
 )
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.figures import failover, outcomes, reread
 from spark_jobs.frames.lifetimes import Lifetime
 from spark_jobs.sources.run_folder import Namespace
@@ -53,17 +53,17 @@ BOTH_0_1 = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 0), stored("b",
     ],
     ids=lambda check: check.name,
 )
-def test_without_any_evidence_nothing_is_valid(engine: Engine, check: Check) -> None:
+def test_without_any_evidence_nothing_is_valid(engine: QueryEngine, check: Check) -> None:
     assert judged(engine, check).verdict == "not applicable"
 
 
 class TestStored:
-    def test_all_there(self, engine: Engine) -> None:
+    def test_all_there(self, engine: QueryEngine) -> None:
         result = judged(engine, stored_check.CHECK, BOTH_0_1, [published(0), published(1)])
         assert (result.verdict, result.invariant) == ("valid", "INV-1")
         assert "2 acknowledged messages" in result.sentence
 
-    def test_an_acknowledged_message_that_is_not_in_its_own_region_is_lost(self, engine: Engine) -> None:
+    def test_an_acknowledged_message_that_is_not_in_its_own_region_is_lost(self, engine: QueryEngine) -> None:
         rows = [stored("a", 0, 0), stored("b", 0, 0), stored("b", 1, 1)]
         result = judged(engine, stored_check.CHECK, rows, [published(0), published(1)])
         assert result.verdict == "invalid"
@@ -71,7 +71,7 @@ class TestStored:
         assert (witness["region"], witness["producer"], witness["sequence_id"]) == ("a", "p", 1)
         assert witness["origin_position"] == "1:1"
 
-    def test_what_was_never_acknowledged_may_be_missing(self, engine: Engine) -> None:
+    def test_what_was_never_acknowledged_may_be_missing(self, engine: QueryEngine) -> None:
         result = judged(
             engine,
             stored_check.CHECK,
@@ -80,14 +80,14 @@ class TestStored:
         )
         assert result.verdict == "valid"
 
-    def test_what_retention_let_go_is_neither_lost_nor_proof(self, engine: Engine) -> None:
+    def test_what_retention_let_go_is_neither_lost_nor_proof(self, engine: QueryEngine) -> None:
         rows = [stored("a", 1, 1), stored("b", 0, 0), stored("b", 1, 1)]
         trimmed = [("a", TOPIC, {1: 1})]
         result = judged(engine, stored_check.CHECK, rows, [published(0), published(1)], trimmed=trimmed)
         assert result.verdict == "valid"
         assert "Not checked: 1 copy that retention removed." in result.sentence
 
-    def test_a_damaged_log_proves_no_loss(self, engine: Engine) -> None:
+    def test_a_damaged_log_proves_no_loss(self, engine: QueryEngine) -> None:
         damaged = Circumstances(NAMESPACES, damaged_regions=frozenset("a"))
         result = judged(engine, stored_check.CHECK, BOTH_0_1[2:], [published(0)], circumstances=damaged)
         assert result.verdict == "unknown"
@@ -95,7 +95,7 @@ class TestStored:
 
 
 class TestReplicated:
-    def test_a_region_that_holds_later_ones_has_lost_what_it_does_not_hold(self, engine: Engine) -> None:
+    def test_a_region_that_holds_later_ones_has_lost_what_it_does_not_hold(self, engine: QueryEngine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 1)]
         result = judged(engine, replicated.CHECK, rows, [published(0), published(1)])
         assert result.verdict == "invalid"
@@ -111,7 +111,7 @@ class TestReplicated:
         ],
     )
     def test_a_region_that_is_behind_for_a_reason_may_still_catch_up(
-        self, engine: Engine, circumstances: Circumstances, reason: str
+        self, engine: QueryEngine, circumstances: Circumstances, reason: str
     ) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 0)]
         result = judged(
@@ -120,30 +120,30 @@ class TestReplicated:
         assert result.verdict == "unknown"
         assert reason in result.sentence
 
-    def test_a_region_that_is_behind_for_no_reason_has_lost_it(self, engine: Engine) -> None:
+    def test_a_region_that_is_behind_for_no_reason_has_lost_it(self, engine: QueryEngine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 0)]
         assert judged(engine, replicated.CHECK, rows, [published(0), published(1)]).verdict == "invalid"
 
-    def test_a_second_copy_is_a_violation_where_deduplication_is_on(self, engine: Engine) -> None:
+    def test_a_second_copy_is_a_violation_where_deduplication_is_on(self, engine: QueryEngine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 0), stored("b", 0, 0), stored("b", 1, 0)]
         result = judged(engine, replicated.CHECK, rows, [published(0)])
         assert result.verdict == "invalid"
         assert result.witness[0]["times"] == 2
         assert result.witness[0]["position"] == "1:0:-1 and 1:1:-1"
 
-    def test_a_second_copy_is_legitimate_where_deduplication_is_off(self, engine: Engine) -> None:
+    def test_a_second_copy_is_legitimate_where_deduplication_is_off(self, engine: QueryEngine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 0), stored("b", 0, 0), stored("b", 1, 0)]
         off = Circumstances({"public/default": Namespace(("a", "b"), deduplication=False)})
         result = judged(engine, replicated.CHECK, rows, [published(0)], circumstances=off)
         assert result.verdict == "valid"
         assert "these duplicates are allowed" in result.sentence
 
-    def test_replication_may_not_double_even_then(self, engine: Engine) -> None:
+    def test_replication_may_not_double_even_then(self, engine: QueryEngine) -> None:
         rows = [stored("a", 0, 0), stored("b", 0, 0), stored("b", 1, 0)]
         off = Circumstances({"public/default": Namespace(("a", "b"), deduplication=False)})
         assert judged(engine, replicated.CHECK, rows, [published(0)], circumstances=off).verdict == "invalid"
 
-    def test_a_message_is_expected_only_where_its_sender_wants_it(self, engine: Engine) -> None:
+    def test_a_message_is_expected_only_where_its_sender_wants_it(self, engine: QueryEngine) -> None:
         rows = [stored("a", 0, 0, replicate_to=["__local__"])]
         asked = published(0, replicate_to=["__local__"])
         assert judged(engine, replicated.CHECK, rows, [asked]).verdict == "valid"
@@ -151,14 +151,14 @@ class TestReplicated:
         assert judged(engine, replicated.CHECK, rows, [published(0)]).verdict == "invalid"
         assert judged(engine, unasked.CHECK, rows, [published(0)]).witness[0]["kind"] == "restricted"
 
-    def test_other_namespaces_have_other_regions(self, engine: Engine) -> None:
+    def test_other_namespaces_have_other_regions(self, engine: QueryEngine) -> None:
         topic = "persistent://public/local/t"
         local = Circumstances({**NAMESPACES, "public/local": Namespace(("a",), deduplication=True)})
         rows = [stored("a", 0, 0, topic=topic)]
         result = judged(engine, replicated.CHECK, rows, [published(0, topic=topic)], circumstances=local)
         assert result.verdict == "valid"
 
-    def test_what_a_region_let_go_before_its_oldest_is_not_judged(self, engine: Engine) -> None:
+    def test_what_a_region_let_go_before_its_oldest_is_not_judged(self, engine: QueryEngine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("a", 2, 2), stored("b", 1, 1)]
         asked = [published(0), published(1), published(2)]
         result = judged(engine, replicated.CHECK, rows, asked, trimmed=[("b", TOPIC, {1: 1})])
@@ -166,31 +166,31 @@ class TestReplicated:
         assert [one["sequence_id"] for one in result.witness] == [2]
         assert "Not checked: 1 copy" in result.sentence
 
-    def test_partitions_belong_to_the_topic_that_the_history_speaks_of(self, engine: Engine) -> None:
+    def test_partitions_belong_to_the_topic_that_the_history_speaks_of(self, engine: QueryEngine) -> None:
         rows = [stored(region, 0, 0, topic=f"{TOPIC}-partition-3") for region in "ab"]
         assert judged(engine, replicated.CHECK, rows, [published(0)]).verdict == "valid"
 
 
 class TestUnasked:
-    def test_a_known_producer_never_asked_for_it(self, engine: Engine) -> None:
+    def test_a_known_producer_never_asked_for_it(self, engine: QueryEngine) -> None:
         rows = [*BOTH_0_1, stored("a", 2, 99)]
         result = judged(engine, unasked.CHECK, rows, [published(0), published(1)])
         assert result.verdict == "invalid"
         assert [(one["sequence_id"], one["position"]) for one in result.witness] == [(99, "1:2:-1")]
 
-    def test_with_a_part_of_the_history_gone_it_proves_nothing(self, engine: Engine) -> None:
+    def test_with_a_part_of_the_history_gone_it_proves_nothing(self, engine: QueryEngine) -> None:
         gone = Circumstances(NAMESPACES, history_damaged=True)
         rows = [*BOTH_0_1, stored("a", 2, 99)]
         result = judged(engine, unasked.CHECK, rows, [published(0), published(1)], circumstances=gone)
         assert result.verdict == "unknown"
 
-    def test_a_producer_that_the_history_does_not_know_leaves_it_open(self, engine: Engine) -> None:
+    def test_a_producer_that_the_history_does_not_know_leaves_it_open(self, engine: QueryEngine) -> None:
         rows = [*BOTH_0_1, stored("a", 2, 5, producer="somebody")]
         result = judged(engine, unasked.CHECK, rows, [published(0), published(1)])
         assert result.verdict == "unknown"
         assert "somebody" in result.sentence
 
-    def test_topics_that_the_history_does_not_know_leave_it_open(self, engine: Engine) -> None:
+    def test_topics_that_the_history_does_not_know_leave_it_open(self, engine: QueryEngine) -> None:
         rows = [
             *BOTH_0_1,
             stored("a", 0, 5, producer="somebody", topic="persistent://public/default/other"),
@@ -198,12 +198,12 @@ class TestUnasked:
         ]
         assert judged(engine, unasked.CHECK, rows, [published(0), published(1)]).verdict == "unknown"
 
-    def test_what_certainly_failed_must_not_be_stored(self, engine: Engine) -> None:
+    def test_what_certainly_failed_must_not_be_stored(self, engine: QueryEngine) -> None:
         result = judged(engine, unasked.CHECK, BOTH_0_1, [published(0), published(1, "failed")])
         assert result.verdict == "invalid"
         assert result.witness[0]["kind"] == "refused"
 
-    def test_what_may_have_happened_may_be_stored(self, engine: Engine) -> None:
+    def test_what_may_have_happened_may_be_stored(self, engine: QueryEngine) -> None:
         assert (
             judged(engine, unasked.CHECK, BOTH_0_1, [published(0), published(1, "unknown")]).verdict
             == "valid"
@@ -211,7 +211,7 @@ class TestUnasked:
 
 
 class TestOrder:
-    def test_a_message_behind_a_later_one(self, engine: Engine) -> None:
+    def test_a_message_behind_a_later_one(self, engine: QueryEngine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 1), stored("b", 1, 0)]
         result = judged(engine, order.CHECK, rows)
         assert result.verdict == "invalid"
@@ -219,11 +219,11 @@ class TestOrder:
             ("b", 0, "1:1:-1")
         ]
 
-    def test_a_second_copy_stands_behind_by_nature(self, engine: Engine) -> None:
+    def test_a_second_copy_stands_behind_by_nature(self, engine: QueryEngine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("a", 2, 0)]
         assert judged(engine, order.CHECK, rows).verdict == "valid"
 
-    def test_origins_may_interleave(self, engine: Engine) -> None:
+    def test_origins_may_interleave(self, engine: QueryEngine) -> None:
         rows = [
             stored("a", 0, 5),
             stored("a", 1, 0, origin="b"),
@@ -236,21 +236,21 @@ class TestOrder:
 class TestTrimmed:
     """INV-36: what retention let go is no proof, whatever names it."""
 
-    def test_a_delivery_may_name_a_place_that_was_let_go(self, engine: Engine) -> None:
+    def test_a_delivery_may_name_a_place_that_was_let_go(self, engine: QueryEngine) -> None:
         events = [subscribed("a"), published(0), received(0, "a"), received(9, "a", named=False)]
         rows = [stored("b", 0, 0)]
         assert judged(engine, places.CHECK, rows, events).verdict == "invalid"
         trimmed = [("a", TOPIC, {1: 10})]
         assert judged(engine, places.CHECK, rows, events, trimmed=trimmed).verdict == "valid"
 
-    def test_a_place_that_is_still_there_is_judged(self, engine: Engine) -> None:
+    def test_a_place_that_is_still_there_is_judged(self, engine: QueryEngine) -> None:
         events = [subscribed("a"), published(0), received(0, "a", entry=7)]
         trimmed = [("a", TOPIC, {1: 7})]
         assert judged(engine, places.CHECK, BOTH_0_1, events, trimmed=trimmed).verdict == "invalid"
 
 
 class TestConsumed:
-    def test_seen_in_either_region(self, engine: Engine) -> None:
+    def test_seen_in_either_region(self, engine: QueryEngine) -> None:
         events = [
             subscribed("a"),
             subscribed("b", 30),
@@ -262,7 +262,7 @@ class TestConsumed:
         result = judged(engine, consumed.CHECK, BOTH_0_1, events)
         assert (result.verdict, result.invariant) == ("valid", "INV-5")
 
-    def test_skipped_when_a_later_one_was_received_in_the_last_region(self, engine: Engine) -> None:
+    def test_skipped_when_a_later_one_was_received_in_the_last_region(self, engine: QueryEngine) -> None:
         events = [subscribed("a"), published(0), published(1), received(1, "b", entry=1)]
         result = judged(engine, consumed.CHECK, BOTH_0_1, events)
         assert result.verdict == "invalid"
@@ -277,7 +277,7 @@ class TestConsumed:
         ],
     )
     def test_what_may_have_expired_is_owed_to_nobody(
-        self, engine: Engine, lifetime: Lifetime, verdict: str
+        self, engine: QueryEngine, lifetime: Lifetime, verdict: str
     ) -> None:
         """INV-37: neither lost nor proof. A younger one that was passed over is lost."""
         known = Circumstances({"public/default": replace(NAMESPACES["public/default"], lifetime=lifetime)})
@@ -286,7 +286,7 @@ class TestConsumed:
         assert result.verdict == verdict
         assert ("Not checked: 1 message not received" in result.sentence) == (verdict == "valid")
 
-    def test_not_reached_yet_is_not_proven_lost(self, engine: Engine) -> None:
+    def test_not_reached_yet_is_not_proven_lost(self, engine: QueryEngine) -> None:
         events = [subscribed("a"), published(0), published(1), received(0, "a")]
         result = judged(engine, consumed.CHECK, BOTH_0_1, events)
         assert result.verdict == "unknown"
@@ -294,18 +294,18 @@ class TestConsumed:
 
     @pytest.mark.parametrize(("given", "verdict"), [(0, "unknown"), (1, "invalid")])
     def test_within_a_batch_only_what_stands_before_something_received_was_skipped(
-        self, engine: Engine, given: int, verdict: str
+        self, engine: QueryEngine, given: int, verdict: str
     ) -> None:
         batch = [stored(region, 0, n, source="1:0", batch_index=n) for region in ("a", "b") for n in (0, 1)]
         asked = [event for n in (0, 1) for event in published(n, entry=0)]
         events = [subscribed("a"), *asked, received(given, "a", entry=0, batch_index=given)]
         assert judged(engine, consumed.CHECK, batch, events).verdict == verdict
 
-    def test_only_what_was_asked_for_after_the_subscription_existed(self, engine: Engine) -> None:
+    def test_only_what_was_asked_for_after_the_subscription_existed(self, engine: QueryEngine) -> None:
         events = [published(0, at_ms=5), subscribed("a", 7), published(1), received(1, "a")]
         assert judged(engine, consumed.CHECK, BOTH_0_1, events).verdict == "valid"
 
-    def test_who_reads_compacted_is_not_owed_what_it_was_not_given(self, engine: Engine) -> None:
+    def test_who_reads_compacted_is_not_owed_what_it_was_not_given(self, engine: QueryEngine) -> None:
         """Compaction left out message 0. Without the word of the history that is a message skipped."""
         given = [published(0), published(1), received(1, "a")]
         compacted = judged(engine, consumed.CHECK, BOTH_0_1, [subscribed("a", compacted=True), *given])
@@ -313,7 +313,7 @@ class TestConsumed:
         assert "1 message that subscriptions with compacted reads did not receive" in compacted.sentence
         assert judged(engine, consumed.CHECK, BOTH_0_1, [subscribed("a"), *given]).verdict != "valid"
 
-    def test_received_but_never_asked_for_means_that_history_is_missing(self, engine: Engine) -> None:
+    def test_received_but_never_asked_for_means_that_history_is_missing(self, engine: QueryEngine) -> None:
         events = [subscribed("a"), published(0), received(0, "a"), received(1, "a")]
         result = judged(engine, consumed.CHECK, BOTH_0_1, events)
         assert result.verdict == "unknown"
@@ -321,22 +321,22 @@ class TestConsumed:
 
 
 class TestConverged:
-    def test_needs_no_history(self, engine: Engine) -> None:
+    def test_needs_no_history(self, engine: QueryEngine) -> None:
         assert judged(engine, converged.CHECK, BOTH_0_1).verdict == "valid"
 
-    def test_unacknowledged_messages_count_too(self, engine: Engine) -> None:
+    def test_unacknowledged_messages_count_too(self, engine: QueryEngine) -> None:
         result = judged(engine, converged.CHECK, BOTH_0_1[:3], [published(0), published(1, "unknown")])
         assert result.verdict == "invalid"
         assert [(one["region"], one["sequence_id"]) for one in result.witness] == [("b", 1)]
 
-    def test_the_bytes_must_be_the_same(self, engine: Engine) -> None:
+    def test_the_bytes_must_be_the_same(self, engine: QueryEngine) -> None:
         result = judged(engine, converged.CHECK, [stored("a", 0, 0, digest=1), stored("b", 0, 0, digest=2)])
         assert result.verdict == "invalid"
         assert result.witness[0]["kind"] == "differs"
 
 
 class TestFigures:
-    def test_received_again(self, engine: Engine) -> None:
+    def test_received_again(self, engine: QueryEngine) -> None:
         events = [received(0, "a"), received(0, "b", 60), received(0, "b", 61), received(1, "b", 62)]
         result = judged(engine, reread.CHECK, [], events)
         assert (result.verdict, result.invariant) == ("measured", "info")
@@ -345,7 +345,7 @@ class TestFigures:
             "1 of 3 received messages were received more than once (1 repeated delivery)" in result.sentence
         )
 
-    def test_outcomes(self, engine: Engine) -> None:
+    def test_outcomes(self, engine: QueryEngine) -> None:
         events = [published(0), published(1, "unknown"), published(2, "failed"), published(3, "unknown")]
         result = judged(engine, outcomes.CHECK, BOTH_0_1, events)
         assert result.sentence == (
@@ -353,7 +353,7 @@ class TestFigures:
             " (1 of these are stored)."
         )
 
-    def test_gap_ends_in_another_region_not_in_the_clients_own_memory(self, engine: Engine) -> None:
+    def test_gap_ends_in_another_region_not_in_the_clients_own_memory(self, engine: QueryEngine) -> None:
         events = [
             received(0, "a", 900),
             received(1, "a", 1005),
@@ -364,17 +364,17 @@ class TestFigures:
         assert "0.840 s later, in b" in result.sentence
         assert (result.witness[0]["region"], result.witness[0]["other_region"]) == ("a", "b")
 
-    def test_gap_ends_in_the_same_region_once_it_is_back(self, engine: Engine) -> None:
+    def test_gap_ends_in_the_same_region_once_it_is_back(self, engine: QueryEngine) -> None:
         events = [received(0, "a", 900), received(1, "a", 4000)]
         result = judged(engine, failover.CHECK, [], events, outages=[("a", 1000.0, 3500.0)])
         assert "3.000 s later, in a" in result.sentence
 
-    def test_a_subscription_that_was_elsewhere_has_no_gap(self, engine: Engine) -> None:
+    def test_a_subscription_that_was_elsewhere_has_no_gap(self, engine: QueryEngine) -> None:
         events = [received(0, "b", 900), received(1, "b", 1800)]
         result = judged(engine, failover.CHECK, [], events, outages=[("a", 1000.0, None)])
         assert result.sentence == "No subscription was in a region that went down."
 
-    def test_a_subscription_that_never_went_on_is_named(self, engine: Engine) -> None:
+    def test_a_subscription_that_never_went_on_is_named(self, engine: QueryEngine) -> None:
         result = judged(engine, failover.CHECK, [], [received(0, "a", 900)], outages=[("a", 1000.0, None)])
         assert "s after a went down" in result.sentence
 
@@ -393,21 +393,23 @@ class TestAnswered:
     def invoice(self, number: int, key: int, *outcomes: str) -> list[Event]:
         return published(number, *outcomes, topic=self.INVOICES, session="two", key=str(key))
 
-    def test_each_acknowledged_message_has_an_answer(self, engine: Engine) -> None:
+    def test_each_acknowledged_message_has_an_answer(self, engine: QueryEngine) -> None:
         events = [self.orders(0, 1), self.invoice(0, 0), self.invoice(1, 1), self.invoice(2, 1)]
         result = judged(engine, self.CHECK, BOTH_0_1, events)
         assert (result.verdict, result.invariant) == ("valid", "INV-20")
         assert "2 acknowledged messages, each with a result" in result.sentence
 
     @pytest.mark.parametrize("outcome", ["failed", "unknown"])
-    def test_one_whose_answer_was_not_stored_was_let_go_too_early(self, engine: Engine, outcome: str) -> None:
+    def test_one_whose_answer_was_not_stored_was_let_go_too_early(
+        self, engine: QueryEngine, outcome: str
+    ) -> None:
         events = [self.orders(0, 1), self.invoice(0, 0), self.invoice(1, 1, outcome)]
         result = judged(engine, self.CHECK, BOTH_0_1, events)
         assert result.verdict == "invalid"
         assert [(one["kind"], one["sequence_id"]) for one in result.witness] == [("without a result", 1)]
 
     def test_the_witness_names_where_it_was_let_go_and_where_its_answer_was_asked_for(
-        self, engine: Engine
+        self, engine: QueryEngine
     ) -> None:
         """Not where and when the order was published: a fault there and then is no cause."""
         orders = [subscribed("b"), published(0, key="0"), received(0, "b"), acknowledged("b", 0, 900.0)]
@@ -419,7 +421,7 @@ class TestAnswered:
         assert (witness["region"], witness["other_region"]) == ("b", "a")
         assert (witness["at_ms"], witness["until_ms"]) == (800.0, 900.0)
 
-    def test_a_cumulative_acknowledgement_lets_go_of_all_before_it(self, engine: Engine) -> None:
+    def test_a_cumulative_acknowledgement_lets_go_of_all_before_it(self, engine: QueryEngine) -> None:
         orders = [published(n, key=str(n)) for n in (0, 1)]
         given = [received(0, "b"), received(1, "b")]
         said = [acknowledged("b", 1, 700.0, how="cumulative"), acknowledged("b", 0, 800.0)]
@@ -429,16 +431,16 @@ class TestAnswered:
             (1, "b", 700.0),
         ]
 
-    def test_an_answer_without_a_receipt_counts_where_it_is_stored(self, engine: Engine) -> None:
+    def test_an_answer_without_a_receipt_counts_where_it_is_stored(self, engine: QueryEngine) -> None:
         stored_all_the_same = [stored("a", 0, 0, topic=self.INVOICES)]
         events = [self.orders(0), self.invoice(0, 0, "unknown")]
         assert judged(engine, self.CHECK, [*BOTH_0_1, *stored_all_the_same], events).verdict == "valid"
 
-    def test_what_was_not_acknowledged_is_owed_nothing_yet(self, engine: Engine) -> None:
+    def test_what_was_not_acknowledged_is_owed_nothing_yet(self, engine: QueryEngine) -> None:
         events = [subscribed("a"), published(0, key="0"), received(0, "a")]
         assert judged(engine, self.CHECK, BOTH_0_1, events).verdict == "not applicable"
 
-    def test_several_of_one_key_want_as_many_answers(self, engine: Engine) -> None:
+    def test_several_of_one_key_want_as_many_answers(self, engine: QueryEngine) -> None:
         two = [event for n in (0, 1) for event in published(n, key="same")]
         given = [event for n in (0, 1) for event in (received(n, "a"), acknowledged("a", n))]
         answer = published(0, topic=self.INVOICES, session="two", key="same")
@@ -446,7 +448,7 @@ class TestAnswered:
         assert result.verdict == "invalid"
         assert result.witness[0]["times"] == 1
 
-    def test_a_history_that_is_not_whole_proves_nothing(self, engine: Engine) -> None:
+    def test_a_history_that_is_not_whole_proves_nothing(self, engine: QueryEngine) -> None:
         damaged = Circumstances(NAMESPACES, history_damaged=True)
         result = judged(engine, self.CHECK, BOTH_0_1, [self.orders(0)], circumstances=damaged)
         assert result.verdict == "unknown"

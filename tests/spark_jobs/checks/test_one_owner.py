@@ -14,7 +14,7 @@ from emulator.simulation.draw.kinds import draw
 from emulator.simulation.swarm import run_plan
 from spark_jobs.checks import one_owner
 from spark_jobs.checks.finding import Circumstances
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import judge_run
 from spark_jobs.verdict import CheckResult
 from tests.spark_jobs.literal import NAMESPACES, TOPIC, judged, published, stored
@@ -36,7 +36,7 @@ GRANTS = [granted(0, "p", 0), granted(1, "q", 3)]
 
 
 def verdict(
-    engine: Engine,
+    engine: QueryEngine,
     grants: list[Stored],
     rows: list[tuple[object, ...]] = ROWS,
     epochs: list[tuple[str, str, str, int]] | None = None,
@@ -57,17 +57,17 @@ def kinds(result: CheckResult) -> set[object]:
     return {one["kind"] for one in result.witness}
 
 
-def test_each_in_its_own_epoch_is_valid(engine: Engine) -> None:
+def test_each_in_its_own_epoch_is_valid(engine: QueryEngine) -> None:
     result = verdict(engine, GRANTS, epochs=[("a", TOPIC, "p", 0), ("a", TOPIC, "q", 1)])
     assert (result.verdict, result.invariant) == ("valid", "INV-25")
     assert "2 grants" in result.sentence
 
 
-def test_without_a_grant_there_is_nothing_to_judge(engine: Engine) -> None:
+def test_without_a_grant_there_is_nothing_to_judge(engine: QueryEngine) -> None:
     assert verdict(engine, []).verdict == "not applicable"
 
 
-def test_an_entry_of_somebody_else_is_named_with_epoch_and_owner(engine: Engine) -> None:
+def test_an_entry_of_somebody_else_is_named_with_epoch_and_owner(engine: QueryEngine) -> None:
     result = verdict(engine, GRANTS, [*ROWS, stored("a", 6, 9, producer="p")])
     assert result.verdict == "invalid"
     (witness,) = result.witness
@@ -75,11 +75,11 @@ def test_an_entry_of_somebody_else_is_named_with_epoch_and_owner(engine: Engine)
     assert (witness["epoch"], witness["owner"], witness["region"]) == (1, "q", "a")
 
 
-def test_what_came_from_another_region_is_no_business_of_this_one(engine: Engine) -> None:
+def test_what_came_from_another_region_is_no_business_of_this_one(engine: QueryEngine) -> None:
     assert verdict(engine, GRANTS, [*ROWS, stored("a", 6, 9, "b", producer="p")]).verdict == "valid"
 
 
-def test_behind_the_end_of_a_grant_anybody_may_publish(engine: Engine) -> None:
+def test_behind_the_end_of_a_grant_anybody_may_publish(engine: QueryEngine) -> None:
     ended = [granted(0, "p", 0), granted(1, "q", 3, 6)]
     assert verdict(engine, ended, [*ROWS, stored("a", 6, 9, producer="p")]).verdict == "valid"
 
@@ -94,7 +94,7 @@ def test_behind_the_end_of_a_grant_anybody_may_publish(engine: Engine) -> None:
     ],
 )
 def test_grants_that_contradict_each_other_are_invalid(
-    engine: Engine, grants: list[Stored], kind: str
+    engine: QueryEngine, grants: list[Stored], kind: str
 ) -> None:
     result = verdict(engine, grants)
     assert result.verdict == "invalid"
@@ -109,31 +109,31 @@ def test_grants_that_contradict_each_other_are_invalid(
         ([GRANTS[0], ("a", (GrantKey.of(TOPIC, 1).text, b"{}"))], "unreadable grant"),
     ],
 )
-def test_a_grant_that_is_gone_leaves_it_unknown(engine: Engine, grants: list[Stored], kind: str) -> None:
+def test_a_grant_that_is_gone_leaves_it_unknown(engine: QueryEngine, grants: list[Stored], kind: str) -> None:
     result = verdict(engine, grants)
     assert result.verdict == "unknown"
     assert kinds(result) == {kind}
 
 
-def test_a_gap_excuses_nothing_where_the_grants_are_known(engine: Engine) -> None:
+def test_a_gap_excuses_nothing_where_the_grants_are_known(engine: QueryEngine) -> None:
     grants = [GRANTS[0], granted(2, "q", 3)]
     assert verdict(engine, grants, [*ROWS, stored("a", 6, 9, producer="p")]).verdict == "invalid"
 
 
-def test_an_epoch_told_without_a_grant_is_invalid(engine: Engine) -> None:
+def test_an_epoch_told_without_a_grant_is_invalid(engine: QueryEngine) -> None:
     result = verdict(engine, GRANTS, epochs=[("a", TOPIC, "r", 1)])
     assert result.verdict == "invalid"
     (witness,) = result.witness
     assert (witness["producer"], witness["epoch"], witness["owner"]) == ("r", 1, "q")
 
 
-def test_an_epoch_told_by_a_region_that_cannot_be_read_is_not_proven_wrong(engine: Engine) -> None:
+def test_an_epoch_told_by_a_region_that_cannot_be_read_is_not_proven_wrong(engine: QueryEngine) -> None:
     damaged = Circumstances(NAMESPACES, damaged_regions=frozenset("a"))
     result = verdict(engine, [], epochs=[("a", TOPIC, "p", 0)], circumstances=damaged)
     assert result.verdict == "unknown"
 
 
-def judged_seed(engine: Engine, seed: int, without: str | None, folder: Path) -> CheckResult:
+def judged_seed(engine: QueryEngine, seed: int, without: str | None, folder: Path) -> CheckResult:
     """What the check says of what a seed's world left."""
     keep_run(run_plan(draw("swarm", seed), seams=seams_without(without)), folder)
     (check,) = [one for one in judge_run(engine, folder).checks if one.name == one_owner.CHECK.name]
@@ -141,7 +141,7 @@ def judged_seed(engine: Engine, seed: int, without: str | None, folder: Path) ->
 
 
 def test_an_epoch_that_was_told_before_it_was_durable_is_seen_in_what_a_simulated_run_left(
-    engine: Engine, tmp_path: Path
+    engine: QueryEngine, tmp_path: Path
 ) -> None:
     """Only where the region died, or its disk failed, before it was."""
     claimed = (seed for seed in range(1, 100) if draw("swarm", seed).claimants)

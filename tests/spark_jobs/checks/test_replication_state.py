@@ -8,8 +8,8 @@ import pytest
 
 from emulator.run.history import Event
 from spark_jobs.checks.replication_state import Standing, measure_standings, standing_result
-from spark_jobs.engines.contract import Engine
-from spark_jobs.engines.current import in_use
+from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.engines.frames import use_engine
 from spark_jobs.sources.promises import place_number
 from spark_jobs.sources.run_folder import Namespace
 from tests.spark_jobs.literal import (
@@ -28,7 +28,7 @@ BOTH = ("a", "b")
 
 
 def standings(
-    engine: Engine,
+    engine: QueryEngine,
     acknowledged_in: dict[str, Iterable[int]],
     cursors: Iterable[Row],
     regions: Iterable[str] = BOTH,
@@ -44,7 +44,7 @@ def standings(
         for number in numbers:
             at_ms += 1
             events += [received(number, region, at_ms), acknowledged(region, number, at_ms + 0.5)]
-    with in_use(engine):
+    with use_engine(engine):
         evidence = evidence_from(rows, events, cursors=cursors)
         return measure_standings(evidence, list(regions), NAMESPACES)
 
@@ -54,19 +54,19 @@ def counts(region: str, first: int, last: int) -> Row:
     return (TOPIC, "s", region, place_number(1, first), place_number(1, last), place_number(1, 9))
 
 
-def test_what_the_other_region_s_cursor_does_not_count_would_be_read_again(engine: Engine) -> None:
+def test_what_the_other_region_s_cursor_does_not_count_would_be_read_again(engine: QueryEngine) -> None:
     (one,) = standings(engine, {"a": range(10)}, [counts("a", 0, 9), counts("b", 0, 3), counts("b", 7, 7)])
     assert (one.subscription, one.region) == ("s", "a")
     assert one.again == {"b": 5}
     assert one.split == {}
 
 
-def test_where_no_position_ever_arrived_everything_would_be(engine: Engine) -> None:
+def test_where_no_position_ever_arrived_everything_would_be(engine: QueryEngine) -> None:
     (one,) = standings(engine, {"a": range(4)}, [counts("a", 0, 3)])
     assert one.again == {"b": 4}
 
 
-def test_a_position_is_split_when_each_counts_what_the_other_does_not(engine: Engine) -> None:
+def test_a_position_is_split_when_each_counts_what_the_other_does_not(engine: QueryEngine) -> None:
     cursors = [counts("a", 0, 7), counts("b", 0, 3), counts("b", 8, 9)]
     (one,) = standings(engine, {"a": range(8), "b": [8, 9]}, cursors)
     assert (one.region, one.again) == ("b", {"a": 2})
@@ -79,17 +79,17 @@ def test_a_position_is_split_when_each_counts_what_the_other_does_not(engine: En
     )
 
 
-def test_a_cursor_that_begins_with_a_hole_does_not_count_the_hole(engine: Engine) -> None:
+def test_a_cursor_that_begins_with_a_hole_does_not_count_the_hole(engine: QueryEngine) -> None:
     (one,) = standings(engine, {"a": range(10)}, [counts("a", 0, 9), counts("b", 4, 6)])
     assert one.again == {"b": 7}
 
 
-def test_regions_that_are_lost_are_no_place_to_go(engine: Engine) -> None:
+def test_regions_that_are_lost_are_no_place_to_go(engine: QueryEngine) -> None:
     (one,) = standings(engine, {"b": range(10)}, [counts("b", 0, 9)], regions=["b"])
     assert one.again == {}
 
 
-def test_of_a_subscription_of_one_region_nothing_is_told(engine: Engine) -> None:
+def test_of_a_subscription_of_one_region_nothing_is_told(engine: QueryEngine) -> None:
     assert standings(engine, {"a": range(4)}, [counts("a", 0, 3)], replicated=False) == ()
 
 

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from spark_jobs.engines.contract import Engine
-from spark_jobs.engines.current import fields_of, in_use, small_frame
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.engines.embedded.types import duckdb_type
-from spark_jobs.engines.frames import Column, DataFrame, F, Window
+from spark_jobs.engines.frames import (
+    BoundThreads,
+    Column,
+    DataFrame,
+    F,
+    Window,
+    bound_engine,
+    fields_of,
+    small_frame,
+    use_engine,
+)
 from spark_jobs.engines.spark import SparkEngine
 from spark_jobs.evaluation import judge_run
 from spark_jobs.frames.history import read_history
@@ -161,9 +172,9 @@ def _right(frame: DataFrame) -> DataFrame:
     return frame.where(F.col("id") > 2).select("who", "n", "id")
 
 
-def told(engine: Engine, make: Callable[[DataFrame], DataFrame]) -> list[str]:
+def told(engine: QueryEngine, make: Callable[[DataFrame], DataFrame]) -> list[str]:
     """The rows of what is made of ROWS, in an order of their own."""
-    with in_use(engine):
+    with use_engine(engine):
         rows = make(small_frame(ROWS, SCHEMA)).collect()
     return sorted(str(plain(row.asDict())) for row in rows)
 
@@ -208,13 +219,13 @@ def test_columns_are_known_before_anything_is_worked_out(spark: SparkEngine) -> 
     for make in FRAMES.values():
         columns = []
         for engine in (EmbeddedEngine(), spark):
-            with in_use(engine):
+            with use_engine(engine):
                 columns.append(make(small_frame(ROWS, SCHEMA)).columns)
         assert columns[0] == columns[1]
 
 
 def test_a_column_is_neither_true_nor_false() -> None:
-    with in_use(EmbeddedEngine()), pytest.raises(TypeError, match="of a row"):
+    with use_engine(EmbeddedEngine()), pytest.raises(TypeError, match="of a row"):
         bool(F.col("n") == 1)
 
 
@@ -229,7 +240,7 @@ def test_what_is_read_here_and_in_tasks_is_the_same(spark: SparkEngine, tmp_path
     folder = open_run_folder(small_run().write(tmp_path / "run [1] {a,b} é"))
     read = []
     for local_bytes in (0, math.inf):
-        with in_use(SparkEngine(spark.session, local_bytes=local_bytes)):
+        with use_engine(SparkEngine(spark.session, local_bytes=local_bytes)):
             logs, (lines, damages) = read_region_logs(folder), read_history(folder)
             assert damages == []
             read.append([sorted(str(row.asDict()) for row in frame.collect()) for frame in (logs, lines)])
@@ -270,3 +281,18 @@ def test_the_same_judgement_on_evidence_that_was_tampered_with(
 ) -> None:
     embedded, on_spark = judgements(spark, sabotage.write(tmp_path / "run"))
     assert embedded == on_spark
+
+
+def test_threads_use_their_own_engine_at_the_same_time() -> None:
+    both = Barrier(2, timeout=10)
+
+    def bound() -> tuple[bool, bool]:
+        with use_engine(EmbeddedEngine()) as engine:
+            both.wait()
+            with BoundThreads(1) as workers:
+                return bound_engine() is engine, workers.submit(bound_engine).result() is engine
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [one.result() for one in [threads.submit(bound) for _ in range(2)]] == [(True, True)] * 2
+    with pytest.raises(AssertionError, match="no engine is bound"):
+        bound_engine()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import judge_run
 from spark_jobs.figures.curves import POINTS, SHOWN_MAX, Curve, Point, shown
 from spark_jobs.figures.timeline import Timeline
@@ -24,7 +24,7 @@ def point(at: int, seconds: float, n: int = 1) -> Point:
 
 
 def test_latency_begins_with_the_asking_and_lag_with_the_acknowledgement(
-    engine: Engine, tmp_path: Path
+    engine: QueryEngine, tmp_path: Path
 ) -> None:
     sample = SampleRun()
     sample.subscribe("us-west", 0.0)
@@ -40,7 +40,7 @@ def test_latency_begins_with_the_asking_and_lag_with_the_acknowledgement(
 
 
 def test_who_comes_later_waits_for_himself_and_tells_nothing_of_the_link(
-    engine: Engine, tmp_path: Path
+    engine: QueryEngine, tmp_path: Path
 ) -> None:
     sample = SampleRun()
     sample.publish("us-east", 0, 1.0)

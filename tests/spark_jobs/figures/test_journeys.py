@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import judge_run
 from spark_jobs.figures.journeys import Journey, origin_of
 from spark_jobs.report.report import render_page, summary
@@ -18,7 +18,9 @@ def told(journey: Journey, sample: SampleRun) -> list[tuple[float, str, str, str
     ]
 
 
-def test_a_witness_s_message_is_followed_through_regions_and_clients(engine: Engine, tmp_path: Path) -> None:
+def test_a_witness_s_message_is_followed_through_regions_and_clients(
+    engine: QueryEngine, tmp_path: Path
+) -> None:
     sample = SampleRun()
     sample.subscribe("us-west", 0.5)
     sample.publish("us-east", 0, 1.0)
@@ -46,7 +48,7 @@ def test_a_witness_s_message_is_followed_through_regions_and_clients(engine: Eng
     }
 
 
-def test_any_message_can_be_followed_by_its_producer_and_number(engine: Engine, tmp_path: Path) -> None:
+def test_any_message_can_be_followed_by_its_producer_and_number(engine: QueryEngine, tmp_path: Path) -> None:
     sample = SampleRun()
     sample.publish("us-east", 0, 1.0)
     sample.publish("us-east", 1, 2.0)

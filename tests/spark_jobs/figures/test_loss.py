@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emulator.run.limits import parse_limits
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import Judgement, judge_run
 from spark_jobs.report.ci_report import junit, markdown
 from spark_jobs.report.report import render_page, summary
@@ -43,7 +43,7 @@ def lossy_run(only_at_home: int = 3, *, hole: bool = False, back: bool = False) 
     return run
 
 
-def judged(engine: Engine, run: SampleRun, folder: Path, limits: str = "") -> Judgement:
+def judged(engine: QueryEngine, run: SampleRun, folder: Path, limits: str = "") -> Judgement:
     return judge_run(engine, run.write(folder), limits=parse_limits(limits))
 
 
@@ -52,7 +52,7 @@ def check(judgement: Judgement, name: str) -> CheckResult:
     return found
 
 
-def test_what_only_the_lost_region_had_is_counted_and_dated(engine: Engine, tmp_path: Path) -> None:
+def test_what_only_the_lost_region_had_is_counted_and_dated(engine: QueryEngine, tmp_path: Path) -> None:
     judgement = judged(engine, lossy_run(), tmp_path / "run")
     assert judgement.verdict == "valid", [one for one in judgement.checks if one.verdict != "valid"]
     loss = judgement.figures["loss"]
@@ -74,13 +74,13 @@ def test_what_only_the_lost_region_had_is_counted_and_dated(engine: Engine, tmp_
     assert "3 messages of 10 were lost with us-east" in check(judgement, "INV-5").sentence
 
 
-def test_a_loss_excuses_no_hole(engine: Engine, tmp_path: Path) -> None:
+def test_a_loss_excuses_no_hole(engine: QueryEngine, tmp_path: Path) -> None:
     judgement = judged(engine, lossy_run(hole=True), tmp_path / "run")
     assert check(judgement, "INV-2").verdict == "invalid"
     assert [one["sequence_id"] for one in check(judgement, "INV-2").witness] == [2]
 
 
-def test_a_region_that_came_back_was_not_lost(engine: Engine, tmp_path: Path) -> None:
+def test_a_region_that_came_back_was_not_lost(engine: QueryEngine, tmp_path: Path) -> None:
     judgement = judged(engine, lossy_run(back=True), tmp_path / "run")
     assert judgement.figures["loss"] is None
     assert check(judgement, "INV-2").verdict != "valid"
@@ -88,7 +88,7 @@ def test_a_region_that_came_back_was_not_lost(engine: Engine, tmp_path: Path) ->
 
 
 def test_a_lost_region_owes_no_log_but_one_that_can_be_read_must_hold_what_it_acknowledged(
-    engine: Engine, tmp_path: Path
+    engine: QueryEngine, tmp_path: Path
 ) -> None:
     gone = lossy_run().write(tmp_path / "gone")
     (gone / "regions" / "us-east" / "log.sqlite").unlink()
@@ -103,7 +103,9 @@ def test_a_lost_region_owes_no_log_but_one_that_can_be_read_must_hold_what_it_ac
     assert check(judged(engine, forgetful, tmp_path / "forgetful"), "INV-1").verdict == "invalid"
 
 
-def test_what_is_between_the_regions_that_are_left_is_judged_as_ever(engine: Engine, tmp_path: Path) -> None:
+def test_what_is_between_the_regions_that_are_left_is_judged_as_ever(
+    engine: QueryEngine, tmp_path: Path
+) -> None:
     run = lossy_run()
     run.publish("us-west", 0, 0.5, to=["us-east"])
     run.publish("us-west", 1, 0.6)
@@ -112,7 +114,7 @@ def test_what_is_between_the_regions_that_are_left_is_judged_as_ever(engine: Eng
     assert [one["region"] for one in check(judgement, "INV-2").witness] == ["eu-central"]
 
 
-def test_limits_are_held_and_written_for_continuous_integration(engine: Engine, tmp_path: Path) -> None:
+def test_limits_are_held_and_written_for_continuous_integration(engine: QueryEngine, tmp_path: Path) -> None:
     judgement = judged(
         engine, lossy_run(), tmp_path / "run", "unrecovered=0,outage<=2s,latency.max<=10s,gap<=1s"
     )

@@ -8,22 +8,22 @@ from dataclasses import replace
 import pytest
 
 from emulator.run.history import Event
-from spark_jobs.engines.contract import Engine
-from spark_jobs.engines.current import in_use
+from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.engines.frames import use_engine
 from spark_jobs.figures.measures import Measures, Stretch, take_measures
 from spark_jobs.frames.faults import down_on_purpose
 from tests.spark_jobs.literal import evidence_from, published, received, stored, subscribed
 
 
 def measured(
-    engine: Engine,
+    engine: QueryEngine,
     events: list[Event | list[Event]],
     messages: int,
     end_ms: float,
     down_on_purpose: Mapping[str, list[float]] | None = None,
 ) -> Measures:
     rows = [stored(region, number, number) for region in ("a", "b") for number in range(messages)]
-    with in_use(engine):
+    with use_engine(engine):
         return take_measures(evidence_from(rows, events), end_ms, [], down_on_purpose)
 
 
@@ -31,7 +31,7 @@ def slowly(sequence_id: int, asked_ms: float, acked_ms: float) -> list[Event]:
     return [published(sequence_id, at_ms=asked_ms)[0], published(sequence_id, at_ms=acked_ms - 1)[1]]
 
 
-def test_the_longest_wait_is_told_first_then_others_that_were_long(engine: Engine) -> None:
+def test_the_longest_wait_is_told_first_then_others_that_were_long(engine: QueryEngine) -> None:
     events: list[Event | list[Event]] = [
         published(0, at_ms=10),
         slowly(1, 3000, 3400),
@@ -44,16 +44,16 @@ def test_the_longest_wait_is_told_first_then_others_that_were_long(engine: Engin
     }
 
 
-def test_an_actor_that_never_waited_long_has_its_longest_wait(engine: Engine) -> None:
+def test_an_actor_that_never_waited_long_has_its_longest_wait(engine: QueryEngine) -> None:
     assert measured(engine, [slowly(0, 100, 107)], 1, 8000).outages == {"p": (Stretch(0.007, 100.0, True),)}
 
 
-def test_a_wait_without_an_end_goes_on_until_the_history_ends(engine: Engine) -> None:
+def test_a_wait_without_an_end_goes_on_until_the_history_ends(engine: QueryEngine) -> None:
     events: list[Event | list[Event]] = [published(0, at_ms=10), published(1, at_ms=5000)[:1]]
     assert measured(engine, events, 1, 8000).outages["p"][0] == Stretch(3.0, 5000.0, False)
 
 
-def test_a_stall_begins_when_something_waits_and_not_when_nothing_is_there(engine: Engine) -> None:
+def test_a_stall_begins_when_something_waits_and_not_when_nothing_is_there(engine: QueryEngine) -> None:
     events: list[Event | list[Event]] = [
         subscribed("a"),
         published(0, at_ms=10),
@@ -65,7 +65,7 @@ def test_a_stall_begins_when_something_waits_and_not_when_nothing_is_there(engin
 
 
 @pytest.mark.parametrize("writer", ["test", "test-4711"])
-def test_an_outage_ends_when_a_step_ends_the_program(engine: Engine, writer: str) -> None:
+def test_an_outage_ends_when_a_step_ends_the_program(engine: QueryEngine, writer: str) -> None:
     """Killed at 5 s and started again at 7.5 s: it waited for 0.2 s, and later for 0.3 s."""
     events: list[Event | list[Event]] = [
         published(0, at_ms=10),
@@ -78,12 +78,12 @@ def test_an_outage_ends_when_a_step_ends_the_program(engine: Engine, writer: str
     assert measured(engine, events, 2, 9000).outages["p"][0] == Stretch(3.1, 4800.0, True)
 
 
-def test_the_end_of_another_program_ends_no_outage(engine: Engine) -> None:
+def test_the_end_of_another_program_ends_no_outage(engine: QueryEngine) -> None:
     events: list[Event | list[Event]] = [published(0, at_ms=10), slowly(1, 3000, 6000)]
     assert measured(engine, events, 2, 9000, {"tes": [4000.0]}).outages["p"][0] == Stretch(3.0, 3000.0, True)
 
 
-def test_what_no_client_waits_for_any_more_is_no_outage(engine: Engine) -> None:
+def test_what_no_client_waits_for_any_more_is_no_outage(engine: QueryEngine) -> None:
     events: list[Event | list[Event]] = [published(0, at_ms=10), published(1, at_ms=4900)[:1]]
     assert measured(engine, events, 1, 9000, {"test": [5000.0]}).outages["p"][0] == Stretch(0.1, 4900.0, True)
 

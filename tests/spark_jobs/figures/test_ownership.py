@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import judge_run
 from spark_jobs.figures.ownership import Asked, Contest, Deed, Moment, contests, deeds_of
 from spark_jobs.report.ownership_drawing import draw_loads, legend_of, sentences_of
@@ -81,7 +81,7 @@ def test_deeds_are_those_to_hosts_which_end_their_ownership() -> None:
     assert deeds_of(facts, ["h-1", "h-2"]) == [Deed(1.0, "pause", "h-2"), Deed(3.0, "kill", "h-1")]
 
 
-def test_the_history_tells_it(engine: Engine, tmp_path: Path) -> None:
+def test_the_history_tells_it(engine: QueryEngine, tmp_path: Path) -> None:
     """Shared producers are no owners; of exclusive ones those that were told an epoch."""
     sample = SampleRun()
     for host, at, epoch in (("h-1", 1.0, 0), ("h-2", 2.0, 1)):

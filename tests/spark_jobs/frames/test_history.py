@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emulator.run.history import HistoryWriter, seal_history
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.frames.history import read_history
 from spark_jobs.sources.history_files import digest_number, look_at, read_rows
 from spark_jobs.sources.run_folder import open_run_folder
@@ -143,7 +143,7 @@ def test_what_is_wrong_everywhere_is_named_a_few_times_and_counted(tmp_path: Pat
     assert damages[-1] == "history/shop.jsonl: 81 more lines are wrong"
 
 
-def test_a_frame_has_every_line(engine: Engine, tmp_path: Path) -> None:
+def test_a_frame_has_every_line(engine: QueryEngine, tmp_path: Path) -> None:
     run = SampleRun()
     run.publish("us-east", 1, 1.0)
     # A name that means something to file patterns.

@@ -14,7 +14,7 @@ from emulator.model.stored_keys import (
     SyncExcludedPath,
     TopicPoliciesPath,
 )
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import Judgement, judge_run
 from spark_jobs.frames.lifetimes import Lifetime
 from spark_jobs.frames.policy_changes import NEVER_MS, SETTLING_MS, Changes, Owed, read_changes
@@ -144,7 +144,7 @@ def test_a_namespace_made_while_the_run_went_on_is_one_of_the_run(tmp_path: Path
     assert open_run_folder(tmp_path).namespaces["public/new"] == Namespace(("us-east", "us-west"), True)
 
 
-def replicated_otherwise(engine: Engine, tmp_path: Path, *, late_to: list[str]) -> Judgement:
+def replicated_otherwise(engine: QueryEngine, tmp_path: Path, *, late_to: list[str]) -> Judgement:
     """eu-central is added at 5 s. A message at 1 s is in two regions, one at 8 s in `late_to`, one at 9 s in all."""
     sample = SampleRun()
     sample.subscribe("us-west", 0.1)
@@ -158,7 +158,7 @@ def replicated_otherwise(engine: Engine, tmp_path: Path, *, late_to: list[str]) 
 
 
 def test_what_was_published_before_a_region_was_added_is_not_missing_there(
-    engine: Engine, tmp_path: Path
+    engine: QueryEngine, tmp_path: Path
 ) -> None:
     judgement = replicated_otherwise(engine, tmp_path, late_to=ALL)
     assert judgement.verdict == "valid"
@@ -166,7 +166,7 @@ def test_what_was_published_before_a_region_was_added_is_not_missing_there(
     assert "The replication of public/default changed during the run" in whole.sentence
 
 
-def test_what_was_published_afterwards_is(engine: Engine, tmp_path: Path) -> None:
+def test_what_was_published_afterwards_is(engine: QueryEngine, tmp_path: Path) -> None:
     judgement = replicated_otherwise(engine, tmp_path, late_to=TWO)
     assert judgement.verdict == "invalid"
     replicated = next(check for check in judgement.checks if check.name == "replicated-exactly-once")
@@ -174,7 +174,7 @@ def test_what_was_published_afterwards_is(engine: Engine, tmp_path: Path) -> Non
 
 
 def with_topic_clusters(
-    engine: Engine, tmp_path: Path, *, early_to: list[str], late_to: list[str]
+    engine: QueryEngine, tmp_path: Path, *, early_to: list[str], late_to: list[str]
 ) -> Judgement:
     """The topic takes eu-central out at 5 s; its namespace does not. A message at 1 s, one at 8 s."""
     sample = SampleRun()
@@ -189,14 +189,14 @@ def with_topic_clusters(
     return judge_run(engine, run)
 
 
-def test_what_a_topic_does_not_owe_is_not_missing(engine: Engine, tmp_path: Path) -> None:
+def test_what_a_topic_does_not_owe_is_not_missing(engine: QueryEngine, tmp_path: Path) -> None:
     judgement = with_topic_clusters(engine, tmp_path, early_to=ALL, late_to=TWO)
     assert judgement.verdict == "valid"
     whole = next(check for check in judgement.checks if check.name == "evidence-complete")
     assert f"Replication clusters of their own: {TOPIC}." in whole.sentence
 
 
-def test_what_a_topic_owes_is_missing(engine: Engine, tmp_path: Path) -> None:
+def test_what_a_topic_owes_is_missing(engine: QueryEngine, tmp_path: Path) -> None:
     judgement = with_topic_clusters(engine, tmp_path, early_to=ALL, late_to=["us-east"])
     assert judgement.verdict == "invalid"
     replicated = next(check for check in judgement.checks if check.name == "replicated-exactly-once")

@@ -9,7 +9,7 @@ from emulator.run.history import Event
 from spark_jobs.checks import consumed, converged, replicated, stored, transactions
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from tests.spark_jobs import literal
 from tests.spark_jobs.literal import NAMESPACES, Row, event, judged, published, received, subscribed
 
@@ -53,7 +53,7 @@ def ended(action: str, *outcomes: str, transaction: str = TXN) -> list[Event]:
     ids=["aborted", "not answered", "not ended"],
 )
 def test_what_is_not_committed_is_owed_to_its_own_region_alone(
-    engine: Engine, check: Check, told: list[Event], marker: int | None
+    engine: QueryEngine, check: Check, told: list[Event], marker: int | None
 ) -> None:
     rows = [
         message(0),
@@ -65,20 +65,20 @@ def test_what_is_not_committed_is_owed_to_its_own_region_alone(
     assert judged(engine, check, rows, events).verdict == "valid"
 
 
-def test_what_is_not_committed_is_stored_all_the_same(engine: Engine) -> None:
+def test_what_is_not_committed_is_stored_all_the_same(engine: QueryEngine) -> None:
     result = judged(engine, stored.CHECK, [end(1, TXN_ABORT)], [asked(0), ended("abort", "ok")])
     assert result.verdict == "invalid"
 
 
 @pytest.mark.parametrize("check", [replicated.CHECK, consumed.CHECK, converged.CHECK])
-def test_what_is_committed_is_owed_as_usual(engine: Engine, check: Check) -> None:
+def test_what_is_committed_is_owed_as_usual(engine: QueryEngine, check: Check) -> None:
     rows = [message(0), end(1, TXN_COMMIT), literal.stored("a", 2, 2), literal.stored("b", 0, 2)]
     events = [subscribed("b", initial="earliest"), asked(0), published(2), received(2, "b", entry=0)]
     assert judged(engine, check, rows, [*events, ended("commit", "ok")]).verdict != "valid"
 
 
 @pytest.mark.parametrize("check", [transactions.WHOLE, transactions.UNSEEN])
-def test_without_transactions_there_is_nothing_to_judge(engine: Engine, check: Check) -> None:
+def test_without_transactions_there_is_nothing_to_judge(engine: QueryEngine, check: Check) -> None:
     result = judged(engine, check, [literal.stored("a", 0, 0)], [published(0), received(0, "a")])
     assert result.verdict == "not applicable"
 
@@ -96,7 +96,7 @@ def test_without_transactions_there_is_nothing_to_judge(engine: Engine, check: C
     ],
 )
 def test_the_first_marker_is_held_against_what_was_told(
-    engine: Engine, markers: list[int], action: str, kind: str | None
+    engine: QueryEngine, markers: list[int], action: str, kind: str | None
 ) -> None:
     rows = [message(0), *(end(1 + at, marker) for at, marker in enumerate(markers))]
     result = judged(engine, transactions.WHOLE, rows, [asked(0), ended(action, "ok")])
@@ -105,7 +105,7 @@ def test_the_first_marker_is_held_against_what_was_told(
     assert result.verdict == ("invalid" if kind else "valid")
 
 
-def test_a_log_that_was_read_in_part_proves_nothing(engine: Engine) -> None:
+def test_a_log_that_was_read_in_part_proves_nothing(engine: QueryEngine) -> None:
     damaged = Circumstances(NAMESPACES, damaged_regions=frozenset({"a"}))
     events = [asked(0), ended("commit", "ok")]
     assert (
@@ -113,7 +113,7 @@ def test_a_log_that_was_read_in_part_proves_nothing(engine: Engine) -> None:
     )
 
 
-def test_of_a_message_that_is_gone_what_was_told_decides(engine: Engine) -> None:
+def test_of_a_message_that_is_gone_what_was_told_decides(engine: QueryEngine) -> None:
     copy = literal.stored("b", 0, 0)
     for told, verdict in ((ended("abort", "ok"), "invalid"), (ended("commit", "ok"), "valid"), ([], "valid")):
         assert judged(engine, transactions.UNSEEN, [copy], [asked(0), told]).verdict == verdict
@@ -124,7 +124,7 @@ def test_of_a_message_that_is_gone_what_was_told_decides(engine: Engine) -> None
     ("marker", "verdict"), [(TXN_COMMIT, "valid"), (TXN_ABORT, "invalid"), (None, "invalid")]
 )
 def test_nobody_is_given_what_is_not_committed(
-    engine: Engine, op: str, marker: int | None, verdict: str
+    engine: QueryEngine, op: str, marker: int | None, verdict: str
 ) -> None:
     rows = [message(0), *([end(1, marker)] if marker else [])]
     given = received(0, "a", named=False)

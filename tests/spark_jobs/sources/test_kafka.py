@@ -14,7 +14,7 @@ from emulator.storage.contract import Store, last_before_first
 from emulator.storage.group import decode_group
 from emulator.storage.kafka import open_kafka
 from emulator.storage.sqlite.store import open_sqlite
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import F
 from spark_jobs.frames.entry_columns import ROW_SCHEMA
 from spark_jobs.sources import kafka as source_kafka
@@ -170,7 +170,7 @@ COLUMNS = [name for name in ROW_SCHEMA.names if name not in ("damage", "ledger_i
 
 @pytest.mark.real
 def test_the_same_entries_give_the_same_rows_as_from_sqlite(
-    kafka_server: KafkaServer, engine: Engine, tmp_path: Path
+    kafka_server: KafkaServer, engine: QueryEngine, tmp_path: Path
 ) -> None:
     """The same run written to both."""
     run = failover_drill(seconds=4.0, per_second=50)

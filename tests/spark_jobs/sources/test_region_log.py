@@ -11,9 +11,9 @@ import pytest
 
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry
-from spark_jobs.engines.contract import Engine
-from spark_jobs.engines.current import in_use
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.engines.frames import use_engine
 from spark_jobs.frames.lifetimes import Lifetime
 from spark_jobs.sources import region_log as source
 from spark_jobs.sources.region_log import read_region_logs, read_trimmed
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
     return sample.write(tmp_path / "run")
 
 
-def test_every_message_of_every_region_is_a_row(engine: Engine, run: Path) -> None:
+def test_every_message_of_every_region_is_a_row(engine: QueryEngine, run: Path) -> None:
     rows = read_region_logs(open_run_folder(run))
     places = {
         (
@@ -60,13 +60,13 @@ def test_a_long_log_is_read_on_by_whichever_thread_takes_the_next_batch(
     sample = SampleRun()
     for number in range(60):
         sample.publish("us-east", number, number)
-    with in_use(EmbeddedEngine()):
+    with use_engine(EmbeddedEngine()):
         rows = read_region_logs(open_run_folder(sample.write(tmp_path / "run"))).collect()
     assert {row["damage"] for row in rows} == {None}
     assert len(rows) == 180
 
 
-def test_what_cannot_be_read_is_a_row_too(engine: Engine, run: Path) -> None:
+def test_what_cannot_be_read_is_a_row_too(engine: QueryEngine, run: Path) -> None:
     shutil.rmtree(run / "regions" / "us-east")
     (run / "regions/us-west/log.sqlite").write_bytes(b"garbage")
     rows = read_region_logs(open_run_folder(run)).collect()
@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_a_row_too(engine: Engine, run: Path) -> None:
 
 
 def test_a_log_may_come_in_many_batches(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: QueryEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spark_jobs.sources.region_log.BATCH_ROWS", 50)
     sample = SampleRun()
@@ -89,7 +89,9 @@ def test_a_log_may_come_in_many_batches(
 
 
 @pytest.mark.parametrize("backend", ["memory", "cassette"])
-def test_a_backend_that_leaves_nothing_to_read_is_a_damage(engine: Engine, run: Path, backend: str) -> None:
+def test_a_backend_that_leaves_nothing_to_read_is_a_damage(
+    engine: QueryEngine, run: Path, backend: str
+) -> None:
     config = run / "regions/us-west/region.json"
     config.write_text(config.read_text().replace('"backend": "sqlite"', f'"backend": "{backend}"'))
     damages = {
@@ -100,13 +102,13 @@ def test_a_backend_that_leaves_nothing_to_read_is_a_damage(engine: Engine, run: 
     assert damages == {f"the log of us-west cannot be read: its backend is {backend}"}
 
 
-def test_an_empty_folder_has_no_rows(engine: Engine, tmp_path: Path) -> None:
+def test_an_empty_folder_has_no_rows(engine: QueryEngine, tmp_path: Path) -> None:
     assert read_region_logs(open_run_folder(tmp_path)).collect() == []
 
 
 @pytest.mark.parametrize(("trims", "below"), [(True, 2), (False, None)])
 def test_entries_are_trimmed_only_where_a_policy_trims(
-    engine: Engine, run: Path, trims: bool, below: int | None
+    engine: QueryEngine, run: Path, trims: bool, below: int | None
 ) -> None:
     """And they are called what the history calls their topic."""
     with sqlite3.connect(run / "regions/us-east/log.sqlite") as database:

@@ -16,7 +16,7 @@ from emulator.run.history import Event
 from spark_jobs.checks import keys, processed
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
-from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.sources.transaction_keys import CoordinatorEntry
 from spark_jobs.verdict import CheckResult
 from tests.spark_jobs.literal import NAMESPACES, event, judged, stored
@@ -54,11 +54,11 @@ def kinds(result: CheckResult) -> list[str]:
 
 
 @pytest.mark.parametrize("check", [keys.FENCED, keys.EPOCHS, processed.CHECK])
-def test_where_nobody_used_keys_or_transactions_nothing_is_judged(engine: Engine, check: Check) -> None:
+def test_where_nobody_used_keys_or_transactions_nothing_is_judged(engine: QueryEngine, check: Check) -> None:
     assert judged(engine, check, [stored("a", 0, 0)], []).verdict == "not applicable"
 
 
-def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(engine: Engine) -> None:
+def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(engine: QueryEngine) -> None:
     """Written by the coordinator and the book of keys as they ship."""
     bounds = Bounds(open_max=9, participants_max=9, timeout_ms_max=60_000, outcomes_max=9, outcome_ms=1)
     coordinator, book = Coordinator(0, bounds), KeyBook(0, 9)
@@ -85,7 +85,7 @@ def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(en
 
 
 def test_what_is_decided_before_a_newer_one_begins_is_in_order_and_what_is_not_is_two_open(
-    engine: Engine,
+    engine: QueryEngine,
 ) -> None:
     right = entries(LOG, began(1, 0), decided(1), began(2, 1), began(3, 0, role="another"))
     wrong = entries(LOG, began(1, 0), began(2, 1), decided(1))
@@ -106,13 +106,13 @@ def test_what_is_decided_before_a_newer_one_begins_is_in_order_and_what_is_not_i
     ids=["before", "behind", "refused", "not answered"],
 )
 def test_nobody_commits_when_a_newer_one_of_the_key_has_begun(
-    engine: Engine, commit_asked_ms: float, outcomes: tuple[str, ...], verdict: str
+    engine: QueryEngine, commit_asked_ms: float, outcomes: tuple[str, ...], verdict: str
 ) -> None:
     events = [told_begun(1, 0, 10), told_begun(2, 1, 20, "other"), ended(1, commit_asked_ms, *outcomes)]
     assert judged(engine, keys.FENCED, [], events).verdict == verdict
 
 
-def test_a_key_fences_nobody_in_another_region(engine: Engine) -> None:
+def test_a_key_fences_nobody_in_another_region(engine: QueryEngine) -> None:
     events = [
         told_begun(1, 0, 10),
         told_begun(1, 0, 20, "other", region="b"),
@@ -131,7 +131,7 @@ def test_a_key_fences_nobody_in_another_region(engine: Engine) -> None:
     ids=["damaged", "lost"],
 )
 def test_a_region_that_was_lost_or_is_known_in_part_proves_nothing(
-    engine: Engine, circumstances: Circumstances
+    engine: QueryEngine, circumstances: Circumstances
 ) -> None:
     events = [told_begun(1, 0, 10), told_begun(1, 0, 20, "other")]
     result = judged(engine, keys.EPOCHS, [], events, circumstances=circumstances)
@@ -139,7 +139,7 @@ def test_a_region_that_was_lost_or_is_known_in_part_proves_nothing(
     assert set(kinds(result)) == {"one epoch returned to two clients", "epoch returned without a grant"}
 
 
-def test_an_epoch_below_the_floor_of_forgotten_keys_was_granted_once(engine: Engine) -> None:
+def test_an_epoch_below_the_floor_of_forgotten_keys_was_granted_once(engine: QueryEngine) -> None:
     floor = entries(KEY_LOG, ["floor", 7, 4])
     assert judged(engine, keys.EPOCHS, [], [told_begun(1, 7, 10)], coordinators=floor).verdict == "valid"
     beyond = judged(engine, keys.EPOCHS, [], [told_begun(1, 8, 10)], coordinators=floor)
@@ -166,7 +166,7 @@ def received(least: int, entry: int, at_ms: float, region: str = "a") -> Event:
     return event(at_ms, "receive", "ok", **place)
 
 
-def test_one_acknowledgement_in_two_committed_transactions_is_a_defect(engine: Engine) -> None:
+def test_one_acknowledgement_in_two_committed_transactions_is_a_defect(engine: QueryEngine) -> None:
     for how in ("individual", "cumulative"):
         events = [
             acknowledged(1, 4, 10, how=how),
@@ -189,13 +189,13 @@ def test_one_acknowledgement_in_two_committed_transactions_is_a_defect(engine: E
     ],
     ids=["aborted", "refused", "another message", "moved by hand"],
 )
-def test_what_did_not_count_twice_is_none(engine: Engine, second: list[Event | list[Event]]) -> None:
+def test_what_did_not_count_twice_is_none(engine: QueryEngine, second: list[Event | list[Event]]) -> None:
     flat = [one for item in second for one in (item if isinstance(item, list) else [item])]
     result = judged(engine, processed.CHECK, [], [acknowledged(1, 4, 10), ended(1, 15), flat])
     assert result.verdict == "valid", result.sentence
 
 
-def test_what_several_transactions_processed_is_counted_by_key_and_by_region(engine: Engine) -> None:
+def test_what_several_transactions_processed_is_counted_by_key_and_by_region(engine: QueryEngine) -> None:
     """Entry 0 twice without a key, 1 twice under a key, 2 in both regions, 3 once."""
     rows = [*(stored("a", n, n) for n in range(4)), *(stored("b", n, n) for n in range(4))]
     plain = [received(1, 0, 1), received(2, 0, 2), acknowledged(1, 3, 3, how="cumulative"), received(1, 3, 3)]
