@@ -1,45 +1,33 @@
-"""The keys of a region's store: the one place that builds them and reads them back.
+"""The keys of a region's store and the paths of a cluster's configuration store: one table, from which they are built
+and parsed.
 
-    region/<what>                       facts about the region itself
-    topic/<topic>                       head of the checkpoint of a topic's state
-    topic-part/<topic>/<ledger>-<number>
-                                        what that checkpoint says of some 4,096 ids
-    cursor/<topic>/<subscription>       head of a durable subscription's cursor
-    cursor-part/<topic>/<subscription>/<generation>-<number>
-                                        what that cursor says of some 4,096 ids
-    pending-ack/<topic>/<subscription>/<row>
-                                        what an open transaction acknowledged of some 4,096 ids
-    replicator/<topic>/<remote>         how far a replicator to another region got
-    owes/<topic>                        the topic has work to do although nobody uses it
-    grant/<topic>/<epoch>               exclusive access that one producer was given
-    topic-properties/<topic>            notes of people and tools on the topic
-    compaction/<topic>                  which compacted log of a topic counts
-    line/<topic>                        who waits for exclusive access, and since when
-    terminated/<topic>                  the topic takes no more messages; its last position
-    deleted/<topic>                     somebody deleted it here, and another region must not bring it back
-
-A key is a kind and its parts. Each part is escaped, so no name of a topic or subscription contains a separator:
-different keys have different texts, `parse_key(key.text)` is `key` again, and a prefix that ends in a separator
-matches whole parts only (D4).
+A key is a kind and its parts, in the order of the fields. Each part is escaped, so no name of a topic or subscription
+contains a separator: different keys have different texts, `parse_key(key.text)` is `key` again, and a prefix that ends
+in a separator matches whole parts only (D4).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 STORE_FORMAT = 2
-"""What the keys look like, stored under `FORMAT_KEY`. Format 1 did not escape names, and said nothing of itself."""
+"""Format of the keys, stored under `FORMAT_KEY`. Format 1 did not escape names and has no `FORMAT_KEY`."""
 
 _ESCAPED = re.compile(r"[%/\x00-\x1f]")
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 
+KINDS: dict[str, type[StoredKey]] = {}
+"""Keys of a region's store, by kind."""
+PATHS: dict[str, type[StoredKey]] = {}
+"""Paths of a cluster's configuration store, by kind."""
+
 
 @lru_cache(maxsize=4096)
 def _escape(part: str) -> str:
-    """Names come again and again: a cursor's with each write of it."""
+    """Cached, because the same names recur: a cursor's with each write of it."""
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", part)
 
 
@@ -47,94 +35,94 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True)
 class StoredKey:
     """Base of all kinds. Fields are strings, the parts of the key in their order."""
 
     KIND: ClassVar[str]
+    _PARTS: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, kind: str, table: dict[str, type[StoredKey]] = KINDS, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        dataclass(frozen=True)(cls)
+        cls.KIND, cls._PARTS = kind, tuple(cls.__annotations__)
+        table[kind] = cls
 
     @property
     def text(self) -> str:
-        """What the store is told."""
-        names: tuple[str, ...] = self.__slots__
-        parts: list[str] = [getattr(self, name) for name in names]
+        """The key as it is stored."""
+        parts: list[str] = [getattr(self, name) for name in self._PARTS]
         return "/".join((self.KIND, *map(_escape, parts)))
 
     @classmethod
     def prefix(cls, *parts: str) -> str:
-        """For a scan: what all keys of this kind begin with whose first parts are these. Ends in a separator."""
+        """For a scan: the beginning of all keys of this kind with these first parts. Ends in a separator."""
         return "/".join((cls.KIND, *map(_escape, parts), ""))
 
 
-@dataclass(frozen=True, slots=True)
-class RegionKey(StoredKey):
-    KIND: ClassVar[str] = "region"
+# The store of a region.
+
+
+class RegionKey(StoredKey, kind="region"):
+    """A fact about the region itself."""
 
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointKey(StoredKey):
-    KIND: ClassVar[str] = "topic"
+class CheckpointKey(StoredKey, kind="topic"):
+    """Head of the checkpoint of a topic's state."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointPartKey(StoredKey):
-    KIND: ClassVar[str] = "topic-part"
+class CheckpointPartKey(StoredKey, kind="topic-part"):
+    """What that checkpoint stores of some 4,096 ids."""
 
     topic: str
     part: str
     """`<ledger id>-<number>`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CursorKey(StoredKey):
-    KIND: ClassVar[str] = "cursor"
+class CursorKey(StoredKey, kind="cursor"):
+    """Head of a durable subscription's cursor."""
 
     topic: str
     subscription: str
 
 
-@dataclass(frozen=True, slots=True)
-class CursorPartKey(StoredKey):
-    KIND: ClassVar[str] = "cursor-part"
+class CursorPartKey(StoredKey, kind="cursor-part"):
+    """What that cursor stores of some 4,096 ids."""
 
     topic: str
     subscription: str
     part: str
-    """Text of a `core.cursor_parts.PartName`."""
+    """Text of a `core.cursor.stored_format.PartName`: `<generation>-<number>`."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingAckKey(StoredKey):
-    KIND: ClassVar[str] = "pending-ack"
+class PendingAckKey(StoredKey, kind="pending-ack"):
+    """What an open transaction acknowledged of some 4,096 ids."""
 
     topic: str
     subscription: str
     row: str
-    """Text of a `core.transactions.pending_rows.RowName`."""
+    """Text of a `core.transactions.pending_ack_rows.RowName`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressKey(StoredKey):
-    KIND: ClassVar[str] = "replicator"
+class ProgressKey(StoredKey, kind="replicator"):
+    """How far a replicator to another region got."""
 
     topic: str
     remote: str
 
 
-@dataclass(frozen=True, slots=True)
-class OwesKey(StoredKey):
-    KIND: ClassVar[str] = "owes"
+class OwesKey(StoredKey, kind="owes"):
+    """The topic has pending work although no client uses it."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class GrantKey(StoredKey):
-    KIND: ClassVar[str] = "grant"
+class GrantKey(StoredKey, kind="grant"):
+    """Exclusive access that one producer was granted."""
 
     topic: str
     epoch: str
@@ -145,126 +133,80 @@ class GrantKey(StoredKey):
         return cls(topic, f"{epoch:020d}")
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionKey(StoredKey):
-    KIND: ClassVar[str] = "compaction"
+class CompactionKey(StoredKey, kind="compaction"):
+    """Which compacted log of a topic is current."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class LineKey(StoredKey):
-    KIND: ClassVar[str] = "line"
+class LineKey(StoredKey, kind="line"):
+    """Which producers wait for exclusive access, and since when."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPropertiesKey(StoredKey):
-    KIND: ClassVar[str] = "topic-properties"
+class TerminatedKey(StoredKey, kind="terminated"):
+    """The topic accepts no more messages; its last position."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class TerminatedKey(StoredKey):
-    KIND: ClassVar[str] = "terminated"
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedKey(StoredKey):
-    KIND: ClassVar[str] = "deleted"
+class DeletedKey(StoredKey, kind="deleted"):
+    """The topic was deleted here, and replication must not create it again."""
 
     name: str
-    """Of a topic; it outlives what belongs to it."""
+    """Of a topic; the key outlives the other keys of the topic."""
+
+
+class TopicPropertiesKey(StoredKey, kind="topic-properties"):
+    """Properties that users and tools set on the topic."""
+
+    topic: str
 
 
 FORMAT_KEY = RegionKey("format")
 STARTS_KEY = RegionKey("starts")
-"""How often the region was started: makes generated producer names unique for ever."""
+"""Number of starts of the region: makes generated producer names unique for ever."""
 CONFIGURATION_KEY = RegionKey("configuration")
-"""Which configuration store the region used: it does not go on with an empty one."""
-
-KINDS: dict[str, type[StoredKey]] = {
-    kind.KIND: kind
-    for kind in (
-        RegionKey,
-        CheckpointKey,
-        CheckpointPartKey,
-        CursorKey,
-        CursorPartKey,
-        PendingAckKey,
-        ProgressKey,
-        OwesKey,
-        GrantKey,
-        CompactionKey,
-        LineKey,
-        TerminatedKey,
-        DeletedKey,
-        TopicPropertiesKey,
-    )
-}
+"""Which configuration store the region used: it refuses to continue with an empty one."""
 
 
-# Paths of a cluster's configuration store, by the same rules.
+# The configuration store of a cluster.
 
 
-@dataclass(frozen=True, slots=True)
-class TenantPath(StoredKey):
-    KIND: ClassVar[str] = "tenant"
-
+class TenantPath(StoredKey, kind="tenant", table=PATHS):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class NamespacePath(StoredKey):
-    KIND: ClassVar[str] = "namespace"
-
+class NamespacePath(StoredKey, kind="namespace", table=PATHS):
     name: str
     """`tenant/namespace`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPoliciesPath(StoredKey):
-    KIND: ClassVar[str] = "topic-policies"
-
+class TopicPoliciesPath(StoredKey, kind="topic-policies", table=PATHS):
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class RegionTopicPoliciesPath(StoredKey):
-    """What one region alone is told of a topic; it outranks what all of them are."""
-
-    KIND: ClassVar[str] = "region-topic-policies"
+class RegionTopicPoliciesPath(StoredKey, kind="region-topic-policies", table=PATHS):
+    """Topic policies of one region only; they take precedence over `TopicPoliciesPath`."""
 
     region: str
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionedTopicPath(StoredKey):
-    KIND: ClassVar[str] = "partitioned-topic"
-
+class PartitionedTopicPath(StoredKey, kind="partitioned-topic", table=PATHS):
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeletedPartitionedTopicPath(StoredKey):
-    KIND: ClassVar[str] = "deleted-partitioned-topic"
-
+class DeletedPartitionedTopicPath(StoredKey, kind="deleted-partitioned-topic", table=PATHS):
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaPath(StoredKey):
+class SchemaPath(StoredKey, kind="schema", table=PATHS):
     """One version of the schema of a topic, or of all partitions of one."""
 
-    KIND: ClassVar[str] = "schema"
-
     topic: str
-    """`tenant/namespace/topic`: partitions share, and so do domains."""
+    """`tenant/namespace/topic`: shared by the partitions, and by both domains."""
     version: str
     """Twenty digits: the newest sorts last."""
 
@@ -273,143 +215,94 @@ class SchemaPath(StoredKey):
         return cls(topic, f"{version:020d}")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerPoliciesPath(StoredKey):
-    KIND: ClassVar[str] = "broker-policies"
-
+class BrokerPoliciesPath(StoredKey, kind="broker-policies", table=PATHS):
     of: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPath(StoredKey):
-    """A cluster that somebody described by the admin API."""
-
-    KIND: ClassVar[str] = "cluster"
+class ClusterPath(StoredKey, kind="cluster", table=PATHS):
+    """A cluster that was described by the admin API."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class KeptPath(StoredKey):
-    """What tools may set and read back, and nothing acts upon."""
-
-    KIND: ClassVar[str] = "kept"
+class KeptPath(StoredKey, kind="kept", table=PATHS):
+    """A setting that tools set and read back, and that is not enforced."""
 
     what: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class SeededPath(StoredKey):
-    KIND: ClassVar[str] = "seeded"
-
+class SeededPath(StoredKey, kind="seeded", table=PATHS):
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class SyncRecordPath(StoredKey):
-    """Of a document that clusters share: which event made each element of it what it is."""
-
-    KIND: ClassVar[str] = "sync-record"
+class SyncRecordPath(StoredKey, kind="sync-record", table=PATHS):
+    """Of a document that clusters share: the event that set each element of it."""
 
     of: str
     """The document's path."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncStatePath(StoredKey):
-    KIND: ClassVar[str] = "sync"
-
+class SyncStatePath(StoredKey, kind="sync", table=PATHS):
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class SyncPeerPath(StoredKey):
-    """What another cluster said last of what it has."""
-
-    KIND: ClassVar[str] = "sync-peer"
+class SyncPeerPath(StoredKey, kind="sync-peer", table=PATHS):
+    """The last version vector that another cluster reported."""
 
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
-class SyncLossPath(StoredKey):
-    """How often another cluster was declared lost, and by whom it is."""
-
-    KIND: ClassVar[str] = "sync-loss"
+class SyncLossPath(StoredKey, kind="sync-loss", table=PATHS):
+    """How often another cluster was declared lost, and by whom it is declared lost now."""
 
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
-class SyncExcludedPath(StoredKey):
-    """Which paths another cluster said that it keeps to itself."""
-
-    KIND: ClassVar[str] = "sync-excluded"
+class SyncExcludedPath(StoredKey, kind="sync-excluded", table=PATHS):
+    """Which paths another cluster excludes from synchronisation."""
 
     cluster: str
 
 
 BROKER_POLICIES_PATH = BrokerPoliciesPath("all")
 SYNC_CLOCK_PATH = SyncStatePath("clock")
-"""Numbers and times that the cluster gave its own events."""
+"""Sequence and clock of the cluster's own events."""
 SYNC_APPLIED_PATH = SyncStatePath("applied")
-"""How far it has the events of others."""
+"""How far the cluster has the events of others."""
 SYNC_SEEN_TO_PATH = SyncStatePath("seen-to")
-"""Which declarations that this cluster is lost it has seen to, by the cluster that declared it."""
+"""Which declarations that this cluster is lost it has processed, by the cluster that declared it."""
 SYNC_DRAWN_PATH = SyncStatePath("drawn")
-"""Its own changes that are published before they are made, and are not made yet."""
+"""Its own changes that are published before they are applied, and are not applied yet."""
 SYNC_LEASE_PATH = SyncStatePath("lease")
-"""Which of its regions carries the events."""
+"""Which of its regions is the metadata sync leader."""
 SYNC_INCOMPLETE_PATH = SyncStatePath("incomplete")
-"""Clusters that are still to be asked for all events of this cluster's own: a record of it was damaged."""
+"""Clusters that must still send all events of this cluster's own: a record of it was damaged."""
 SEEDED_PATH = SeededPath("topology")
 """Exists once the topology was written into the store: what is deleted afterwards stays deleted."""
 
-PATHS: dict[str, type[StoredKey]] = {
-    kind.KIND: kind
-    for kind in (
-        TenantPath,
-        NamespacePath,
-        TopicPoliciesPath,
-        RegionTopicPoliciesPath,
-        PartitionedTopicPath,
-        DeletedPartitionedTopicPath,
-        SchemaPath,
-        BrokerPoliciesPath,
-        ClusterPath,
-        KeptPath,
-        SeededPath,
-        SyncRecordPath,
-        SyncStatePath,
-        SyncPeerPath,
-        SyncLossPath,
-        SyncExcludedPath,
-    )
-}
+
+def parse_key(text: str) -> StoredKey | None:
+    """Inverse of `StoredKey.text` for keys of a region's store. None when no key has this text."""
+    return _parse(text, KINDS)
 
 
 def parse_path(text: str) -> StoredKey | None:
-    """Inverse of `StoredKey.text` for paths. None: no path of ours has this text."""
+    """Inverse of `StoredKey.text` for paths of the configuration store. None when no path has this text."""
     return _parse(text, PATHS)
-
-
-def keys_of_topic(topic: str) -> list[str]:
-    """For scans: each key that belongs to a topic begins with one of these. Keys of topics whose names begin alike may
-    do so too."""
-    kinds = [kind for kind in KINDS.values() if fields(kind)[0].name == "topic"]
-    return [kind.prefix(topic) if len(fields(kind)) > 1 else kind.prefix(topic).rstrip("/") for kind in kinds]
-
-
-def parse_key(text: str) -> StoredKey | None:
-    """Inverse of `StoredKey.text`. None: no key of ours has this text."""
-    return _parse(text, KINDS)
 
 
 def _parse(text: str, kinds: dict[str, type[StoredKey]]) -> StoredKey | None:
     name, *parts = text.split("/")
     kind = kinds.get(name)
-    if kind is None or len(parts) != len(kind.__slots__):
+    if kind is None or len(parts) != len(kind._PARTS):
         return None
     key = kind(*map(_unescape, parts))
     return key if key.text == text else None
+
+
+def keys_of_topic(topic: str) -> list[str]:
+    """For scans: each key that belongs to a topic begins with one of these. So may keys of topics whose names begin
+    alike."""
+    kinds = [kind for kind in KINDS.values() if kind._PARTS[0] == "topic"]
+    return [kind.prefix(topic) if len(kind._PARTS) > 1 else kind.prefix(topic).rstrip("/") for kind in kinds]
