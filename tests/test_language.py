@@ -17,7 +17,7 @@ import typer
 
 from emulator.cli.verbs import app
 from emulator.config.compatibility import SWITCHES
-from emulator.model.reasons import Cause
+from emulator.model.reasons import REASON_ROWS
 from spark_jobs.report.hints import HINTS
 
 ROOT = Path(__file__).parents[1]
@@ -72,7 +72,7 @@ def _help_of(name: str, command: click.Command) -> Iterator[tuple[str, str]]:
 
 
 CATALOGUES = {
-    "the reasons": lambda: [str(cause.value) for cause in Cause],
+    "the reasons": lambda: [str(row) for row in REASON_ROWS],
     "the hints": lambda: [str(hint) for hint in HINTS.values()],
     "the switches": lambda: [
         part for one in SWITCHES.values() for part in (one.what, one.upstream, one.here, one.why)

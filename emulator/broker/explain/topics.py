@@ -24,7 +24,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import SlotState
 from emulator.core.metadata.event import readable
 from emulator.model.explanations import KINDS, Explanation, explained
-from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.reasons import NO_REASON, Cause, Reason, ReasonRow
 from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
 
@@ -143,7 +143,7 @@ def _topic(region: Region, words: Words) -> Explanation:
     )
 
 
-_NOT_SERVED: Mapping[SlotState, Cause] = {
+_NOT_SERVED: Mapping[SlotState, ReasonRow] = {
     SlotState.OPENING: Cause.TOPIC_OPENING,
     SlotState.LEAVING: Cause.TOPIC_LEAVING,
     SlotState.DELETING: Cause.TOPIC_DELETING,

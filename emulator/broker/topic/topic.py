@@ -50,7 +50,7 @@ from emulator.core.topic.state import LastData
 from emulator.core.transactions.names import TxnId
 from emulator.errors import CheckpointDamaged, ProtocolError
 from emulator.model.markers import Marker
-from emulator.model.reasons import Cause
+from emulator.model.reasons import Cause, ReasonRow
 from emulator.model.stored_keys import CursorKey
 from emulator.model.values import Position, TopicName
 from emulator.storage.contract import Log
@@ -523,10 +523,10 @@ class Topic:
         deaf = {name for name, replicator in self.replicators.items() if not replicator.life.is_connected}
         return frozenset(deaf | {name for name in remotes if not self.hears(name)})
 
-    def unreachable(self, remotes: frozenset[str]) -> dict[str, Cause]:
+    def unreachable(self, remotes: frozenset[str]) -> dict[str, ReasonRow]:
         return {region: cause for region in remotes if (cause := self._obstacle(region)) is not None}
 
-    def _obstacle(self, region: str) -> Cause | None:
+    def _obstacle(self, region: str) -> ReasonRow | None:
         """Return what keeps requests from the region, or its responses from this one."""
         replicator = self.replicators.get(region)
         if replicator is not None and not replicator.peer.connected:

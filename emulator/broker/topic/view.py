@@ -29,7 +29,7 @@ from emulator.core.flow.rate_limit import Pace, Throttle
 from emulator.core.replication.subscription_updates import Applied
 from emulator.core.topic.state import LastData
 from emulator.model.markers import Marker
-from emulator.model.reasons import Cause
+from emulator.model.reasons import ReasonRow
 from emulator.model.values import Position, TopicName
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class PositionsHost(TopicView, Protocol):
         """Regions among those that we replicate to, and `remotes`, to or from which nothing comes through now."""
         ...
 
-    def unreachable(self, remotes: frozenset[str]) -> Mapping[str, Cause]:
+    def unreachable(self, remotes: frozenset[str]) -> Mapping[str, ReasonRow]:
         """Return the regions among `remotes` to or from which nothing comes through now, and the reason."""
         ...
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from emulator.core.dispatch.types import ConsumerState, Limits
-from emulator.model.reasons import Cause, Reason
+from emulator.model.reasons import Cause, Reason, ReasonRow
 
 
 class Waiting(NamedTuple):
@@ -48,7 +48,7 @@ def _why_to_none(consumers: Sequence[ConsumerState], count: int, limits: Limits)
 
 
 def _why_not_to(
-    consumer: ConsumerState, count: int, limits: Limits, given: int | None, without_permits: Cause
+    consumer: ConsumerState, count: int, limits: Limits, given: int | None, without_permits: ReasonRow
 ) -> Iterator[Reason]:
     unacknowledged = consumer.unacked_messages if given is None else given
     if consumer.unacked_messages >= limits.unacked_messages_per_consumer_max:

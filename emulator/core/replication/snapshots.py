@@ -64,7 +64,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from emulator.model.markers import Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
-from emulator.model.reasons import NO_REASON, Cause, Reason, first_of
+from emulator.model.reasons import NO_REASON, Cause, Reason, ReasonRow, first_of
 from emulator.model.values import Position
 
 SECOND_ROUND_SUFFIX = "/2"
@@ -194,7 +194,7 @@ class Observed(NamedTuple):
     now_ms: int
     last_data_position: Position | None
     """The newest entry that is no marker."""
-    unreachable: Mapping[str, Cause]
+    unreachable: Mapping[str, ReasonRow]
     """By region that nothing comes through to or from: one of the rows for that."""
 
 

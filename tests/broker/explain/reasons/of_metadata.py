@@ -11,7 +11,7 @@ from emulator.broker.explain.metadata import why_shared
 from emulator.core.metadata.event import Stamp
 from emulator.core.metadata.record import Entry, Loser, Record
 from emulator.errors import StorageError
-from emulator.model.reasons import Cause
+from emulator.model.reasons import Cause, ReasonRow
 from emulator.model.stored_keys import (
     SYNC_INCOMPLETE_PATH,
     NamespacePath,
@@ -58,7 +58,7 @@ class Shared:
             value = self.record.encode()
         return None if value is None else Change(1, path, value, 0)
 
-    def only(self, cause: Cause) -> Codes:
+    def only(self, cause: ReasonRow) -> Codes:
         """The reasons that are about the same: the history of a path has several."""
         this = cast(Any, self)
         return lambda: {one.code for one in why_shared(this, this, PATH)} & {cause.code}

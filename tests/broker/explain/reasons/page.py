@@ -25,7 +25,7 @@ def _part(question: Question) -> list[str]:
     ]
     return [
         *head,
-        *(f"| `{row.code}` {_cell(row.value.text)} | {_cell(row.value.when)} |" for row in rows_of(question)),
+        *(f"| `{row.code}` {_cell(row.text)} | {_cell(row.when)} |" for row in rows_of(question)),
     ]
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from emulator.model.reasons import Cause, Reason
+from emulator.model.reasons import Reason, ReasonRow
 
 Codes = Callable[[], Iterable[str]]
 Situation = Callable[[], AsyncIterator[Codes]]
-SITUATIONS: dict[Cause, Situation] = {}
+SITUATIONS: dict[ReasonRow, Situation] = {}
 
 
-def situation(cause: Cause) -> Callable[[Situation], Situation]:
+def situation(cause: ReasonRow) -> Callable[[Situation], Situation]:
     """Register the situation of a row. A row has one."""
 
     def register(drive: Situation) -> Situation:

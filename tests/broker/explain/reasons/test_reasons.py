@@ -16,7 +16,7 @@ import tests.broker.explain.reasons.of_machines
 import tests.broker.explain.reasons.of_metadata
 import tests.broker.explain.reasons.of_regions  # noqa: F401
 from emulator.broker.explain.topics import explain
-from emulator.model.reasons import NO_REASON, Cause, first_of, rows_of
+from emulator.model.reasons import NO_REASON, REASON_ROWS, Cause, ReasonRow, first_of, rows_of
 from tests.broker.explain.reasons.of_regions import linked, replicated_subscription
 from tests.broker.explain.reasons.page import table
 from tests.broker.explain.reasons.situations import SITUATIONS
@@ -26,13 +26,13 @@ DEADLINE_SECONDS = 20.0
 Node = TypeVar("Node", bound=ast.AST)
 
 
-def of_question(cause: Cause, codes: Iterable[str]) -> list[str]:
+def of_question(cause: ReasonRow, codes: Iterable[str]) -> list[str]:
     """Of the codes, those that answer the same question."""
-    rows = {row.code for row in rows_of(cause.value.question)}
+    rows = {row.code for row in rows_of(cause.question)}
     return [code for code in codes if code in rows]
 
 
-async def drive(cause: Cause) -> None:
+async def drive(cause: ReasonRow) -> None:
     scene = SITUATIONS[cause]()
     try:
         async with asyncio.timeout(60):
@@ -44,13 +44,13 @@ async def drive(cause: Cause) -> None:
         await scene.aclose()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("cause", Cause, ids=lambda cause: cause.code)
-def test_a_reason_is_given_alone_under_its_condition_and_ends_with_it(cause: Cause) -> None:
+@pytest.mark.parametrize("cause", REASON_ROWS, ids=lambda cause: cause.code)
+def test_a_reason_is_given_alone_under_its_condition_and_ends_with_it(cause: ReasonRow) -> None:
     asyncio.run(drive(cause))
 
 
 def test_every_row_has_a_situation() -> None:
-    assert SITUATIONS.keys() == set(Cause)
+    assert SITUATIONS.keys() == set(REASON_ROWS)
 
 
 # Nothing but the table makes reasons.
@@ -87,7 +87,7 @@ def test_only_the_table_makes_reasons() -> None:
         for name, call in nodes_of(ast.Call)
         if isinstance(call.func, ast.Name) and call.func.id in ("Reason", "Explanation")
     }
-    assert makers == {"model/reasons.py", "model/explanations.py"}
+    assert makers == {"model/reasons/row.py", "model/explanations.py"}
 
 
 def test_no_reason_is_a_text_beside_the_table() -> None:

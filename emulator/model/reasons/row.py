@@ -1,0 +1,111 @@
+"""What a row of the table of reasons is, and the sentence that is made of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from string import Formatter
+from typing import Final
+
+DETAIL_CHARACTERS_MAX: Final = 500
+"""A longer detail is shortened. Some details are text that a remote region sent."""
+_BREAKS: Final = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+class Question(Enum):
+    """What a reason answers."""
+
+    LINK = "why this region has no link to another region"
+    REPLICATION = "why a replicator does not send, or a remote region lacks entries"
+    SNAPSHOT = "why a topic has no newer snapshot of replicated subscriptions"
+    POSITION = "why the position of a subscription is not sent to other regions"
+    DELIVERY = "why messages of a subscription are not consumed"
+    TOPIC = "why a topic is not served, or its entries are not in every region"
+    VISIBILITY = "why stored messages are not readable yet"
+    ACCESS = "why a producer waits for exclusive access"
+    METADATA = "why a path of the configuration store has its value, and why it may be older than elsewhere"
+    TRANSACTION = "why a transaction has not ended"
+    READINESS = "why a region is not ready for clients"
+
+
+_BY_NAME: Final[dict[str, ReasonRow]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonRow:
+    """One row of the table. `text` and `ends` name details in braces."""
+
+    question: Question
+    text: str
+    when: str
+    """The condition under which the producer returns it."""
+    ends: tuple[str, ...] = ()
+    """What removes the cause; empty when it needs no action, or ends by itself within a moment."""
+    name: str = field(default="", init=False)
+    """The name of its attribute in the table."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        object.__setattr__(self, "name", name)
+        _BY_NAME[name] = self
+
+    def __reduce__(self) -> tuple[Callable[[str], ReasonRow], tuple[str]]:
+        """A copy, also one in another process, is the row of the table."""
+        return _named, (self.name,)
+
+    def __call__(self, **details: object) -> Reason:
+        """Return the reason with these details: exactly those that the row names."""
+        named = {name for text in (self.text, *self.ends) for name in _fields(text)}
+        if named != details.keys():
+            raise TypeError(f"{self.name} has {sorted(named)}, not {sorted(details)}")
+        shown = {name: _shown(detail) for name, detail in details.items()}
+        return Reason(self, self.text.format(**shown), tuple(one.format(**shown) for one in self.ends))
+
+    @property
+    def code(self) -> str:
+        """The name of the row in JSON and in the documentation."""
+        return self.name.lower().replace("_", "-")
+
+
+class Reason(str):
+    """One sentence of the table. It is empty, and so false, when there is no reason."""
+
+    __slots__ = ("cause", "ends")
+
+    cause: ReasonRow | None
+    ends: tuple[str, ...]
+    """What removes the cause."""
+
+    def __new__(cls, cause: ReasonRow | None, text: str, ends: tuple[str, ...]) -> Reason:
+        made = super().__new__(cls, text)
+        made.cause, made.ends = cause, ends
+        return made
+
+    @property
+    def code(self) -> str:
+        """The name of its row; empty when there is no reason."""
+        return "" if self.cause is None else self.cause.code
+
+    def __reduce__(self) -> tuple[type[Reason], tuple[ReasonRow | None, str, tuple[str, ...]]]:
+        return Reason, (self.cause, str(self), self.ends)
+
+
+NO_REASON: Final = Reason(None, "", ())
+"""Everything is as it should be."""
+
+
+def _fields(text: str) -> list[str]:
+    return [name for _, name, _, _ in Formatter().parse(text) if name]
+
+
+def _shown(detail: object) -> object:
+    """On one line, and not longer than a line may be."""
+    if not isinstance(detail, str):
+        return detail
+    line = _BREAKS.sub(" ", detail)
+    return line if len(line) <= DETAIL_CHARACTERS_MAX else f"{line[:DETAIL_CHARACTERS_MAX]}…"
+
+
+def _named(name: str) -> ReasonRow:
+    return _BY_NAME[name]
