@@ -12,10 +12,10 @@ from typing import NamedTuple
 from emulator.errors import ProtocolError, ServerError
 
 
-class Standing(IntEnum):
+class TrustLevel(IntEnum):
     """What the region knows of the other side of a connection."""
 
-    STRANGER = auto()
+    UNAUTHENTICATED = auto()
     """It has not said CONNECT."""
     CLIENT = auto()
     PEER = auto()
@@ -36,7 +36,7 @@ class Action(Enum):
     """Act for another region."""
 
 
-class Resource(NamedTuple):
+class ProtectedResource(NamedTuple):
     """What it is done to."""
 
     kind: str
@@ -44,9 +44,9 @@ class Resource(NamedTuple):
     name: str
 
 
-def authorize(standing: Standing, action: Action, resource: Resource) -> None:
+def authorize(trust: TrustLevel, action: Action, resource: ProtectedResource) -> None:
     """ProtocolError AuthorizationError when this is not allowed."""
-    if action is Action.REPLICATE and standing is not Standing.PEER:
+    if action is Action.REPLICATE and trust is not TrustLevel.PEER:
         raise ProtocolError(
             ServerError.AuthorizationError,
             f"{resource.kind} {resource.name}: only another region of the run may replicate into it",

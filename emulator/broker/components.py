@@ -1,8 +1,8 @@
 """The rules and state machines that a broker is assembled from.
 
-The shell never names these classes where it needs an instance: it asks `environment.parts`. Whoever starts a broker
-may hand in another part; the simulation hands in careless ones, to show that the swarm notices their carelessness
-(docs/components/swarm.md). The real ones are the defaults, and nothing in the broker asks which it was given.
+The broker creates instances through `environment.components`, never by naming these classes. The defaults are the
+shipped implementations. The simulation replaces single components by mutants, to show that its checkers detect them
+(docs/components/swarm.md).
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from emulator.broker.connection.flow_control import Pressure
+from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.connection.liveness import Liveness
-from emulator.broker.debounced_writer import StateKeeper
+from emulator.broker.debounced_writer import DebouncedWriter
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.replication.peer_auth import publisher_of
-from emulator.broker.replication.schema_numbers import SchemaNumbers
+from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
 from emulator.broker.topic.non_persistent.store import nothing_kept
 from emulator.broker.topic_directory.deletions import Deletions
-from emulator.broker.topic_directory.inactivity import Disuse
-from emulator.broker.transactions.journal import Journal
+from emulator.broker.topic_directory.inactivity import InactivityTracker
+from emulator.broker.transactions.journal import TransactionJournal
 from emulator.core.access import Access
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.cursor.cursor import Cursor
@@ -59,11 +59,11 @@ from emulator.wire.message_metadata import EntryInfo, scan_entry
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """One seam a field. A class stands for its constructor (and `from_json`, `from_bytes` where it has them)."""
+class Components:
+    """One replaceable component per field. A class stands for its constructor (and `from_json`, `from_bytes`)."""
 
     # What one client can cost the others.
-    pressure: type[Pressure] = Pressure
+    flow_control: type[FlowControl] = FlowControl
     liveness: type[Liveness] = Liveness
 
     # Which topics there are.
@@ -90,7 +90,7 @@ class Parts:
     forwarding: Callable[[str, str | None, tuple[str, ...], int | None], Forwarding] = forwarding
     """(remote, replicated_from, replicate_to, marker_type)."""
     replication_progress: type[ReplicationProgress] = ReplicationProgress
-    schema_numbers: type[SchemaNumbers] = SchemaNumbers
+    schema_numbers: type[RemoteSchemaVersions] = RemoteSchemaVersions
     """What the versions of a topic's schema are called elsewhere."""
     check_follows: Callable[[Schema, Schema, Compatibility], None] = check_follows
     """(earlier schema, new one, strategy): Incompatible or BadSchema where the new one may not follow."""
@@ -104,7 +104,7 @@ class Parts:
     """(type, cursor, limits): how entries are given to the consumers of a subscription of that type."""
     inherits: Callable[[int, int, int], bool] = inherits
     """(index of a partition, its first id, its end): whether it begins with the subscriptions of partition 0."""
-    keeper: type[StateKeeper] = StateKeeper
+    debounced_writer: type[DebouncedWriter] = DebouncedWriter
     """Makes small states durable: cursors, the progress of replicators."""
 
     # How many, and how fast.
@@ -117,7 +117,7 @@ class Parts:
     coordinator: type[Coordinator] = Coordinator
     key_book: type[KeyBook] = KeyBook
     """Who may use which transaction key."""
-    transaction_journal: type[Journal] = Journal
+    transaction_journal: type[TransactionJournal] = TransactionJournal
     """Makes durable what a coordinator decides."""
     pending_acks: type[PendingAcks] = PendingAcks
     "Pending acknowledgements of a subscription."
@@ -134,7 +134,7 @@ class Parts:
     ages: type[Ages] = Ages
     trimming: type[Trimming] = Trimming
     """(retention, ages, time, bytes of the log): which of its oldest entries go."""
-    disuse: type[Disuse] = Disuse
+    disuse: type[InactivityTracker] = InactivityTracker
     """Decides whether a topic is unused, and since when."""
     deletions: type[Deletions] = Deletions
     """Remembers the topics that were deleted in this region while other regions still have them."""
@@ -165,5 +165,5 @@ class Parts:
     never_reaches: Callable[..., bool] = never_reaches
 
 
-REAL = Parts()
+SHIPPED = Components()
 """What ships."""

@@ -34,7 +34,7 @@ def one_key(key: str, value: Callable[[], bytes]) -> Callable[[], KeyChanges]:
     return lambda: KeyChanges([{key: value()}], [])
 
 
-class StateKeeper:
+class DebouncedWriter:
     """Writes what has changed of one state. `take_changes` is asked at the beginning of each write."""
 
     def __init__(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emulator.broker.components import REAL, Parts
+from emulator.broker.components import SHIPPED, Components
 from emulator.config.region import RegionConfig
 from emulator.net.network import Network
 from emulator.storage.configuration.contract import ConfigurationMedium
@@ -19,7 +19,7 @@ from emulator.storage.contract import Store
 
 if TYPE_CHECKING:
     from emulator.broker.metadata.schemas import Schemas
-    from emulator.broker.replication.entry_forms import ReplicatedForms
+    from emulator.broker.replication.entry_forms import ReplicatedEntryCache
     from emulator.broker.topic.access_metrics import AccessFigures
     from emulator.broker.topic.entry_cache import TailPool
     from emulator.broker.transactions.contract import TransactionAuthority
@@ -40,7 +40,7 @@ class Environment:
     """Opened; the broker closes it."""
     configuration: ConfigurationMedium
     """Of the region's cluster; opened; the broker closes it."""
-    parts: Parts = REAL
+    components: Components = SHIPPED
     """What the broker is assembled from."""
 
 
@@ -52,7 +52,7 @@ class RegionServices(Protocol):
     store: Store
     tails: TailPool
     """Memory for the newest entries of all topics."""
-    forms: ReplicatedForms
+    forms: ReplicatedEntryCache
     """What was sent to other regions last."""
     access_figures: AccessFigures
     """Of exclusive producers, for metrics."""

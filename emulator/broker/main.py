@@ -23,9 +23,9 @@ from pathlib import Path
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
 from emulator.broker.log_output import FORMATS, set_format
-from emulator.broker.metadata.config_changelog import Deliveries
+from emulator.broker.metadata.config_changelog import ConfigChangelog
 from emulator.broker.region import Region
-from emulator.broker.replication.link_emulation import ShapedLink, ShapedNetwork
+from emulator.broker.replication.link_emulation import EmulatedLink, EmulatedNetwork
 from emulator.broker.wall_clock import ShiftedClock
 from emulator.config.region import RegionConfig
 from emulator.errors import GeoemuError
@@ -89,14 +89,14 @@ async def run(config: RegionConfig) -> int:
     """Serve until told to stop. Returns the exit code."""
     network = SocketNetwork()
     chance = random.Random()
-    links = {peer.region: ShapedLink(peer.outbound, peer.inbound, chance) for peer in config.peers}
+    links = {peer.region: EmulatedLink(peer.outbound, peer.inbound, chance) for peer in config.peers}
     store = await open_store(config)
     by_address = {(peer.host, peer.port): links[peer.region] for peer in config.peers}
     environment = Environment(
         wall_clock_ms=ShiftedClock(lambda: time.time_ns() // 1_000_000, config.clock_ahead_ms),
         random=chance,
         network=network,
-        peer_network=ShapedNetwork(network, by_address),
+        peer_network=EmulatedNetwork(network, by_address),
         store=store,
         configuration=await open_configuration(config, store),
     )
@@ -106,7 +106,7 @@ async def run(config: RegionConfig) -> int:
         await region.start()
         if config.configuration.deliveries:
             write = partial(_append_line, Path(config.configuration.deliveries))
-            Deliveries(write, config.region, environment).follow(region.metadata)
+            ConfigChangelog(write, config.region, environment).follow(region.metadata)
         admin_port = await admin.start()
     except OSError as failure:
         await environment.configuration.close()

@@ -13,21 +13,21 @@ from types import TracebackType
 from typing import Self
 
 
-class Account:
+class MemoryBudget:
     """Bytes held for one purpose."""
 
     __slots__ = ("held_bytes", "limit_bytes", "name", "parent")
 
-    def __init__(self, name: str, parent: Account | None = None, limit_bytes: int | None = None) -> None:
+    def __init__(self, name: str, parent: MemoryBudget | None = None, limit_bytes: int | None = None) -> None:
         self.name = name
         self.parent = parent
         self.limit_bytes = limit_bytes
         """None: as much as there is."""
         self.held_bytes = 0
 
-    def charge(self, size_bytes: int) -> Charge:
+    def charge(self, size_bytes: int) -> Reservation:
         """Hold so many bytes until the charge is released."""
-        return Charge(self, size_bytes)
+        return Reservation(self, size_bytes)
 
     @property
     def is_over(self) -> bool:
@@ -35,7 +35,7 @@ class Account:
         return self.limit_bytes is not None and self.held_bytes > self.limit_bytes
 
     def _grow(self, difference_bytes: int) -> None:
-        account: Account | None = self
+        account: MemoryBudget | None = self
         while account is not None:
             account.held_bytes += difference_bytes
             assert account.held_bytes >= 0, f"{account.name} holds less than nothing"
@@ -45,12 +45,12 @@ class Account:
         return f"<Account {self.name}: {self.held_bytes} of {self.limit_bytes} bytes>"
 
 
-class Charge:
+class Reservation:
     """What one holder has of an account. Releasing it twice is harmless, and so is leaving a `with` after that."""
 
     __slots__ = ("_account", "size_bytes")
 
-    def __init__(self, account: Account, size_bytes: int) -> None:
+    def __init__(self, account: MemoryBudget, size_bytes: int) -> None:
         self._account = account
         self.size_bytes = 0
         self.resize(size_bytes)

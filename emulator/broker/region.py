@@ -11,28 +11,28 @@ from typing import Any
 from emulator.broker.connection.commands import TABLE
 from emulator.broker.connection.connection import ClientConnection
 from emulator.broker.environment import Environment
-from emulator.broker.memory_budgets import Account
+from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.metadata.policies import Policies
 from emulator.broker.metadata.schemas import Schemas
 from emulator.broker.metadata.tenancy import Tenancy
-from emulator.broker.metadata_sync.event_publisher import Announcer
+from emulator.broker.metadata_sync.event_publisher import EventPublisher
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
-from emulator.broker.replication.entry_forms import ReplicatedForms
+from emulator.broker.replication.entry_forms import ReplicatedEntryCache
 from emulator.broker.replication.link import PeerLink
 from emulator.broker.topic.access_metrics import AccessFigures
 from emulator.broker.topic.entry_cache import TailPool
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_assembly import Assembly
 from emulator.broker.topic_directory.deletions import refusal
-from emulator.broker.topic_directory.directory import Directory
+from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.broker.topic_directory.housekeeper import Housekeeper
 from emulator.broker.topic_directory.listing import TopicLists
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.broker.topic_directory.log_kinds import LogKind, kind_of
 from emulator.broker.topic_directory.partitions import PartitionedTopics
 from emulator.broker.transactions.contract import TransactionAuthority
-from emulator.broker.transactions.coordinators import Coordinators
+from emulator.broker.transactions.coordinators import TransactionCoordinators
 from emulator.config.region import RegionConfig
 from emulator.core.policies.limits import MAX_TOPICS
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
@@ -71,22 +71,22 @@ class Region:
         self.config = config
         self.environment = environment
         self.store: Store = environment.store
-        self.metadata = environment.parts.metadata(environment.configuration, self.spawn)
+        self.metadata = environment.components.metadata(environment.configuration, self.spawn)
         self.policies = Policies(self.metadata, config.region)
         self.connections: dict[ClientConnection, None] = {}
-        self.memory = Account("region")
+        self.memory = MemoryBudget("region")
         """Bytes held, for clients and otherwise; the accounts of all others are below it."""
         self.access_figures = AccessFigures()
-        self.tails = TailPool(Account("newest entries", self.memory, config.settings.region_tail_bytes))
-        self.forms = ReplicatedForms(config.region, Account("replicated forms", self.memory))
-        self.client_memory = Account("clients", self.memory)
+        self.tails = TailPool(MemoryBudget("newest entries", self.memory, config.settings.region_tail_bytes))
+        self.forms = ReplicatedEntryCache(config.region, MemoryBudget("replicated forms", self.memory))
+        self.client_memory = MemoryBudget("clients", self.memory)
         """What connections hold. 0 once all clients are gone (B1)."""
         self.peers: dict[str, PeerLink] = {peer.region: PeerLink(self, peer) for peer in config.peers}
         self.fenced = asyncio.Event()
         """Set when a newer owner took the log: this process must end."""
         self.is_over = asyncio.Event()
         """Set when it must end, for that or because an admin call says so."""
-        self.deletions = environment.parts.deletions(self.store)
+        self.deletions = environment.components.deletions(self.store)
         self.housekeeper = Housekeeper(self, self._delete_unused)
         self._starts = 0
         self.partitioned = PartitionedTopics(
@@ -94,7 +94,7 @@ class Region:
             self.policies,
             self.peers,
             creates_by_default=config.settings.allow_auto_topic_creation,
-            is_news=environment.parts.is_news,
+            is_news=environment.components.is_news,
         )
         self._assembly = Assembly(
             self,
@@ -113,10 +113,10 @@ class Region:
             environment.wall_clock_ms,
             bytes_max=config.settings.schema_bytes_max,
             versions_max=config.settings.schema_versions_max,
-            check_follows=environment.parts.check_follows,
+            check_follows=environment.components.check_follows,
         )
         self.tenancy = Tenancy(self.metadata, self.partitioned, self.schemas)
-        self.directory = Directory(
+        self.directory = TopicDirectory(
             self._assembly,
             self.store,
             self.spawn,
@@ -125,7 +125,7 @@ class Region:
             was_deleted=self._was_deleted,
             idle_seconds=config.settings.topic_idle_ms / 1000,
         )
-        self.coordinators = Coordinators(self)
+        self.coordinators = TransactionCoordinators(self)
         self.transactions: TransactionAuthority = self.coordinators
         """The same, for participants."""
         self.topic_lists = TopicLists(self.directory)
@@ -184,14 +184,14 @@ class Region:
             self.config,
             environment.wall_clock_ms,
             lambda: draw(32),
-            environment.parts.metadata_rule,
-            environment.parts.metadata_outbox,
+            environment.components.metadata_rule,
+            environment.components.metadata_outbox,
         )
         if settings is not None:
             self.metadata.shared = settings
             self.synchronizer = Synchronizer(self, settings)
             if settings.publishes_first or settings.requires_topic:
-                self.metadata.announcing = Announcer(self, self.metadata, settings)
+                self.metadata.announcing = EventPublisher(self, self.metadata, settings)
 
     def _owing(self) -> list[str]:
         keys = [parse_key(text) for text, _ in self.store.scan(OwesKey.prefix())]
@@ -390,7 +390,7 @@ class Region:
         topics = []
         for name in self.directory.all_names():
             with contextlib.suppress(ProtocolError, StorageError):
-                topics.append(await self.directory.acquire(name, Wish.EXISTING))
+                topics.append(await self.directory.acquire(name, OpenMode.EXISTING))
         return topics
 
     def topic_failed(self, full_name: str, failure: BaseException) -> None:

@@ -12,8 +12,7 @@ from typing import Final
 
 from emulator.broker.compaction.stored import log_names_of
 from emulator.broker.environment import RegionServices
-from emulator.broker.metadata import dispatch_policies
-from emulator.broker.metadata import policy_application as topic_rules
+from emulator.broker.metadata import dispatch_policies, policy_application
 from emulator.broker.metadata.policies import Effective, Policies
 from emulator.broker.replication.link import PeerLink
 from emulator.broker.subscription.cursor_store import cursors_of_topic
@@ -88,7 +87,7 @@ class Assembly:
         await self._deletions.forget(str(name))
         base = name.partitioned
         if base is not None and name.partition_index < self._partitions(base):
-            await begin_like_the_first(self._region.store, name, log, self._region.environment.parts)
+            await begin_like_the_first(self._region.store, name, log, self._region.environment.components)
         try:
             return await self._load(name, log)
         except CheckpointDamaged as damage:
@@ -154,7 +153,7 @@ class Assembly:
             changed()  # it may have changed while the topic was loaded
             effective.on_change(policy, changed)
         dispatch_policies.follow(topic, effective)
-        topic_rules.follow(topic, effective)
+        policy_application.follow(topic, effective)
         switch = self._switch_deduplication
         effective.on_change(DEDUPLICATION, lambda: self._region.spawn(switch(topic, effective)))
         if topic.deduplicates != _deduplicates(topic, effective):  # it changed while the topic was loaded
@@ -179,7 +178,7 @@ class Assembly:
         return [region for region in sharing if region in self._peers]
 
     def _restore_subscriptions(self, topic: Topic) -> None:
-        parts_type = self._region.environment.parts.cursor_parts
+        parts_type = self._region.environment.components.cursor_parts
         store = topic.region.store
         pending_rows = pending_rows_of_topic(store, topic.full_name)
         for stored in cursors_of_topic(store, topic.full_name, parts_type):

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emulator.broker.components import Parts
+from emulator.broker.components import Components
 from emulator.broker.topic.topic import Topic
 from emulator.client import Client
 from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.evidence import scan_once
 from emulator.simulation.remote_log import RemoteLog
 
-SHIPPED_PARTS = Parts(scan_entry=scan_once)
+SIMULATED = Components(scan_entry=scan_once)
 
 
 @dataclass(frozen=True, slots=True)
 class Seams:
     """What every region of a world is made of."""
 
-    parts: Parts = SHIPPED_PARTS
+    components: Components = SIMULATED
     """Rules and state machines of the broker: those that ship."""
     topic: type[Topic] = Topic
     disk: type[SimulatedDisk] = SimulatedDisk
@@ -29,7 +29,7 @@ class Seams:
 
     def with_parts(self, **changes: Any) -> Seams:
         """The same with other parts of the broker, by the names of their fields."""
-        return replace(self, parts=replace(self.parts, **changes))
+        return replace(self, components=replace(self.components, **changes))
 
 
 AS_SHIPPED = Seams()

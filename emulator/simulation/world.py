@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
-from emulator.broker.metadata.config_changelog import Deliveries
+from emulator.broker.metadata.config_changelog import ConfigChangelog
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig, RegionConfig
@@ -198,11 +198,11 @@ class SimulatedRegion:
             peer_network=network,
             store=await self.disk.open_store(),
             configuration=self._configuration.open_on(host),
-            parts=self._seams.parts,
+            components=self._seams.components,
         )
         broker = Region(self.config, environment, topic_type=self._seams.topic)
         await broker.start()
-        Deliveries(self.deliveries.append, self.name, environment).follow(broker.metadata)
+        ConfigChangelog(self.deliveries.append, self.name, environment).follow(broker.metadata)
         admin = Admin(broker, {})
         await admin.start()
         return broker, admin

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
-from emulator.broker.replication.link_emulation import ShapedLink, ShapedNetwork
+from emulator.broker.replication.link_emulation import EmulatedLink, EmulatedNetwork
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
 from emulator.net.network import Network, SocketNetwork
@@ -71,7 +71,7 @@ class Regions:
         """How far each region's wall clock is ahead."""
         self.ports: dict[str, int] = {}
         self.running: dict[str, Region] = {}
-        self.links: dict[tuple[str, str], ShapedLink] = {}
+        self.links: dict[tuple[str, str], EmulatedLink] = {}
 
     async def start(self, name: str, **changes: object) -> Region:
         """Start one; peers whose port is not known yet are told of it later by being started after it. `changes` are
@@ -81,7 +81,9 @@ class Regions:
         config = replace(config, settings=replace(config.settings, **changes))  # type: ignore[arg-type]
         by_address = {}
         for peer in config.peers:
-            link = self.links.setdefault((name, peer.region), ShapedLink(peer.outbound, peer.inbound, chance))
+            link = self.links.setdefault(
+                (name, peer.region), EmulatedLink(peer.outbound, peer.inbound, chance)
+            )
             link.connections.clear()
             by_address[peer.host, peer.port] = link
         self.disks[name].owner = None
@@ -89,7 +91,7 @@ class Regions:
             wall_clock_ms=lambda: self.surroundings.wall_clock_ms() + self.skews_ms[name],
             random=chance,
             network=network,
-            peer_network=ShapedNetwork(network, by_address),
+            peer_network=EmulatedNetwork(network, by_address),
             store=await MemoryStore.open(self.disks[name], name),
             configuration=MemoryConfiguration(self.configurations[self.clusters[name]]),
         )

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import pytest
 
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory import directory as topic_directory
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory import directory
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import ClientError, InitialPosition
 from emulator.core.cursor.id_set import PART_IDS
 from emulator.errors import CheckpointDamaged, StorageDamaged
@@ -56,7 +56,7 @@ def test_a_damaged_cursor_is_named_and_keeps_its_topic_from_being_loaded(damage:
                 await publish(client, "p", 2)
             await restarted(world, {key: value})
             with pytest.raises(StorageDamaged) as refused:
-                await world.running["us"].directory.acquire(TOPIC, Wish.EXISTING)
+                await world.running["us"].directory.acquire(TOPIC, OpenMode.EXISTING)
             assert CURSOR in str(refused.value) or key in str(refused.value)
             async with world.client("us") as client:
                 await (await client.producer("another")).send(b"x")
@@ -88,7 +88,7 @@ def test_a_damaged_topic_is_not_looked_at_for_everybody_who_asks(caplog: pytest.
             await until(lambda: told() == 1)
             for _ in range(50):
                 with pytest.raises(StorageDamaged, match=r"cursor/.*is damaged"):
-                    await world.running["us"].directory.acquire(TOPIC, Wish.EXISTING)
+                    await world.running["us"].directory.acquire(TOPIC, OpenMode.EXISTING)
             assert told() == 1
 
     with caplog.at_level(logging.ERROR):
@@ -96,14 +96,14 @@ def test_a_damaged_topic_is_not_looked_at_for_everybody_who_asks(caplog: pytest.
 
 
 def test_a_damaged_topic_that_was_mended_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_directory, "DAMAGED_SECONDS", 0.02)
+    monkeypatch.setattr(directory, "DAMAGED_SECONDS", 0.02)
 
     async def story() -> None:
         async with regions("us", "eu") as world:
             whole = await broken(world)
             us = world.running["us"]
             with pytest.raises(StorageDamaged):
-                await us.directory.acquire(TOPIC, Wish.EXISTING)
+                await us.directory.acquire(TOPIC, OpenMode.EXISTING)
             await us.store.put(CURSOR, whole)
             await until(lambda: TOPIC in us.directory.serving and drained(world))
             await check_all_have(world, {"p": 2, "q": 2})
@@ -155,7 +155,7 @@ def test_a_damaged_part_of_a_checkpoint_is_made_again_from_the_log() -> None:
             await until(lambda: bool(topic.hidden_ids))
             hidden = topic.hidden_ids.runs()
             await restarted(world, damaged_part(0))
-            topic = await world.running["us"].directory.acquire(TOPIC, Wish.EXISTING)
+            topic = await world.running["us"].directory.acquire(TOPIC, OpenMode.EXISTING)
             assert topic.hidden_ids.runs()[: len(hidden) - 1] == hidden[:-1]
 
     asyncio.run(story())

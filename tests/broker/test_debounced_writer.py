@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from emulator.broker.debounced_writer import KeyChanges, StateKeeper, one_key
+from emulator.broker.debounced_writer import DebouncedWriter, KeyChanges, one_key
 from emulator.errors import StorageError
 
 
@@ -46,9 +46,9 @@ class SlowStore:
 
 def keeper_of(
     store: SlowStore, changes: Callable[[], KeyChanges], failures: list[BaseException] | None = None
-) -> StateKeeper:
+) -> DebouncedWriter:
     failed = [] if failures is None else failures
-    return StateKeeper(store, "state", changes, failed.append)  # type: ignore[arg-type]
+    return DebouncedWriter(store, "state", changes, failed.append)  # type: ignore[arg-type]
 
 
 def steps(*puts: dict[str, bytes], deletes: tuple[str, ...] = ()) -> Callable[[], KeyChanges]:

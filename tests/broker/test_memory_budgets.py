@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.broker.memory_budgets import Account
+from emulator.broker.memory_budgets import MemoryBudget
 
 
 def test_an_account_and_those_above_it_hold_what_is_charged() -> None:
-    region = Account("region")
-    connection = Account("connection", region, 100)
+    region = MemoryBudget("region")
+    connection = MemoryBudget("connection", region, 100)
     first, second = connection.charge(60), connection.charge(50)
     assert (connection.held_bytes, region.held_bytes, connection.is_over) == (110, 110, True)
     second.resize(10)
@@ -21,7 +21,7 @@ def test_an_account_and_those_above_it_hold_what_is_charged() -> None:
 
 
 def test_a_charge_is_released_at_the_end_of_a_with_even_if_it_was_before() -> None:
-    account = Account("a")
+    account = MemoryBudget("a")
     with account.charge(5) as charge:
         assert account.held_bytes == 5
         charge.release()
@@ -31,8 +31,8 @@ def test_a_charge_is_released_at_the_end_of_a_with_even_if_it_was_before() -> No
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1_000)), max_size=50))
 def test_nothing_is_held_when_everything_is_released(moves: list[tuple[int, int]]) -> None:
     """B1, and the sum is right at every step."""
-    region = Account("region")
-    charges = [Account(str(index), region).charge(index) for index in range(5)]
+    region = MemoryBudget("region")
+    charges = [MemoryBudget(str(index), region).charge(index) for index in range(5)]
     for index, size in moves:
         charges[index].resize(size)
         assert region.held_bytes == sum(charge.size_bytes for charge in charges)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emulator.broker.replication.link import PeerLink
-from emulator.broker.topic_directory.directory import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.policies.lifetime import RETENTION, Retention
 from emulator.model.stored_keys import NamespacePath, TenantPath
 from tests.broker.regions import regions, until
@@ -107,7 +107,7 @@ def test_a_topic_of_which_housekeeping_fails_keeps_it_from_no_other_topic() -> N
         async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
             us = world.running["us"]
             await publish(client, "p", 1)
-            first = us.housekeeper._kept[await us.directory.acquire(TOPIC, Wish.EXISTING)]
+            first = us.housekeeper._kept[await us.directory.acquire(TOPIC, OpenMode.EXISTING)]
             object.__setattr__(first, "look", broken)
             producer = await client.producer(OTHER)
             await producer.send(b"x")

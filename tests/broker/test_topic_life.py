@@ -8,7 +8,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.loaded_topic import SlotState, TopicMoved, Wish
+from emulator.broker.topic_directory.loaded_topic import LoadState, LoadStateChange, OpenMode
 from emulator.client import InitialPosition
 from emulator.core.policies.inactivity import (
     INACTIVE_TOPICS,
@@ -33,7 +33,7 @@ DEADLINE = 30
 
 
 async def topic_of(region: Region) -> Topic:
-    return await region.directory.acquire(TOPIC, Wish.CREATE)
+    return await region.directory.acquire(TOPIC, OpenMode.CREATE)
 
 
 async def publish(world: Regions, count: int, region: str = "us") -> None:
@@ -198,7 +198,7 @@ def test_partitions_of_a_deleted_topic_do_not_come_back() -> None:
             partitions = [f"{PARTITIONED}-partition-{index}" for index in range(2)]
             await until(lambda: all(us.directory.exists(one) for one in partitions), DEADLINE)
             await us.partitioned.delete(us.directory, name, force=True)
-            topic = await eu.directory.acquire(partitions[0], Wish.EXISTING)
+            topic = await eu.directory.acquire(partitions[0], OpenMode.EXISTING)
             await until(lambda: "was deleted in us" in topic.replicators["us"].life.why_not, DEADLINE)
             assert not any(us.directory.exists(one) for one in partitions)
             await us.partitioned.create(us.directory, name, 2)
@@ -367,16 +367,16 @@ def test_a_replicator_that_was_let_in_while_the_topic_was_being_deleted_does_not
             us = world.running["us"]
             asking: list[asyncio.Future[Topic]] = []
 
-            def ask(moved: TopicMoved) -> None:
-                if moved.after is SlotState.DELETING:
-                    asking.append(asyncio.ensure_future(us.directory.acquire(TOPIC, Wish.REPLICATE)))
+            def ask(moved: LoadStateChange) -> None:
+                if moved.after is LoadState.DELETING:
+                    asking.append(asyncio.ensure_future(us.directory.acquire(TOPIC, OpenMode.REPLICATE)))
 
             us.directory.observe(ask)
             await us.directory.delete(TOPIC, force=True)
             with pytest.raises(ProtocolError, match="not found"):
                 await asking[0]
             assert not us.directory.exists(TOPIC)
-            assert (await us.directory.acquire(TOPIC, Wish.CREATE)).full_name == TOPIC
-            assert (await us.directory.acquire(TOPIC, Wish.REPLICATE)).full_name == TOPIC
+            assert (await us.directory.acquire(TOPIC, OpenMode.CREATE)).full_name == TOPIC
+            assert (await us.directory.acquire(TOPIC, OpenMode.REPLICATE)).full_name == TOPIC
 
     asyncio.run(story())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from emulator.broker.transactions.coordinator import Life
+from emulator.broker.transactions.coordinator import RunningCoordinator
 from emulator.cli.verbs import app
 from emulator.cli.verbs import tools as verbs
 from emulator.core.transactions.keys import FIRST
@@ -49,7 +49,7 @@ def test_the_verbs_list_show_and_delete_the_keys_of_a_region(monkeypatch: pytest
 
         async def connect() -> None:
             coordinators = at.region.coordinators
-            life: Life = coordinators.life(coordinators.coordinator_of(key))
+            life: RunningCoordinator = coordinators.life(coordinators.coordinator_of(key))
             await life.keys.connect("", key, FIRST, "p", connection)
 
         assert typed("list").output == ""

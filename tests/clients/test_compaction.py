@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from emulator.broker.compaction.compaction import Status
+from emulator.broker.compaction.compaction import CompactionStatus
 from tests.broker.regions import FAST, until
 from tests.clients.telling import QUICK, driver, regions, tell
 
@@ -35,7 +35,7 @@ def test_readers_and_table_views_see_the_newest_value_of_each_key(client: str) -
                 await program.ask("send", key="p", message_key=key, payload=payload)
             compaction = world.running["us"].directory.serving[TOPIC].compaction
             compaction.begin()
-            await until(lambda: compaction.status is Status.SUCCESS)
+            await until(lambda: compaction.status is CompactionStatus.SUCCESS)
             await program.ask("send", key="p", message_key="d", payload="5")
             # The Java client takes a short name for one of a topic that keeps nothing: its table would begin empty.
             wanted = {"client": "client", "topic": TOPIC, "timeout_ms": 10_000}

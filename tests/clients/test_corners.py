@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from emulator.broker.compaction.compaction import Status
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.compaction.compaction import CompactionStatus
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
 from tests.clients.telling import CLIENTS, QUICK, driver, now_ms, regions, tell
@@ -134,7 +134,7 @@ def test_on_a_compacted_topic_a_reader_waits_for_nothing_that_was_compacted_away
                 await it.ask("send", key="p", message_key=key, payload=payload)
             compaction = world.running["us"].directory.serving[ORDERS].compaction
             compaction.begin()
-            await until(lambda: compaction.status is Status.SUCCESS)
+            await until(lambda: compaction.status is CompactionStatus.SUCCESS)
             given = {"client": "us", "topic": ORDERS, "compacted": "yes"}
             await it.ask("reader", key="r", start="earliest", **given)
             assert await rest(it, "r") == ["3"]
@@ -279,7 +279,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_next_one_is_not(client: 
                     await it.ask("send_bytes", key="p", size=size, seed="x")
                 assert refused.value.name == TOO_LARGE.get(client, "Unknown")
             await it.ask("send_bytes", key="p", size=MAX_MESSAGE_BYTES - 1_000, seed="x")
-            topic = await world.running["us"].directory.acquire(ORDERS, Wish.EXISTING)
+            topic = await world.running["us"].directory.acquire(ORDERS, OpenMode.EXISTING)
             assert topic.stored_end == 1
 
     tell(client, told)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.broker.region import Region
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.flow.rate_limit import Pace
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind
 from emulator.core.policies.limits import MAX_CONSUMERS, MAX_PRODUCERS, PUBLISH_RATE
@@ -59,7 +59,7 @@ def test_a_full_backlog_fails_producers_and_lets_them_in_again(client: str) -> N
             await region.policies.set(NAMESPACE, BACKLOG_QUOTAS, quota)
             name = await refused(program, "producer", client="client", key="q", topic="orders")
             assert "Quota" in name or "quota" in name, name
-            topic = await region.directory.acquire(ORDERS, Wish.EXISTING)
+            topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
             await region.housekeeper.truncate(topic)
             await until(lambda: topic.quota_refusal is None, 30)
             await program.ask("producer", client="client", key="r", topic="orders")
@@ -76,7 +76,7 @@ def test_the_end_of_a_terminated_topic(client: str) -> None:
             await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
             await program.ask("producer", client="client", key="p", topic="orders")
             await program.ask("send", key="p", payload="last")
-            topic = await region.directory.acquire(ORDERS, Wish.EXISTING)
+            topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
             await topic.ending.terminate()
             assert (await program.ask("receive", key="c", timeout_ms=10_000))["payload"] == "last"
             name = await refused(program, "producer", client="client", key="q", topic="orders")
@@ -108,7 +108,7 @@ def test_who_publishes_too_fast_goes_on_more_slowly(client: str) -> None:
             await program.ask("producer", client="client", key="p", topic="orders")
             for number in range(15):
                 await program.ask("send", key="p", payload=str(number))
-            topic = await region.directory.acquire(ORDERS, Wish.EXISTING)
+            topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
             assert topic.stored_end == 15
 
     tell(client, told)

@@ -13,7 +13,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
-class Family:
+class MetricFamily:
     """Samples of one name. A counter's name ends in `_total`."""
 
     name: str
@@ -32,7 +32,7 @@ def wants_openmetrics(accept: str) -> bool:
     return any(part.split(";")[0].strip() == "application/openmetrics-text" for part in accept.split(","))
 
 
-def text_of(families: Iterable[Family], *, openmetrics: bool) -> str:
+def text_of(families: Iterable[MetricFamily], *, openmetrics: bool) -> str:
     """Families without samples are left out."""
     lines = [
         line for family in families if family.samples for line in _lines(family, openmetrics=openmetrics)
@@ -40,7 +40,7 @@ def text_of(families: Iterable[Family], *, openmetrics: bool) -> str:
     return "".join(lines) + ("# EOF\n" if openmetrics else "")
 
 
-def _lines(family: Family, *, openmetrics: bool) -> Iterator[str]:
+def _lines(family: MetricFamily, *, openmetrics: bool) -> Iterator[str]:
     named = family.name.removesuffix("_total") if openmetrics and family.kind == "counter" else family.name
     yield f"# HELP {named} {_escaped(family.help, quotes=openmetrics)}\n"
     yield f"# TYPE {named} {family.kind}\n"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from emulator.broker.admin.http import Head, HttpError
+from emulator.broker.admin.http import HttpError, RequestHead
 from emulator.config.region import RegionConfig
 from emulator.net.addresses import is_loopback, is_wildcard
 
@@ -18,7 +18,7 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[^\[\]\s,]*)\]|(?P<name>[^\[\]\s,:/@]*))(?::\d*)?")
 
 
-class Guard:
+class AdminGuard:
     """Knows the names of one region."""
 
     def __init__(self, region: str, names: Iterable[str]) -> None:
@@ -26,11 +26,11 @@ class Guard:
         self._names = frozenset(name.lower() for name in names if name and not is_wildcard(name))
 
     @classmethod
-    def of(cls, config: RegionConfig) -> Guard:
+    def of(cls, config: RegionConfig) -> AdminGuard:
         names = (config.advertised_host, config.bind_host, config.internal_host, *config.admin_hosts)
         return cls(config.region, names)
 
-    def check(self, head: Head) -> None:
+    def check(self, head: RequestHead) -> None:
         """HttpError 421 or 403 for a request that would change something and is not meant for this region."""
         if head.method in READING:
             return

@@ -32,7 +32,7 @@ SINGLE = ("host", "origin", "content-type", "authorization")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """A request without its body."""
 
     method: str
@@ -92,7 +92,7 @@ PreparedCall = Callable[[bytes], Awaitable[Response]]
 class Application(Protocol):
     """What is served."""
 
-    def begin(self, head: Head) -> PreparedCall:
+    def begin(self, head: RequestHead) -> PreparedCall:
         """Look at a request before its body is read. HttpError when it is refused."""
         ...
 
@@ -208,7 +208,7 @@ class HttpConnection(asyncio.Protocol):
         if self._http.they_are_waiting_for_100_continue:
             self._send(h11.InformationalResponse(status_code=100, headers=[]))
 
-    def _prepared(self, head: Head) -> PreparedCall:
+    def _prepared(self, head: RequestHead) -> PreparedCall:
         length = head.headers.get("content-length", "0")
         for name in SINGLE:
             if name in head.repeated:
@@ -303,7 +303,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(data)
 
 
-def _head_of(request: h11.Request, came_by: str) -> Head:
+def _head_of(request: h11.Request, came_by: str) -> RequestHead:
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     for raw_name, value in request.headers:
@@ -312,7 +312,7 @@ def _head_of(request: h11.Request, came_by: str) -> Head:
             repeated.add(name)
         headers.setdefault(name, value.decode("latin-1"))
     method, target = request.method.decode("ascii"), request.target.decode("ascii", "replace")
-    return Head(method, target, headers, frozenset(repeated), came_by)
+    return RequestHead(method, target, headers, frozenset(repeated), came_by)
 
 
 def _too_large() -> HttpError:

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from emulator import __version__
-from emulator.broker.admin import metadata_metrics as metadata_figures
-from emulator.broker.admin import stats
-from emulator.broker.admin.exposition import Family
+from emulator.broker.admin import metadata_metrics, stats
+from emulator.broker.admin.exposition import MetricFamily
 from emulator.broker.admin.transaction_metrics import add_transactions
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
@@ -130,17 +129,17 @@ OF_REPLICATOR: Final = {
 }
 
 
-class Figures:
+class RegionMetrics:
     """Families by name, in the order in which they were first needed."""
 
     def __init__(self) -> None:
-        self.families: dict[str, Family] = {}
+        self.families: dict[str, MetricFamily] = {}
 
     def add(self, name: str, kind: str, help_: str, value: float, **labels: str) -> None:
         self.family(name, kind, help_).add(value, labels)
 
-    def family(self, name: str, kind: str, help_: str) -> Family:
-        return self.families.setdefault(name, Family(name, kind, help_))
+    def family(self, name: str, kind: str, help_: str) -> MetricFamily:
+        return self.families.setdefault(name, MetricFamily(name, kind, help_))
 
     def add_all(
         self, rows: Mapping[str, tuple[str, str, str]], shown: Mapping[str, Any], **labels: str
@@ -154,9 +153,9 @@ def _number(value: Any) -> float:
     return int(value) if isinstance(value, bool) else value
 
 
-async def families_of(region: Region) -> list[Family]:
+async def families_of(region: Region) -> list[MetricFamily]:
     """All figures of a region, as they are now."""
-    figures, cluster = Figures(), region.config.region
+    figures, cluster = RegionMetrics(), region.config.region
     topics = [topic for _, topic in sorted(region.directory.serving.items())]
     lines = 0
     sums: Counter[str] = Counter()
@@ -201,7 +200,7 @@ def _backlog(shown: Mapping[str, Any]) -> int:
     return sum(one["msgBacklog"] for one in shown["subscriptions"].values())
 
 
-def _topic(figures: Figures, topic: Topic, shown: Mapping[str, Any], cluster: str) -> int:
+def _topic(figures: RegionMetrics, topic: Topic, shown: Mapping[str, Any], cluster: str) -> int:
     """How many subscriptions and replicators it has."""
     of = {"cluster": cluster, "namespace": topic.name.full_namespace, "topic": topic.full_name}
     subscriptions = topic.subscriptions
@@ -239,7 +238,7 @@ def _topic(figures: Figures, topic: Topic, shown: Mapping[str, Any], cluster: st
     return len(shown["subscriptions"]) + len(shown["replication"])
 
 
-def _storing(figures: Figures, topic: Topic, of: Mapping[str, str]) -> None:
+def _storing(figures: RegionMetrics, topic: Topic, of: Mapping[str, str]) -> None:
     """How entries are written and read; nothing of a topic that keeps none."""
     if not topic.keeps_messages:
         return
@@ -269,7 +268,7 @@ def _storing(figures: Figures, topic: Topic, of: Mapping[str, str]) -> None:
         )
 
 
-def _quotas(figures: Figures, region: Region, topic: Topic) -> None:
+def _quotas(figures: RegionMetrics, region: Region, topic: Topic) -> None:
     of = {"cluster": region.config.region, "namespace": topic.name.full_namespace, "topic": topic.full_name}
     quotas = region.policies.now(topic.name, BACKLOG_QUOTAS)
     size_quota, age_quota = quotas.get(QuotaKind.SIZE), quotas.get(QuotaKind.AGE)
@@ -279,7 +278,7 @@ def _quotas(figures: Figures, region: Region, topic: Topic) -> None:
     figures.add("pulsar_storage_backlog_quota_limit_time", "gauge", "Seconds; -1: any.", seconds, **of)
 
 
-def _snapshots(figures: Figures, topic: Topic, of: Mapping[str, str]) -> None:
+def _snapshots(figures: RegionMetrics, topic: Topic, of: Mapping[str, str]) -> None:
     if topic.sync is None:
         return
     counted = topic.sync.summary()
@@ -299,7 +298,7 @@ def _snapshots(figures: Figures, topic: Topic, of: Mapping[str, str]) -> None:
     figures.add("geoemu_subscription_updates_not_applied_total", "counter", help_, not_applied, **of)
 
 
-def _of_namespaces(figures: Figures, region: Region) -> None:
+def _of_namespaces(figures: RegionMetrics, region: Region) -> None:
     """Topics in memory or not."""
     names = Counter(TopicName.parse(name).full_namespace for name in region.directory.all_names())
     for namespace, count in sorted(names.items())[:TOPICS_MAX]:
@@ -307,7 +306,7 @@ def _of_namespaces(figures: Figures, region: Region) -> None:
         figures.add("pulsar_topics_count", "gauge", "Topics, loaded or not.", count, **labels)
 
 
-def _of_region(figures: Figures, region: Region) -> None:
+def _of_region(figures: RegionMetrics, region: Region) -> None:
     cluster = {"cluster": region.config.region}
     figures.add("pulsar_version_info", "gauge", "Of geoemu.", 1, **cluster, version=__version__)
     figures.add("pulsar_active_connections", "gauge", "Of clients.", len(region.connections), **cluster)
@@ -324,7 +323,7 @@ def _of_region(figures: Figures, region: Region) -> None:
             help_ = "Producers that wait for exclusive access, by topic."
             figures.add("geoemu_exclusive_waiting", "gauge", help_, topic.access.waiting_count, topic=name)
     add_transactions(figures.family, region)
-    for name, kind, help_, value in metadata_figures.figures_of(region):
+    for name, kind, help_, value in metadata_metrics.figures_of(region):
         figures.add(name, kind, help_, value)
     figures.add(
         "geoemu_memory_bytes",

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
-from emulator.broker.admin.http import Head, HttpError, Response
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.http import HttpError, RequestHead, Response
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.authorization import Action
 
 if TYPE_CHECKING:
-    from emulator.broker.admin.place import Place
+    from emulator.broker.admin.context import AdminContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AdminRequest:
     """A request that found its row and may go on."""
 
-    place: Place
+    context: AdminContext
     names: Mapping[str, str]
     """The segments that the row's path names, unquoted."""
     query: Mapping[str, Any]
@@ -75,19 +75,19 @@ class Call:
     @property
     def url(self) -> str:
         """Where a client outside finds the HTTP port."""
-        return self.place.url(self.came_by)
+        return self.context.url(self.came_by)
 
     @property
     def service_url(self) -> str:
         """Where a client outside finds the region."""
-        return self.place.region.service_url(self.came_by)
+        return self.context.region.service_url(self.came_by)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One method of a row."""
 
-    run: Callable[[Call], Awaitable[Response]]
+    run: Callable[[AdminRequest], Awaitable[Response]]
     doc: str
     action: Action
     query: tuple[Query, ...] = ()
@@ -99,14 +99,14 @@ class Operation:
 
 
 def reads(
-    run: Callable[[Call], Awaitable[Response]], doc: str, *query: Query, text: bool = False
+    run: Callable[[AdminRequest], Awaitable[Response]], doc: str, *query: Query, text: bool = False
 ) -> Operation:
     """What GET does."""
     return Operation(run, doc, Action.READ, query, text=text)
 
 
 def changes(
-    run: Callable[[Call], Awaitable[Response]], doc: str, *query: Query, body: Body | None = None
+    run: Callable[[AdminRequest], Awaitable[Response]], doc: str, *query: Query, body: Body | None = None
 ) -> Operation:
     """What PUT, POST or DELETE does; answered with 204."""
     return Operation(run, doc, Action.CHANGE, query, body, empty=True)
@@ -117,7 +117,7 @@ class Resource:
     """A row."""
 
     path: str
-    scope: Scope
+    scope: ResourceScope
     get: Operation | None = None
     put: Operation | None = None
     post: Operation | None = None
@@ -177,7 +177,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RouteMatch:
     """The row of a request."""
 
     resource: Resource
@@ -186,7 +186,7 @@ class Found:
     query: dict[str, Any]
 
 
-class Table:
+class RouteTable:
     """All rows. ValueError when two of them could answer one request."""
 
     def __init__(
@@ -203,7 +203,7 @@ class Table:
                     raise ValueError(f"{resource.path} and {other.path} match the same request")
             alike.append(resource)
 
-    def find(self, head: Head) -> Found:
+    def find(self, head: RequestHead) -> RouteMatch:
         """The row for a request. HttpError 404 or 405 when there is none, 400 when its path or query is not text."""
         target, _, query = head.target.partition("#")[0].partition("?")
         path = split_path(target)
@@ -219,7 +219,7 @@ class Table:
         for resource, names in matches:
             operation = resource.operations.get(method)
             if operation is not None:
-                return Found(resource, operation, names, parse_query(operation, query))
+                return RouteMatch(resource, operation, names, parse_query(operation, query))
         methods = {method for resource, _ in matches for method in resource.operations}
         allow = sorted(methods | ({"HEAD"} if "GET" in methods else set()))
         raise HttpError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Scope(Enum):
+class ResourceScope(Enum):
     """What a row is about, and so what a caller must be allowed to deal with."""
 
     REGION = "region"

@@ -7,15 +7,15 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from emulator.broker.admin.context import AdminContext, Authorize, allow_clients
 from emulator.broker.admin.deleted_meanwhile import answer_to
-from emulator.broker.admin.guard import Guard
-from emulator.broker.admin.http import Head, HttpConnection, HttpError, PreparedCall, Response
-from emulator.broker.admin.place import Authorize, Place, allow_clients
-from emulator.broker.admin.resource import Body, Call, Found
+from emulator.broker.admin.guard import AdminGuard
+from emulator.broker.admin.http import HttpConnection, HttpError, PreparedCall, RequestHead, Response
+from emulator.broker.admin.resource import AdminRequest, Body, RouteMatch
 from emulator.broker.admin.resources import TABLE
 from emulator.broker.metadata.tenancy import Missing, Taken, Used
 from emulator.broker.region import Region
-from emulator.broker.replication.link_emulation import ShapedLink
+from emulator.broker.replication.link_emulation import EmulatedLink
 from emulator.core.metadata.merge import Overruled
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.net.network import Listener
@@ -51,32 +51,32 @@ class Admin:
     """Answers HTTP requests about one region."""
 
     def __init__(
-        self, region: Region, links: dict[str, ShapedLink], authorize: Authorize = allow_clients
+        self, region: Region, links: dict[str, EmulatedLink], authorize: Authorize = allow_clients
     ) -> None:
-        self._place = Place(region, links, authorize)
-        self._guard = Guard.of(region.config)
+        self._context = AdminContext(region, links, authorize)
+        self._guard = AdminGuard.of(region.config)
         self._listener: Listener | None = None
 
     async def start(self) -> int:
         """Listen; the port. OSError when it cannot be had."""
-        region = self._place.region
+        region = self._context.region
         self._listener = await region.environment.network.listen(
             lambda: HttpConnection(self, region.spawn), region.config.bind_host, region.config.admin_port
         )
-        self._place.port = self._listener.port
+        self._context.port = self._listener.port
         return self._listener.port
 
     def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
 
-    def begin(self, head: Head) -> PreparedCall:
+    def begin(self, head: RequestHead) -> PreparedCall:
         """Everything that can be known without the body. HttpError when the request ends here."""
         self._guard.check(head)
         found = TABLE.find(head)
-        resource = self._place.resource(found.resource.scope, found.names)
+        resource = self._context.resource(found.resource.scope, found.names)
         try:
-            self._place.authorize(head, found.operation.action, resource)
+            self._context.authorize(head, found.operation.action, resource)
         except ProtocolError as problem:
             raise _refused(problem) from None
         _check_media_type(head)
@@ -86,10 +86,10 @@ class Admin:
 
         return call
 
-    async def _run(self, head: Head, found: Found, content: bytes) -> Response:
+    async def _run(self, head: RequestHead, found: RouteMatch, content: bytes) -> Response:
         body = None if found.operation.body is None else _parse_body(found.operation.body, content)
         accept = head.headers.get("accept", "")
-        call = Call(self._place, found.names, found.query, body, head.host, head.came_by, accept)
+        call = AdminRequest(self._context, found.names, found.query, body, head.host, head.came_by, accept)
         try:
             response = await found.operation.run(call)
         except ProtocolError as problem:
@@ -121,7 +121,7 @@ def _refused(problem: ProtocolError) -> HttpError:
     return HttpError(status, str(problem), (("www-authenticate", "Bearer"),) if status == 401 else ())
 
 
-def _check_media_type(head: Head) -> None:
+def _check_media_type(head: RequestHead) -> None:
     """A plain HTML form cannot send JSON, so a body that is none was not meant for us."""
     kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Call
+from emulator.broker.admin.resource import AdminRequest
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.partitions import partition_names
 
 
-def names_of(call: Call) -> list[str]:
+def names_of(call: AdminRequest) -> list[str]:
     """Full names: the topic's, or those of its partitions."""
-    region = call.place.region
+    region = call.context.region
     name = region.check_topic(topic_name(call.names))
     found = region.partitioned.get(name)
     return [str(name)] if found is None else partition_names(name, found.count)
 
 
-async def every_topic(call: Call, wish: Wish = Wish.EXISTING) -> list[Topic]:
+async def every_topic(call: AdminRequest, wish: OpenMode = OpenMode.EXISTING) -> list[Topic]:
     """HttpError 404 or ProtocolError when one of them cannot be had."""
-    return [await call.place.region.directory.acquire(name, wish) for name in names_of(call)]
+    return [await call.context.region.directory.acquire(name, wish) for name in names_of(call)]
 
 
-async def one_topic(call: Call) -> Topic:
+async def one_topic(call: AdminRequest) -> Topic:
     """HttpError 405 for one that has partitions: positions mean something in each of them alone."""
     names = names_of(call)
-    region = call.place.region
+    region = call.context.region
     if region.partitioned.get(region.check_topic(topic_name(call.names))) is not None:
         raise HttpError(405, f"{topic_name(call.names)} has partitions: name one of them, such as {names[0]}")
-    return await region.directory.acquire(names[0], Wish.EXISTING)
+    return await region.directory.acquire(names[0], OpenMode.EXISTING)
 
 
-async def every_subscription(call: Call) -> list[tuple[Topic, Subscription]]:
+async def every_subscription(call: AdminRequest) -> list[tuple[Topic, Subscription]]:
     """Of the name in the path: in the topic, or in those partitions that have it. HttpError 404 when none has."""
     name = call.names["subscription"]
     topics = await every_topic(call)
@@ -44,7 +44,7 @@ async def every_subscription(call: Call) -> list[tuple[Topic, Subscription]]:
     return found
 
 
-async def one_subscription(call: Call) -> tuple[Topic, Subscription]:
+async def one_subscription(call: AdminRequest) -> tuple[Topic, Subscription]:
     """HttpError 404 when there is none, 405 for a topic with partitions."""
     topic = await one_topic(call)
     found = topic.subscriptions.get(call.names["subscription"])
@@ -53,7 +53,7 @@ async def one_subscription(call: Call) -> tuple[Topic, Subscription]:
     return topic, found
 
 
-def missing(call: Call) -> HttpError:
+def missing(call: AdminRequest) -> HttpError:
     name = call.names["subscription"]
     if name.startswith("pulsar.repl."):
         return HttpError(

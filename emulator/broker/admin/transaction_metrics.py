@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.broker.admin.exposition import Family
+from emulator.broker.admin.exposition import MetricFamily
 from emulator.broker.region import Region
-from emulator.broker.transactions.coordinator import Life
+from emulator.broker.transactions.coordinator import RunningCoordinator
 from emulator.model.transaction_names import full_text
 
-_OF_COORDINATORS: tuple[tuple[str, str, str, Callable[[Life], int]], ...] = (
+_OF_COORDINATORS: tuple[tuple[str, str, str, Callable[[RunningCoordinator], int]], ...] = (
     ("pulsar_txn_active_count", "gauge", "Open transactions.", lambda life: len(life.core.live)),
     (
         "pulsar_txn_created_total",
@@ -38,7 +38,7 @@ _OF_COORDINATORS: tuple[tuple[str, str, str, Callable[[Life], int]], ...] = (
 )
 
 
-Families = Callable[[str, str, str], Family]
+Families = Callable[[str, str, str], MetricFamily]
 """The family of a name, a kind and a help text."""
 
 
@@ -66,7 +66,9 @@ def _add_participants(family: Families, region: Region, here: dict[str, str]) ->
     family("geoemu_txn_pending_ack_entries", "gauge", claimed).add(entries, here)
 
 
-def _add_keys(family: Families, region: Region, lives: list[Life], here: dict[str, str]) -> None:
+def _add_keys(
+    family: Families, region: Region, lives: list[RunningCoordinator], here: dict[str, str]
+) -> None:
     states = [state for life in lives for state in life.keys.book.keys.values()]
     family("pulsar_txn_transaction_key_count", "gauge", "Transaction keys in use.").add(len(states), here)
     newest = sorted(states, key=lambda state: (-state.since_ms, state.owner, state.key))

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
-from emulator.broker.compaction.reading import CompactedReading, ReadTopic
-from emulator.broker.compaction.stored import Row, log_name, log_names_of
+from emulator.broker.compaction.reading import CompactedReading, CompactedTopic
+from emulator.broker.compaction.stored import CompactedRow, log_name, log_names_of
 from emulator.broker.compaction.view import CompactedView, encode_record
 from emulator.broker.environment import RegionServices
 from emulator.broker.topic.entry_cache import StoredEntry
@@ -31,7 +31,7 @@ READ_ENTRIES: Final = 500
 READ_BYTES: Final = 4_194_304
 
 
-class CompactionHost(ReadTopic, Protocol):
+class CompactionHost(CompactedTopic, Protocol):
     """The topic."""
 
     closed: bool
@@ -48,7 +48,7 @@ class CompactionHost(ReadTopic, Protocol):
     def failed(self, failure: BaseException) -> None: ...
 
 
-class Status(Enum):
+class CompactionStatus(Enum):
     """Of the last compaction since the topic was loaded; Pulsar's words."""
 
     NOT_RUN = "NOT_RUN"
@@ -79,7 +79,7 @@ class Compaction:
         self._store = topic.region.store
         self.reading = CompactedReading(topic)
         """For consumers that read compacted."""
-        self.status = Status.NOT_RUN
+        self.status = CompactionStatus.NOT_RUN
         self.last_error = ""
         self.threshold_bytes = 0
         """A topic whose log grew by so much since it was compacted is compacted; 0: only when somebody asks."""
@@ -92,7 +92,7 @@ class Compaction:
 
     # Loading.
 
-    def load(self, row: Row | None, log: Log | None) -> None:
+    def load(self, row: CompactedRow | None, log: Log | None) -> None:
         """Begin with what the store has: the row, and the log that it names."""
         topic = self._topic
         self._generation = 0 if row is None else row.generation
@@ -135,7 +135,7 @@ class Compaction:
                 ServerError.ConsumerBusy, f"Compaction already in progress: {self._topic.full_name}"
             )
         self._running = asyncio.get_running_loop().create_future()
-        self.status, self._grown_bytes = Status.RUNNING, 0
+        self.status, self._grown_bytes = CompactionStatus.RUNNING, 0
         self._topic.region.spawn(self._run(self._running))
 
     def set_threshold(self, threshold_bytes: int) -> None:
@@ -155,10 +155,10 @@ class Compaction:
     # One compaction.
 
     async def _run(self, running: asyncio.Future[None]) -> None:
-        status, error = Status.ERROR, "the topic was unloaded"
+        status, error = CompactionStatus.ERROR, "the topic was unloaded"
         try:
             await self._compact()
-            status, error = Status.SUCCESS, ""
+            status, error = CompactionStatus.SUCCESS, ""
         except _Left:
             pass
         except (TooManyKeys, ProtocolError, StorageError) as failure:
@@ -179,7 +179,7 @@ class Compaction:
         if self._deleting:
             await asyncio.wait(self._deleting)
         await self._tidy()
-        latest: LatestOfKeys = topic.region.environment.parts.latest_of_keys()
+        latest: LatestOfKeys = topic.region.environment.components.latest_of_keys()
         async for entry in self._entries(end):
             latest.note(entry.entry_id, read_keys(entry.data))
         log = await self._store.open_log(log_name(topic.name, generation))
@@ -233,9 +233,9 @@ class Compaction:
         if self._topic.closed:
             raise _Left
 
-    def _row(self, generation: int, end: int, written: _Written) -> Row:
+    def _row(self, generation: int, end: int, written: _Written) -> CompactedRow:
         last = written.last
-        return Row(
+        return CompactedRow(
             generation=generation,
             ledger_id=self._topic.ledger_id,
             horizon=end,
@@ -247,7 +247,7 @@ class Compaction:
             removed=written.seen - written.entries,
         )
 
-    async def _put(self, row: Row) -> None:
+    async def _put(self, row: CompactedRow) -> None:
         """The step that counts. When nobody knows whether it was taken, the topic is loaded again."""
         key = CompactionKey(self._topic.full_name).text
         if self._topic.closed:

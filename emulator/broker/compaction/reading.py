@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
 
 
-class ReadTopic(Protocol):
+class CompactedTopic(Protocol):
     @property
     def ledger_id(self) -> int: ...
     @property
@@ -29,7 +29,7 @@ class ReadTopic(Protocol):
 class CompactedReading:
     """Of one topic. Without a compacted log it is the topic's own."""
 
-    def __init__(self, topic: ReadTopic) -> None:
+    def __init__(self, topic: CompactedTopic) -> None:
         self._topic = topic
         self.view: CompactedView | None = None
 

@@ -16,7 +16,7 @@ _UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionE
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CompactedRow:
     """Written when the log that it names is durable to its last entry, and never before (INV-32)."""
 
     generation: int
@@ -50,11 +50,11 @@ class Row:
             ) from None
 
 
-def read_row(store: Store, topic: str) -> Row | None:
+def read_row(store: Store, topic: str) -> CompactedRow | None:
     """StorageDamaged when it cannot be read."""
     key = CompactionKey(topic).text
     stored = store.get(key)
-    return None if stored is None else Row.decode(key, stored.value)
+    return None if stored is None else CompactedRow.decode(key, stored.value)
 
 
 def log_name(topic: TopicName, generation: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from emulator.broker.compaction.stored import Row
+from emulator.broker.compaction.stored import CompactedRow
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.storage.contract import Log
 
@@ -24,7 +24,7 @@ def encode_record(entry_id: int, data: bytes) -> bytes:
 class CompactedView:
     """One generation. It is read by many, and goes when the last read of it has ended after `retire`."""
 
-    def __init__(self, log: Log, row: Row) -> None:
+    def __init__(self, log: Log, row: CompactedRow) -> None:
         self.log = log
         self.row = row
         self._places: OrderedDict[int, int] = OrderedDict()

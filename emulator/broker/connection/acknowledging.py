@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.broker.authorization import Resource
+from emulator.broker.authorization import ProtectedResource
 from emulator.broker.subscription.consumer import Consumer
 from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Claim
@@ -54,10 +54,10 @@ def refuse_acknowledgement(command: AckCommand, problem: ProtocolError) -> bytes
     return answers.acknowledgement_failed(command.consumer_id, command.request_id, problem)
 
 
-def topic_of_flow(connection: ClientConnection, command: tuple[int, int]) -> Resource:
+def topic_of_flow(connection: ClientConnection, command: tuple[int, int]) -> ProtectedResource:
     return topic_of(connection, command[0])
 
 
-def topic_of(connection: ClientConnection, consumer_id: int) -> Resource:
+def topic_of(connection: ClientConnection, consumer_id: int) -> ProtectedResource:
     consumer = connection.consumers.get(consumer_id)
-    return Resource("topic", consumer.subscription.topic.full_name if consumer is not None else "?")
+    return ProtectedResource("topic", consumer.subscription.topic.full_name if consumer is not None else "?")

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from emulator.broker.authorization import Action, Resource, Standing
+from emulator.broker.authorization import Action, ProtectedResource, TrustLevel
 from emulator.errors import ProtocolError
 
 C = TypeVar("C")
 """A command's value, made in `emulator/wire/`."""
 
 
-class Stage(Enum):
+class Execution(Enum):
     """How a command is carried out."""
 
     INLINE = auto()
@@ -27,7 +27,7 @@ class Stage(Enum):
     for it."""
 
 
-class Promise(NamedTuple):
+class PendingResponse(NamedTuple):
     """Of a request that waits for one thing."""
 
     kept: asyncio.Future[Any]
@@ -36,12 +36,12 @@ class Promise(NamedTuple):
     """Sent when it is kept, in one write with other answers of that moment."""
 
 
-Work = Promise | Coroutine[Any, Any, None]
+Work = PendingResponse | Coroutine[Any, Any, None]
 """Of a TASK row. A coroutine runs in a task of the connection, and ends with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Generic[C]):
+class CommandSpec(Generic[C]):
     """One command that a region takes."""
 
     type: int
@@ -52,15 +52,15 @@ class Row(Generic[C]):
     """See Stage. Raises ProtocolError for what it refuses, before it changed anything."""
     refuse: Callable[[C, ProtocolError], bytes] | None
     """The answer that its client understands as "no"; empty, or None, where no client waits for one."""
-    resource: Callable[..., Resource]
+    resource: Callable[..., ProtectedResource]
     """`resource(connection, command)`: what it is about, for authorization and for the log."""
     action: Action | None = None
     """None: needs no permission, or was permitted when the producer or consumer that it names was attached."""
-    standing: Standing = Standing.CLIENT
+    trust: TrustLevel = TrustLevel.CLIENT
     """The least that the region must know of the other side."""
-    stage: Stage = Stage.INLINE
+    stage: Execution = Execution.INLINE
     estimate_bytes: int = 0
     """What a request holds while it waits: counted against the budget of its connection. TASK only."""
 
     def __post_init__(self) -> None:
-        assert (self.stage is Stage.TASK) == (self.estimate_bytes > 0), self.name
+        assert (self.stage is Execution.TASK) == (self.estimate_bytes > 0), self.name

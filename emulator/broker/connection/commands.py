@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from emulator.broker.authorization import Action, Resource, Standing
+from emulator.broker.authorization import Action, ProtectedResource, TrustLevel
 from emulator.broker.connection import (
     acknowledging,
     consumers,
@@ -14,11 +14,11 @@ from emulator.broker.connection import (
     publishing,
     schemas,
     session,
+    topic_watchers,
     transactions,
 )
-from emulator.broker.connection import topic_watchers as watching
-from emulator.broker.connection.command_spec import Row, Stage
-from emulator.broker.connection.dispatch import AnyRow, CommandTable
+from emulator.broker.connection.command_spec import CommandSpec, Execution
+from emulator.broker.connection.dispatch import AnyCommandSpec, CommandTable
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers, codec, commands, consumer_commands, topic_lists, transaction_commands
 from emulator.wire.codec import CommandType
@@ -36,88 +36,88 @@ def _error(command: commands.Request, problem: ProtocolError) -> bytes:
     return answers.error(command.request_id, problem)
 
 
-def _named_topic(connection: ClientConnection, command: Any) -> Resource:
-    return Resource("topic", command.topic)
+def _named_topic(connection: ClientConnection, command: Any) -> ProtectedResource:
+    return ProtectedResource("topic", command.topic)
 
 
 def _namespace(
     connection: ClientConnection, command: topic_lists.GetTopics | topic_lists.WatchTopics
-) -> Resource:
-    return Resource("namespace", command.namespace)
+) -> ProtectedResource:
+    return ProtectedResource("namespace", command.namespace)
 
 
-def _region(connection: ClientConnection, command: object) -> Resource:
-    return Resource("region", connection.region.config.region)
+def _region(connection: ClientConnection, command: object) -> ProtectedResource:
+    return ProtectedResource("region", connection.region.config.region)
 
 
-def _topic_of_producer(connection: ClientConnection, command: Any) -> Resource:
+def _topic_of_producer(connection: ClientConnection, command: Any) -> ProtectedResource:
     return publishing.topic_of(connection, command.producer_id)
 
 
-def _topic_of_consumer(connection: ClientConnection, command: Any) -> Resource:
+def _topic_of_consumer(connection: ClientConnection, command: Any) -> ProtectedResource:
     return acknowledging.topic_of(connection, command.consumer_id)
 
 
-def _coordinator(connection: ClientConnection, command: Any) -> Resource:
-    return Resource("transaction coordinator", str(command.coordinator))
+def _coordinator(connection: ClientConnection, command: Any) -> ProtectedResource:
+    return ProtectedResource("transaction coordinator", str(command.coordinator))
 
 
-def _transaction(connection: ClientConnection, command: Any) -> Resource:
-    return Resource("transaction", f"({command.most},{command.least})")
+def _transaction(connection: ClientConnection, command: Any) -> ProtectedResource:
+    return ProtectedResource("transaction", f"({command.most},{command.least})")
 
 
-def _refused(type_: int, name: str, body_name: str, sentence: str) -> Row[commands.NumberedRequest]:
+def _refused(type_: int, name: str, body_name: str, sentence: str) -> CommandSpec[commands.NumberedRequest]:
     """A request that is known and always refused, in words."""
 
     def handle(connection: ClientConnection, command: commands.NumberedRequest) -> None:
         raise ProtocolError(ServerError.NotAllowedError, sentence)
 
     read = commands.NumberedRequest.reader(body_name)
-    return Row(type_, name, read, handle, _error, _region)
+    return CommandSpec(type_, name, read, handle, _error, _region)
 
 
 _OWN_COORDINATORS: Final = "only coordinators of this region may end a transaction on its topics"
 
-ROWS: Final[tuple[AnyRow, ...]] = (
+COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     # The connection.
-    Row(
+    CommandSpec(
         CommandType.CONNECT,
         "CONNECT",
         commands.Connect.read,
         session.connect,
         None,
         _region,
-        standing=Standing.STRANGER,
+        trust=TrustLevel.UNAUTHENTICATED,
     ),
-    Row(
+    CommandSpec(
         CommandType.AUTH_RESPONSE,
         "AUTH_RESPONSE",
         commands.AuthResponse.read,
         session.prove,
         None,
         _region,
-        standing=Standing.STRANGER,
+        trust=TrustLevel.UNAUTHENTICATED,
     ),
-    Row(
+    CommandSpec(
         CommandType.PING,
         "PING",
         commands.read_nothing,
         session.ping,
         None,
         _region,
-        standing=Standing.STRANGER,
+        trust=TrustLevel.UNAUTHENTICATED,
     ),
-    Row(
+    CommandSpec(
         CommandType.PONG,
         "PONG",
         commands.read_nothing,
         session.pong,
         None,
         _region,
-        standing=Standing.STRANGER,
+        trust=TrustLevel.UNAUTHENTICATED,
     ),
     # Lookups.
-    Row(
+    CommandSpec(
         CommandType.LOOKUP,
         "LOOKUP",
         commands.Lookup.read,
@@ -126,7 +126,7 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         _named_topic,
         Action.LOOK_UP,
     ),
-    Row(
+    CommandSpec(
         CommandType.PARTITIONED_METADATA,
         "PARTITIONED_METADATA",
         commands.PartitionMetadata.read,
@@ -134,10 +134,10 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         lookups.refuse_partition_metadata,
         _named_topic,
         Action.LOOK_UP,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.GET_TOPICS_OF_NAMESPACE,
         "GET_TOPICS_OF_NAMESPACE",
         topic_lists.GetTopics.read,
@@ -146,25 +146,25 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         _namespace,
         Action.LOOK_UP,
     ),
-    Row(
+    CommandSpec(
         CommandType.WATCH_TOPIC_LIST,
         "WATCH_TOPIC_LIST",
         topic_lists.WatchTopics.read,
-        watching.watch,
+        topic_watchers.watch,
         _error,
         _namespace,
         Action.LOOK_UP,
     ),
-    Row(
+    CommandSpec(
         CommandType.WATCH_TOPIC_LIST_CLOSE,
         "WATCH_TOPIC_LIST_CLOSE",
         topic_lists.EndWatch.read,
-        watching.close,
+        topic_watchers.close,
         _error,
         _region,
     ),
     # Schemas.
-    Row(
+    CommandSpec(
         CommandType.GET_SCHEMA,
         "GET_SCHEMA",
         commands.GetSchema.read,
@@ -172,10 +172,10 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         schemas.refuse_get_schema,
         _named_topic,
         Action.LOOK_UP,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.GET_OR_CREATE_SCHEMA,
         "GET_OR_CREATE_SCHEMA",
         commands.GetOrCreateSchema.read,
@@ -183,11 +183,11 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         schemas.refuse_get_or_create_schema,
         _named_topic,
         Action.PRODUCE,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=SCHEMA_REQUEST_BYTES,
     ),
     # Producers.
-    Row(
+    CommandSpec(
         CommandType.PRODUCER,
         "PRODUCER",
         commands.CreateProducer.read,
@@ -195,30 +195,30 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         _error,
         _named_topic,
         Action.PRODUCE,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.SEND,
         "SEND",
         codec.decode_send,
         publishing.send,
         publishing.refuse_send,
         _topic_of_producer,
-        stage=Stage.ENTRY,
+        stage=Execution.ENTRY,
     ),
-    Row(
+    CommandSpec(
         CommandType.CLOSE_PRODUCER,
         "CLOSE_PRODUCER",
         commands.CloseProducer.read,
         producers.close,
         _error,
         _topic_of_producer,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
     # Consumers.
-    Row(
+    CommandSpec(
         CommandType.SUBSCRIBE,
         "SUBSCRIBE",
         consumer_commands.Subscribe.read,
@@ -226,10 +226,10 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         _error,
         _named_topic,
         Action.CONSUME,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.FLOW,
         "FLOW",
         codec.decode_flow,
@@ -237,7 +237,7 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         None,
         acknowledging.topic_of_flow,
     ),
-    Row(
+    CommandSpec(
         CommandType.ACK,
         "ACK",
         codec.decode_ack,
@@ -245,7 +245,7 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         acknowledging.refuse_acknowledgement,
         _topic_of_consumer,
     ),
-    Row(
+    CommandSpec(
         CommandType.REDELIVER_UNACKNOWLEDGED_MESSAGES,
         "REDELIVER_UNACKNOWLEDGED_MESSAGES",
         consumer_commands.Redeliver.read,
@@ -253,47 +253,47 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         None,
         _topic_of_consumer,
     ),
-    Row(
+    CommandSpec(
         CommandType.SEEK,
         "SEEK",
         consumer_commands.Seek.read,
         consumers.seek,
         _error,
         _topic_of_consumer,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.UNSUBSCRIBE,
         "UNSUBSCRIBE",
         consumer_commands.Unsubscribe.read,
         consumers.unsubscribe,
         _error,
         _topic_of_consumer,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.CLOSE_CONSUMER,
         "CLOSE_CONSUMER",
         consumer_commands.ConsumerRequest.read_close,
         consumers.close,
         _error,
         _topic_of_consumer,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.GET_LAST_MESSAGE_ID,
         "GET_LAST_MESSAGE_ID",
         consumer_commands.ConsumerRequest.read_last_message_id,
         consumers.get_last_message_id,
         _error,
         _topic_of_consumer,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.CONSUMER_STATS,
         "CONSUMER_STATS",
         consumer_commands.ConsumerRequest.read_stats,
@@ -302,54 +302,54 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         _topic_of_consumer,
     ),
     # Transactions.
-    Row(
+    CommandSpec(
         CommandType.TC_CLIENT_CONNECT_REQUEST,
         "TC_CLIENT_CONNECT_REQUEST",
         transaction_commands.ConnectCoordinator.read,
         transactions.connect,
         transaction_commands.connect_refused,
         _coordinator,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.NEW_TXN,
         "NEW_TXN",
         transaction_commands.NewTransaction.read,
         transactions.begin,
         transaction_commands.begin_refused,
         _coordinator,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.ADD_PARTITION_TO_TXN,
         "ADD_PARTITION_TO_TXN",
         transaction_commands.AddPartitions.read,
         transactions.add_partitions,
         transaction_commands.partitions_added,
         _transaction,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.ADD_SUBSCRIPTION_TO_TXN,
         "ADD_SUBSCRIPTION_TO_TXN",
         transaction_commands.AddSubscriptions.read,
         transactions.add_subscriptions,
         transaction_commands.subscriptions_added,
         _transaction,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
-    Row(
+    CommandSpec(
         CommandType.END_TXN,
         "END_TXN",
         transaction_commands.EndTransaction.read,
         transactions.end,
         transaction_commands.ended,
         _transaction,
-        stage=Stage.TASK,
+        stage=Execution.TASK,
         estimate_bytes=REQUEST_BYTES,
     ),
     # Known, and refused in words until they are built.
@@ -400,7 +400,7 @@ NOT_OFFERED: Final[dict[int, str]] = {
 log, as newer clients may send what was never offered."""
 
 AGAIN: Final = tuple(
-    replace(row, handle=producers.create_again) for row in ROWS if row.type == CommandType.PRODUCER
+    replace(row, handle=producers.create_again) for row in COMMANDS if row.type == CommandType.PRODUCER
 )
 
-TABLE: Final = CommandTable(ROWS, NOT_OFFERED, AGAIN)
+TABLE: Final = CommandTable(COMMANDS, NOT_OFFERED, AGAIN)

@@ -14,16 +14,23 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from emulator.broker.authorization import Standing
-from emulator.broker.connection.command_spec import Promise
+from emulator.broker.authorization import TrustLevel
+from emulator.broker.connection.command_spec import PendingResponse
 from emulator.broker.connection.confirming import confirm
-from emulator.broker.connection.dispatch import AnyRow, CommandTable, carry_out, dispatch, failed, refuse
-from emulator.broker.connection.flow_control import STRANGER_FRAME_BYTES_MAX, Pause
+from emulator.broker.connection.dispatch import (
+    AnyCommandSpec,
+    CommandTable,
+    carry_out,
+    dispatch,
+    failed,
+    refuse,
+)
+from emulator.broker.connection.flow_control import STRANGER_FRAME_BYTES_MAX, PauseReason
 from emulator.broker.connection.handshake import Handshake
 from emulator.broker.connection.tasks import TaskGroup
 from emulator.broker.connection.topic_watchers import TopicWatcher
 from emulator.broker.environment import RegionServices
-from emulator.broker.memory_budgets import Account, Charge
+from emulator.broker.memory_budgets import MemoryBudget, Reservation
 from emulator.broker.subscription.consumer import Consumer, SubscriptionOfConsumer
 from emulator.broker.topic.producer import Producer, ProducerHost
 from emulator.core.admission import Peer
@@ -41,10 +48,10 @@ from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer, frame_
 if TYPE_CHECKING:
     from emulator.broker.metadata.policies import Policies
     from emulator.broker.topic.topic import Topic
-    from emulator.broker.topic_directory.directory import Directory
+    from emulator.broker.topic_directory.directory import TopicDirectory
     from emulator.broker.topic_directory.listing import TopicLists
     from emulator.broker.topic_directory.partitions import PartitionedTopics
-    from emulator.broker.transactions.coordinators import Coordinators
+    from emulator.broker.transactions.coordinators import TransactionCoordinators
     from emulator.core.transactions.journal_format import Holder
 
 logger = logging.getLogger(__name__)
@@ -57,12 +64,12 @@ class ServingRegion(RegionServices, Protocol):
     """The region, as its clients' connections see it."""
 
     connections: dict[ClientConnection, None]
-    client_memory: Account
-    directory: Directory
+    client_memory: MemoryBudget
+    directory: TopicDirectory
     topic_lists: TopicLists
     partitioned: PartitionedTopics
     policies: Policies
-    coordinators: Coordinators
+    coordinators: TransactionCoordinators
 
     def service_url(self, came_by: str) -> str: ...
 
@@ -90,12 +97,12 @@ class ClientConnection(asyncio.Protocol):
         self._came_by = ""
         """The address of ours that the client connected to."""
         self.client_version = ""
-        self.standing = Standing.STRANGER
+        self.trust = TrustLevel.UNAUTHENTICATED
         self.handshake: Handshake | None = None
         """It says that it is a region, and was asked for the proof."""
         self.peer: Peer | None = None
         """The region that it was proven to be; None for clients."""
-        self.legal_rows = table.legal[self.standing]
+        self.legal_rows = table.legal[self.trust]
         self.producers: dict[int, Producer] = {}
         self.claims: dict[int, Producer] = {}
         """Producers by id that wait for their topic, or are being given it."""
@@ -131,9 +138,9 @@ class ClientConnection(asyncio.Protocol):
         self._read_ms: int | None = None
         self._broken = False
         """What follows in the stream is not to be looked at."""
-        parts = region.environment.parts
-        self.pressure = parts.pressure(region.client_memory, self._stop_reading, self._go_on)
-        self.liveness = parts.liveness(self, settings.keep_alive_interval_ms)
+        components = region.environment.components
+        self.flow_control = components.flow_control(region.client_memory, self._stop_reading, self._go_on)
+        self.liveness = components.liveness(self, settings.keep_alive_interval_ms)
 
     # The transport.
 
@@ -159,7 +166,7 @@ class ClientConnection(asyncio.Protocol):
             watcher.end()
         if self._slow is not None:
             self._slow.cancel()  # it may be for years, and would keep all that the connection has
-        self.pressure.release()
+        self.flow_control.release()
 
     @property
     def service_url(self) -> str:
@@ -192,13 +199,13 @@ class ClientConnection(asyncio.Protocol):
     def answer(self, data: bytes) -> None:
         """Send an answer. A client that leaves answers unread is not asked for more."""
         self.write(data)
-        if self.pressure.is_writing_paused and self._transport is not None:
-            self.pressure.unread(self._transport.get_write_buffer_size())
+        if self.flow_control.is_writing_paused and self._transport is not None:
+            self.flow_control.unread(self._transport.get_write_buffer_size())
 
     @property
     def is_writing_paused(self) -> bool:
         """The client does not read what is written."""
-        return self.pressure.is_writing_paused
+        return self.flow_control.is_writing_paused
 
     @property
     def unread_bytes(self) -> int:
@@ -228,18 +235,18 @@ class ClientConnection(asyncio.Protocol):
         """The client broke a rule that leaves nothing to say."""
         logger.warning("connection %s: %s; it is closed", self.address, problem)
         self._broken = True
-        if self.standing is Standing.STRANGER:
+        if self.trust is TrustLevel.UNAUTHENTICATED:
             self.write(answers.handshake_error(problem))
         self.close()
 
     def pause_writing(self) -> None:
-        self.pressure.is_writing_paused = True
+        self.flow_control.is_writing_paused = True
         for consumer in self.consumers.values():
             consumer.subscription.set_blocked(consumer, blocked=True)
 
     def resume_writing(self) -> None:
-        self.pressure.is_writing_paused = False
-        self.pressure.unread(0)
+        self.flow_control.is_writing_paused = False
+        self.flow_control.unread(0)
         for consumer in self.consumers.values():
             consumer.subscription.set_blocked(consumer, blocked=False)
         for watcher in self.watchers.values():
@@ -255,12 +262,12 @@ class ClientConnection(asyncio.Protocol):
         self.liveness.heard()
         try:
             frames = self._frames.feed(data)
-            if self.standing is Standing.STRANGER and frames:
+            if self.trust is TrustLevel.UNAUTHENTICATED and frames:
                 _check_first(frame_bytes(frames[0]))
         except ProtocolError as problem:
             self.break_off(problem)
             return
-        self.pressure.unfinished(self._frames.held_bytes)
+        self.flow_control.unfinished(self._frames.held_bytes)
         if self._unserved is None:
             self._serve(iter(frames))
         else:  # a transport may have had this under way when it was told to stop
@@ -275,19 +282,19 @@ class ClientConnection(asyncio.Protocol):
 
     def _serve(self, frames: Iterator[Frame]) -> None:
         """Handle commands until reading is stopped; the rest waits."""
-        pressure = self.pressure
+        flow_control = self.flow_control
         self._read_ms = None
         try:
             for type_, command, entry in frames:
                 dispatch(self, type_, command, entry)
-                if pressure.is_reading_paused or self._broken:
+                if flow_control.is_reading_paused or self._broken:
                     self._unserved = frames
                     break
             else:
                 self._unserved = None
                 if self._frames.failed is not None:
                     raise self._frames.failed
-                if self.standing is Standing.STRANGER:
+                if self.trust is TrustLevel.UNAUTHENTICATED:
                     _check_first(self._frames.unfinished_bytes)
         except ProtocolError as problem:
             self.break_off(problem)
@@ -300,7 +307,7 @@ class ClientConnection(asyncio.Protocol):
             touched, self.touched = self.touched, {}
             for topic in touched:
                 topic.flush()
-            self.pressure.admitted()
+            self.flow_control.admitted()
         if self.confirmations:
             confirmations, self.confirmations = self.confirmations, {}
             for subscription, waiting in confirmations.items():
@@ -315,40 +322,40 @@ class ClientConnection(asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        if not self.is_open or self._broken or self.pressure.is_reading_paused:
+        if not self.is_open or self._broken or self.flow_control.is_reading_paused:
             return
         if self._unserved is not None:
             self._serve(self._unserved)
-        if not self.pressure.is_reading_paused and self._transport is not None and self.is_open:
+        if not self.flow_control.is_reading_paused and self._transport is not None and self.is_open:
             self._transport.resume_reading()
 
     # What the table's rows need.
 
-    def rise(self, standing: Standing) -> None:
+    def rise(self, trust: TrustLevel) -> None:
         """More is known of the other side now."""
-        assert standing >= self.standing
-        self.standing = standing
-        self.legal_rows = self.table.legal[standing]
+        assert trust >= self.trust
+        self.trust = trust
+        self.legal_rows = self.table.legal[trust]
         self.liveness.introduced()
 
-    def begin(self, row: AnyRow, value: Any) -> None:
+    def begin(self, row: AnyCommandSpec, value: Any) -> None:
         """Carry out a request; its estimate is held until it is over. ProtocolError."""
         work = row.handle(self, value)
-        charge = self.pressure.request_began(row.estimate_bytes)
-        if isinstance(work, Promise):
+        charge = self.flow_control.request_began(row.estimate_bytes)
+        if isinstance(work, PendingResponse):
             work.kept.add_done_callback(partial(self._kept, row, value, work.answer, charge))
         else:
             self.tasks.start(carry_out(self, row, value, work), partial(self._carried_out, work, charge))
 
-    def _carried_out(self, work: Coroutine[Any, Any, None], charge: Charge) -> None:
+    def _carried_out(self, work: Coroutine[Any, Any, None], charge: Reservation) -> None:
         work.close()  # it was not begun if the connection ended first
-        self.pressure.request_over(charge)
+        self.flow_control.request_over(charge)
 
     def _kept(
-        self, row: AnyRow, value: Any, answer: bytes, charge: Charge, kept: asyncio.Future[Any]
+        self, row: AnyCommandSpec, value: Any, answer: bytes, charge: Reservation, kept: asyncio.Future[Any]
     ) -> None:
         """What a request waited for has its outcome."""
-        self.pressure.request_over(charge)
+        self.flow_control.request_over(charge)
         if not self.is_open:
             return
         failure = kept.exception()
@@ -372,7 +379,7 @@ class ClientConnection(asyncio.Protocol):
 
     def published(self, size_bytes: int) -> None:
         """So many admitted bytes have been answered."""
-        self.pressure.answered(size_bytes)
+        self.flow_control.answered(size_bytes)
 
     def slow_down(self, seconds: float) -> None:
         """A topic was published to faster than its policies allow: read on later."""
@@ -384,14 +391,14 @@ class ClientConnection(asyncio.Protocol):
             until = max(until, self._slow.when())
             self._slow.cancel()
         self._slow = loop.call_at(until, self.speed_up)
-        self.pressure.pause(Pause.RATE)
+        self.flow_control.pause(PauseReason.RATE)
 
     def speed_up(self) -> None:
         """It waited long enough, or what its topic's policies say has changed: who is still too fast is told again."""
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None
-            self.pressure.resume(Pause.RATE)
+            self.flow_control.resume(PauseReason.RATE)
 
     def no_longer_opening(self, key: tuple[str, int], command: CreateProducer | Subscribe) -> None:
         """The command is over. A later one for the same id goes on."""
@@ -401,13 +408,13 @@ class ClientConnection(asyncio.Protocol):
     def claim(self, producer: Producer) -> None:
         """It is about to ask for its topic. One that had its id ends: the client knows of one only. ProtocolError when
         the client has too many; then nothing is changed."""
-        if not self.pressure.has_room_for_producer(producer.held_bytes):
+        if not self.flow_control.has_room_for_producer(producer.held_bytes):
             raise ProtocolError(ServerError.NotAllowedError, "this connection has too many producers")
         for former in (self.producers.get(producer.producer_id), self.claims.get(producer.producer_id)):
             if former is not None:
                 self.forget_producer(former, "its client opened it again")
         self.claims[producer.producer_id] = producer
-        self.pressure.producer_came(producer.held_bytes)
+        self.flow_control.producer_came(producer.held_bytes)
         self.hurry(producer.topic.keep_alive_interval_ms)
 
     def producer_admitted(self, producer: Producer, epoch: int | None) -> None:
@@ -429,7 +436,7 @@ class ClientConnection(asyncio.Protocol):
 
     def producer_refused(self, producer: Producer, problem: ProtocolError) -> None:
         del self.claims[producer.producer_id]
-        self.pressure.producer_left(producer.held_bytes)
+        self.flow_control.producer_left(producer.held_bytes)
         self._told_to_wait.pop(producer.producer_id, None)
         refuse(self, self.table.rows[CommandType.PRODUCER], producer.request, problem)
 
@@ -437,13 +444,13 @@ class ClientConnection(asyncio.Protocol):
         """It sends nothing any more; what it sent stays."""
         if self.claims.get(producer.producer_id) is producer:
             del self.claims[producer.producer_id]
-            self.pressure.producer_left(producer.held_bytes)
+            self.flow_control.producer_left(producer.held_bytes)
             self._told_to_wait.pop(producer.producer_id, None)
             producer.topic.access.left(producer, why)
             return
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
-            self.pressure.producer_left(producer.held_bytes)
+            self.flow_control.producer_left(producer.held_bytes)
             self.closed_producers[producer.producer_id] = None
             if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
                 del self.closed_producers[next(iter(self.closed_producers))]
@@ -462,7 +469,7 @@ class ClientConnection(asyncio.Protocol):
         """
         consumer.subscription.attach(consumer, type_)
         self.consumers[consumer.consumer_id] = consumer
-        if self.pressure.is_writing_paused:
+        if self.flow_control.is_writing_paused:
             consumer.subscription.set_blocked(consumer, blocked=True)
 
     def forget_consumer(self, consumer: Consumer) -> None:
@@ -488,7 +495,7 @@ class ClientConnection(asyncio.Protocol):
             self.close_producer(producer)
         for claim in [p for p in self.claims.values() if p.topic is topic]:
             del self.claims[claim.producer_id]
-            self.pressure.producer_left(claim.held_bytes)
+            self.flow_control.producer_left(claim.held_bytes)
             if ("producer", claim.producer_id) in self.opening:
                 continue  # its client asks for another one in its place
             request = replace(claim.request, producer_name=claim.producer_name)

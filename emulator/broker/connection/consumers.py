@@ -11,7 +11,7 @@ from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.replicated import status_follows_upstream
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.values import Position, SchemaType
@@ -48,10 +48,10 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     """False when the client gave up meanwhile; then nothing is left behind."""
     type_ = _checked(command)
     if command.replicated:
-        parts = connection.region.environment.parts
-        parts.check_replicable(command.subscription, durable=command.durable)
+        components = connection.region.environment.components
+        components.check_replicable(command.subscription, durable=command.durable)
     key = ("consumer", command.consumer_id)
-    wish = Wish.CREATE if command.may_create_topic else Wish.EXISTING
+    wish = OpenMode.CREATE if command.may_create_topic else OpenMode.EXISTING
     topic = await connection.region.directory.acquire(command.topic, wish)
     connection.region.check_open_to_clients(topic.full_name, command.subscription)
     check_rate(connection.region.policies, topic, connection.address.rpartition(":")[0], command)
@@ -126,7 +126,7 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
             begin = positions.begin_of(source, command.start_message_id, from_earliest=command.from_earliest)
     if subscription is None:
         topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
-        cursor = topic.region.environment.parts.cursor(begin - 1)
+        cursor = topic.region.environment.components.cursor(begin - 1)
         cursor.set_properties(command.subscription_properties)
         subscription = topic.create_subscription(command.subscription, cursor, durable=command.durable)
     elif subscription.durable != command.durable:

@@ -9,28 +9,28 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, Protocol
 
-from emulator.broker.authorization import Standing, authorize
-from emulator.broker.connection.command_spec import Row, Stage
+from emulator.broker.authorization import TrustLevel, authorize
+from emulator.broker.connection.command_spec import CommandSpec, Execution
 from emulator.errors import ProtocolError, ServerError, StorageError
 
 logger = logging.getLogger(__name__)
 
-AnyRow = Row[Any]
+AnyCommandSpec = CommandSpec[Any]
 
 # A member of an enum costs several times as much to look up, and every SEND does.
-_ENTRY: Final = Stage.ENTRY
-_INLINE: Final = Stage.INLINE
+_ENTRY: Final = Execution.ENTRY
+_INLINE: Final = Execution.INLINE
 
 
 class CommandingConnection(Protocol):
     """A client's connection, as the table sees it."""
 
     address: str
-    standing: Standing
+    trust: TrustLevel
     table: CommandTable
-    legal_rows: dict[int, AnyRow]
+    legal_rows: dict[int, AnyCommandSpec]
 
-    def begin(self, row: AnyRow, value: Any) -> None:
+    def begin(self, row: AnyCommandSpec, value: Any) -> None:
         """Carry out a request that may have to wait. ProtocolError."""
         ...
 
@@ -42,10 +42,13 @@ class CommandingConnection(Protocol):
 
 
 class CommandTable:
-    """The rows, and by standing those that are legal."""
+    """The rows, and by trust those that are legal."""
 
     def __init__(
-        self, rows: tuple[AnyRow, ...], not_offered: Mapping[int, str], again: tuple[AnyRow, ...] = ()
+        self,
+        rows: tuple[AnyCommandSpec, ...],
+        not_offered: Mapping[int, str],
+        again: tuple[AnyCommandSpec, ...] = (),
     ) -> None:
         self.rows = {row.type: row for row in rows}
         assert len(self.rows) == len(rows), "two rows of one type"
@@ -53,8 +56,8 @@ class CommandTable:
         """Command type -> why there is no row, as a sentence."""
         self.again = {row.type: row for row in again}
         """How a region asks once more for what a client asked for already, when a topic left memory meanwhile."""
-        self.legal: dict[Standing, dict[int, AnyRow]] = {
-            standing: {row.type: row for row in rows if row.standing <= standing} for standing in Standing
+        self.legal: dict[TrustLevel, dict[int, AnyCommandSpec]] = {
+            trust: {row.type: row for row in rows if row.trust <= trust} for trust in TrustLevel
         }
 
 
@@ -68,7 +71,7 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
     stage = row.stage
     try:
         if row.action is not None:
-            authorize(connection.standing, row.action, row.resource(connection, value))
+            authorize(connection.trust, row.action, row.resource(connection, value))
         if stage is _ENTRY:
             row.handle(connection, value, entry)
         elif stage is _INLINE:
@@ -80,7 +83,7 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
 
 
 async def carry_out(
-    connection: CommandingConnection, row: AnyRow, value: Any, work: Coroutine[Any, Any, None]
+    connection: CommandingConnection, row: AnyCommandSpec, value: Any, work: Coroutine[Any, Any, None]
 ) -> None:
     """What the task of a TASK row does."""
     try:
@@ -90,7 +93,7 @@ async def carry_out(
 
 
 def failed(
-    connection: CommandingConnection, row: AnyRow, value: Any, failure: ProtocolError | StorageError
+    connection: CommandingConnection, row: AnyCommandSpec, value: Any, failure: ProtocolError | StorageError
 ) -> None:
     """Refuse a request that was begun."""
     if isinstance(failure, StorageError):
@@ -98,7 +101,7 @@ def failed(
     refuse(connection, row, value, failure)
 
 
-def refuse(connection: CommandingConnection, row: AnyRow, value: Any, problem: ProtocolError) -> None:
+def refuse(connection: CommandingConnection, row: AnyCommandSpec, value: Any, problem: ProtocolError) -> None:
     """Answer no, and say so in the log. Some refusals close the connection instead."""
     kind, name = row.resource(connection, value)
     logger.info(
@@ -117,8 +120,8 @@ def refuse(connection: CommandingConnection, row: AnyRow, value: Any, problem: P
 
 
 def _not_legal(connection: CommandingConnection, type_: int, command: bytes) -> None:
-    """There is no row, or not for this standing."""
-    if connection.standing is Standing.STRANGER:
+    """There is no row, or not for this trust."""
+    if connection.trust is TrustLevel.UNAUTHENTICATED:
         raise ProtocolError(
             ServerError.UnknownError, "the first command must be CONNECT", closes_connection=True
         )

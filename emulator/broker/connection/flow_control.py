@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import Flag, auto
 from typing import Final
 
-from emulator.broker.memory_budgets import Account, Charge
+from emulator.broker.memory_budgets import MemoryBudget, Reservation
 
 STRANGER_FRAME_BYTES_MAX: Final = 65_536
 """The largest frame of a client before CONNECT: what it has to say then is who it is."""
@@ -23,7 +23,7 @@ PRODUCERS_BYTES_MAX: Final = 134_217_728
 """Producers of one client, those that wait included. More are refused: to stop reading would not make them fewer."""
 
 
-class Pause(Flag):
+class PauseReason(Flag):
     """Why a client is not read from."""
 
     NOTHING = 0
@@ -37,39 +37,39 @@ class Pause(Flag):
     """It publishes more than its topics' policies allow."""
 
 
-OURS: Final = Pause.PUBLISHES | Pause.REQUESTS | Pause.RATE
+OURS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE
 """Reasons that are no fault of the client."""
 
 
-class Pressure:
+class FlowControl:
     """Kept by one connection."""
 
-    def __init__(self, clients: Account, stop: Callable[[], None], go_on: Callable[[], None]) -> None:
+    def __init__(self, clients: MemoryBudget, stop: Callable[[], None], go_on: Callable[[], None]) -> None:
         self._stop = stop
         self._go_on = go_on
-        self.reasons = Pause.NOTHING
+        self.reasons = PauseReason.NOTHING
         self.is_reading_paused = False
         """Invariant: True iff there are reasons. A plain bool, because every command asks."""
         self.is_writing_paused = False
         """The transport is full."""
-        self.account = Account("connection", clients)
+        self.account = MemoryBudget("connection", clients)
         self.pending_bytes = 0
         """Bytes of entries admitted and not answered. SEND adds to it itself; it is charged once a chunk."""
         self._unfinished = self.account.charge(0)
-        self._publishes = Account("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
-        self._answers = Account("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
-        self._requests = Account("requests", self.account, REQUESTS_BYTES_MAX)
-        self._producers = Account("producers", self.account, PRODUCERS_BYTES_MAX).charge(0)
+        self._publishes = MemoryBudget("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
+        self._answers = MemoryBudget("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
+        self._requests = MemoryBudget("requests", self.account, REQUESTS_BYTES_MAX)
+        self._producers = MemoryBudget("producers", self.account, PRODUCERS_BYTES_MAX).charge(0)
 
     # Reasons.
 
-    def pause(self, reason: Pause) -> None:
+    def pause(self, reason: PauseReason) -> None:
         self.reasons |= reason
         if not self.is_reading_paused:
             self.is_reading_paused = True
             self._stop()
 
-    def resume(self, reason: Pause) -> None:
+    def resume(self, reason: PauseReason) -> None:
         self.reasons &= ~reason
         if self.is_reading_paused and not self.reasons:
             self.is_reading_paused = False
@@ -92,14 +92,14 @@ class Pressure:
         """The entries of a chunk of bytes are in `pending_bytes`."""
         self._publishes.resize(self.pending_bytes)
         if self.pending_bytes > PUBLISHES_BYTES_MAX:
-            self.pause(Pause.PUBLISHES)
+            self.pause(PauseReason.PUBLISHES)
 
     def answered(self, size_bytes: int) -> None:
         """Admitted entries of so many bytes have their outcome."""
         self.pending_bytes -= size_bytes
         self._publishes.resize(self.pending_bytes)
         if self.is_reading_paused and self.pending_bytes < PUBLISHES_BYTES_MAX // 2:
-            self.resume(Pause.PUBLISHES)
+            self.resume(PauseReason.PUBLISHES)
 
     # Answers.
 
@@ -107,22 +107,22 @@ class Pressure:
         """So much waits in the transport; 0 when it is not full any more."""
         self._answers.resize(size_bytes)
         if size_bytes > ANSWERS_BYTES_MAX:
-            self.pause(Pause.ANSWERS)
+            self.pause(PauseReason.ANSWERS)
         elif size_bytes == 0:
-            self.resume(Pause.ANSWERS)
+            self.resume(PauseReason.ANSWERS)
 
     # Requests.
 
-    def request_began(self, estimate_bytes: int) -> Charge:
+    def request_began(self, estimate_bytes: int) -> Reservation:
         charge = self._requests.charge(estimate_bytes)
         if self._requests.is_over:
-            self.pause(Pause.REQUESTS)
+            self.pause(PauseReason.REQUESTS)
         return charge
 
-    def request_over(self, charge: Charge) -> None:
+    def request_over(self, charge: Reservation) -> None:
         charge.release()
         if self.is_reading_paused and self._requests.held_bytes < REQUESTS_BYTES_MAX // 2:
-            self.resume(Pause.REQUESTS)
+            self.resume(PauseReason.REQUESTS)
 
     # Producers.
 

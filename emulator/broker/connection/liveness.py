@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-from emulator.broker.connection.flow_control import Pressure
+from emulator.broker.connection.flow_control import FlowControl
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.codec import PING_FRAME
 
@@ -24,11 +24,11 @@ HANDSHAKE_SECONDS: Final = 10.0
 """How long a client may take to say who it is, and a region to prove it."""
 
 
-class ListeningConnection(Protocol):
+class MonitoredConnection(Protocol):
     """A client's connection, as its liveness sees it."""
 
     address: str
-    pressure: Pressure
+    flow_control: FlowControl
 
     @property
     def is_open(self) -> bool: ...
@@ -49,7 +49,7 @@ class ListeningConnection(Protocol):
 class Liveness:
     """Kept by one connection."""
 
-    def __init__(self, connection: ListeningConnection, interval_ms: int) -> None:
+    def __init__(self, connection: MonitoredConnection, interval_ms: int) -> None:
         self._connection = connection
         self._interval_seconds = interval_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
@@ -102,7 +102,7 @@ class Liveness:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._check)
 
     def _check(self) -> None:
-        if self._pinged and not self._connection.pressure.is_ours and not self._takes_bytes():
+        if self._pinged and not self._connection.flow_control.is_ours and not self._takes_bytes():
             logger.info("%s does not respond; the connection is closed", self._connection.address)
             self._connection.abort()
             return
@@ -116,14 +116,14 @@ class Liveness:
 
     def _takes_bytes(self) -> bool:
         """The client cannot be heard, but it reads."""
-        return self._connection.pressure.is_reading_paused and self._taken() > self._taken_bytes
+        return self._connection.flow_control.is_reading_paused and self._taken() > self._taken_bytes
 
     async def is_alive(self) -> bool:
         """Ask. True when the client says anything, or cannot because of us."""
         connection = self._connection
         if not connection.is_open:
             return False
-        if connection.pressure.is_ours:
+        if connection.flow_control.is_ours:
             return True
         self._heard.clear()
         connection.write(PING_FRAME)
@@ -132,5 +132,5 @@ class Liveness:
             async with asyncio.timeout(LIVENESS_SECONDS):
                 await self._heard.wait()
         except TimeoutError:
-            return connection.is_open and connection.pressure.is_reading_paused and self._taken() > taken
+            return connection.is_open and connection.flow_control.is_reading_paused and self._taken() > taken
         return connection.is_open

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from emulator.broker.authorization import Standing
+from emulator.broker.authorization import TrustLevel
 from emulator.broker.transactions.coordinators import NOT_ENABLED
 from emulator.core.topic_patterns import TopicPattern
 from emulator.errors import ProtocolError, ServerError
@@ -61,7 +61,7 @@ async def _partitions_of(connection: ClientConnection, command: PartitionMetadat
     if count or region.directory.exists(str(topic)):
         return count
     if not command.may_create or not region.partitioned.may_be_created(topic):
-        if connection.standing is Standing.PEER:
+        if connection.trust is TrustLevel.PEER:
             return 0
         raise ProtocolError(ServerError.TopicNotFound, f"Topic {topic} not found")
     return await region.partitioned.created_on_use(region.directory, topic)

@@ -10,7 +10,7 @@ from emulator.broker.connection import schemas
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import Producer
 from emulator.broker.topic_directory.directory import RETRY_SECONDS, RETRY_SECONDS_MAX
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.wire import answers
@@ -77,14 +77,14 @@ async def create_again(connection: ClientConnection, command: CreateProducer) ->
 
 
 async def _open(connection: ClientConnection, command: CreateProducer) -> None:
-    wish = Wish.CREATE if connection.peer is None else Wish.REPLICATE
+    wish = OpenMode.CREATE if connection.peer is None else OpenMode.REPLICATE
     topic = await connection.region.directory.acquire(command.topic, wish)
     if connection.peer is None:
         connection.region.check_open_to_clients(topic.full_name)
     version = await schemas.of_producer(connection, topic.name, command.schema)
     await _create_initial_subscription(topic, command.initial_subscription_name)
     name = command.producer_name or connection.region.new_producer_name()
-    publisher_of = connection.region.environment.parts.publisher_of
+    publisher_of = connection.region.environment.components.publisher_of
     publisher = publisher_of(connection.peer, name, connection.address)
     producer = Producer(connection, command.producer_id, topic, name, publisher, command)
     producer.schema_version = version
@@ -156,7 +156,7 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
     subscription = topic.subscriptions.get(name)
     if subscription is None:
         topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
-        cursor = topic.region.environment.parts.cursor(topic.first_entry_id - 1)
+        cursor = topic.region.environment.components.cursor(topic.first_entry_id - 1)
         subscription = topic.create_subscription(name, cursor)
     await subscription.persisted()
 

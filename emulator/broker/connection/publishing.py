@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.broker.authorization import Resource
+from emulator.broker.authorization import ProtectedResource
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers
 from emulator.wire.codec import SendCommand
@@ -21,7 +21,7 @@ def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> No
     if producer is None:
         _send_of_nobody(connection, command)
         return
-    connection.pressure.pending_bytes += producer.publish(command, entry)
+    connection.flow_control.pending_bytes += producer.publish(command, entry)
     connection.touched[producer.topic] = None
 
 
@@ -39,6 +39,6 @@ def refuse_send(command: SendCommand, problem: ProtocolError) -> bytes:
     return answers.send_error(command.producer_id, command.sequence_id, problem)
 
 
-def topic_of(connection: ClientConnection, producer_id: int) -> Resource:
+def topic_of(connection: ClientConnection, producer_id: int) -> ProtectedResource:
     producer = connection.producers.get(producer_id)
-    return Resource("topic", producer.topic.full_name if producer is not None else "?")
+    return ProtectedResource("topic", producer.topic.full_name if producer is not None else "?")

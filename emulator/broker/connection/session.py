@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.broker.authorization import Standing
+from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection.handshake import Handshake
-from emulator.broker.replication import peer_auth as proof
+from emulator.broker.replication import peer_auth
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def connect(connection: ClientConnection, command: Connect) -> None:
-    if connection.standing is not Standing.STRANGER or connection.handshake is not None:
+    if connection.trust is not TrustLevel.UNAUTHENTICATED or connection.handshake is not None:
         raise ProtocolError(ServerError.UnknownError, "CONNECT may be sent once only", closes_connection=True)
     config, method = connection.region.config, command.auth_method_name
-    if method == proof.METHOD:
+    if method == peer_auth.METHOD:
         draw = connection.region.environment.random.randbytes
-        challenge = proof.challenge(config, command.auth_data, draw)
+        challenge = peer_auth.challenge(config, command.auth_data, draw)
         connection.handshake = Handshake(command, challenge)
         connection.answer(answers.auth_challenge(method, challenge.nonce))
     else:
-        _welcome(connection, command, proof.declared_peer(config.pulsar_peers, method, command.auth_data))
+        _welcome(connection, command, peer_auth.declared_peer(config.pulsar_peers, method, command.auth_data))
 
 
 def prove(connection: ClientConnection, command: AuthResponse) -> None:
@@ -42,7 +42,7 @@ def prove(connection: ClientConnection, command: AuthResponse) -> None:
 def _welcome(connection: ClientConnection, greeting: Connect, peer: Peer | None) -> None:
     connection.client_version = greeting.client_version
     connection.peer = peer
-    connection.rise(Standing.CLIENT if peer is None else Standing.PEER)
+    connection.rise(TrustLevel.CLIENT if peer is None else TrustLevel.PEER)
     settings = connection.region.config.settings
     connection.answer(answers.connected(greeting.protocol_version, settings.max_message_bytes))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from emulator.broker.connection.command_spec import Promise, Work
+from emulator.broker.connection.command_spec import PendingResponse, Work
 from emulator.broker.connection.consumers import NAME_LENGTH_MAX
 from emulator.core.transactions.coordinator import ASKED
 from emulator.core.transactions.journal_format import Holder, name_bytes
@@ -72,7 +72,7 @@ def begin(connection: ClientConnection, command: NewTransaction) -> Work:
     if keyed or not life.may_begin_at_once:
         return _begin_patiently(connection, command)
     txn, written = life.begin_at_once(command.timeout_ms)
-    return Promise(written, answers.begun(command.request_id, txn.most, txn.least))
+    return PendingResponse(written, answers.begun(command.request_id, txn.most, txn.least))
 
 
 async def _begin_patiently(connection: ClientConnection, command: NewTransaction) -> None:
@@ -95,20 +95,20 @@ async def _key_granted(connection: ClientConnection, command: NewTransaction, tu
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
 
-def add_partitions(connection: ClientConnection, command: AddPartitions) -> Promise:
+def add_partitions(connection: ClientConnection, command: AddPartitions) -> PendingResponse:
     region = connection.region
     life = region.coordinators.life(command.most)
     topics = [_participant(region, topic) for topic in command.topics]
-    return Promise(life.add_partitions(command.least, topics), answers.partitions_added(command))
+    return PendingResponse(life.add_partitions(command.least, topics), answers.partitions_added(command))
 
 
-def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> Promise:
+def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> PendingResponse:
     region = connection.region
     life = region.coordinators.life(command.most)
     named = [
         (_participant(region, topic), _checked_subscription(name)) for topic, name in command.subscriptions
     ]
-    return Promise(life.add_subscriptions(command.least, named), answers.subscriptions_added(command))
+    return PendingResponse(life.add_subscriptions(command.least, named), answers.subscriptions_added(command))
 
 
 def _participant(region: ServingRegion, topic: str) -> str:
@@ -130,9 +130,9 @@ def _checked_subscription(name: str) -> str:
     return name
 
 
-def end(connection: ClientConnection, command: EndTransaction) -> Promise:
+def end(connection: ClientConnection, command: EndTransaction) -> PendingResponse:
     if command.commit is None:
         raise ProtocolError(ServerError.NotAllowedError, "END_TXN must say whether to commit or to abort")
     life = connection.region.coordinators.life(command.most)
     told = life.finish(command.least, commit=command.commit, why=ASKED)
-    return Promise(told, answers.ended(command))
+    return PendingResponse(told, answers.ended(command))

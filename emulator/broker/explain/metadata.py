@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from emulator.broker.metadata.store import Metadata
-from emulator.broker.metadata_sync.damage import Damage, incomplete
+from emulator.broker.metadata_sync.damage import DamagedRows, incomplete
 from emulator.broker.metadata_sync.exclusions import excluded_in
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.core.metadata.event import EXISTENCE, Stamp, is_synced, readable
@@ -29,7 +29,7 @@ def why_shared(metadata: Metadata, synchronizer: Synchronizer | None, path: str)
         return damaged or [Cause.ROW_DAMAGED(problem=damage)]
 
 
-def _why_damaged(damage: Damage, path: str) -> list[Reason]:
+def _why_damaged(damage: DamagedRows, path: str) -> list[Reason]:
     """Return what happened to the row, or to the record of the document, if it could not be decoded."""
     paths = (path, SyncRecordPath(path).text)
     found = [Cause.ROW_DAMAGED(problem=damage.found[one]) for one in paths if one in damage.found]

@@ -21,7 +21,7 @@ from emulator.broker.region import Region
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.loaded_topic import SlotState
+from emulator.broker.topic_directory.loaded_topic import LoadState
 from emulator.core.metadata.event import readable
 from emulator.model.explanations import KINDS, Explanation, explained
 from emulator.model.reasons import NO_REASON, Cause, Reason, ReasonRow
@@ -143,10 +143,10 @@ def _topic(region: Region, words: Words) -> Explanation:
     )
 
 
-_NOT_SERVED: Mapping[SlotState, ReasonRow] = {
-    SlotState.OPENING: Cause.TOPIC_OPENING,
-    SlotState.LEAVING: Cause.TOPIC_LEAVING,
-    SlotState.DELETING: Cause.TOPIC_DELETING,
+_NOT_SERVED: Mapping[LoadState, ReasonRow] = {
+    LoadState.OPENING: Cause.TOPIC_OPENING,
+    LoadState.LEAVING: Cause.TOPIC_LEAVING,
+    LoadState.DELETING: Cause.TOPIC_DELETING,
 }
 
 

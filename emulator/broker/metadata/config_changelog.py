@@ -20,7 +20,7 @@ from emulator.model.stored_keys import SchemaPath
 from emulator.model.values import Change
 
 
-class Deliveries:
+class ConfigChangelog:
     """Writes one region's lines, each as the change is delivered."""
 
     def __init__(self, write: Callable[[str], None], region: str, environment: Environment) -> None:

@@ -38,7 +38,7 @@ OBEYS = (
 
 def follow(topic: Topic, effective: Effective) -> None:
     """From this step on the topic keeps to its policies."""
-    parts = topic.region.environment.parts
+    parts = topic.region.environment.components
 
     def now_ms() -> float:
         return asyncio.get_running_loop().time() * 1000

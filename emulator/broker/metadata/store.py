@@ -34,7 +34,7 @@ class SharedPaths(Protocol):
         ...
 
 
-class Announcing(Protocol):
+class ChangePublisher(Protocol):
     """Where other clusters are told something before a shared path is changed."""
 
     async def announced(
@@ -65,7 +65,7 @@ class Metadata:
         self._closed = False
         self.shared: SharedPaths | None = None
         """None: nothing is shared with other clusters."""
-        self.announcing: Announcing | None = None
+        self.announcing: ChangePublisher | None = None
         """None: they are told afterwards."""
 
     async def open(self) -> None:

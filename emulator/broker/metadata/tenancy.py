@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from emulator.broker.metadata.schemas import Schemas
 from emulator.broker.metadata.store import Metadata
-from emulator.broker.topic_directory.directory import Directory
+from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.broker.topic_directory.partitions import PartitionedTopics
 from emulator.model.stored_keys import (
     NamespacePath,
@@ -84,7 +84,7 @@ class Tenancy:
 
         await self._metadata.update(TenantPath(name).text, changed)
 
-    async def delete_tenant(self, directory: Directory, name: str, *, force: bool) -> None:
+    async def delete_tenant(self, directory: TopicDirectory, name: str, *, force: bool) -> None:
         """With `force` together with its namespaces. Missing, Used, StorageError."""
         present = self._metadata.get(TenantPath(name).text)
         if present is None:
@@ -120,7 +120,7 @@ class Tenancy:
             await self._metadata.put(NamespacePath(name).text, None)
             raise Missing("Tenant does not exist")
 
-    async def delete_namespace(self, directory: Directory, name: str, *, force: bool) -> None:
+    async def delete_namespace(self, directory: TopicDirectory, name: str, *, force: bool) -> None:
         """With `force` together with its topics. Missing, Used, ProtocolError, StorageError."""
         if self._metadata.get(NamespacePath(name).text) is None:
             raise Missing("Namespace does not exist")
@@ -135,7 +135,7 @@ class Tenancy:
         finally:
             self.closing.discard(name)
 
-    async def empty(self, directory: Directory, name: str, *, force: bool) -> None:
+    async def empty(self, directory: TopicDirectory, name: str, *, force: bool) -> None:
         """Delete all topics of a namespace. Used when there are some and `force` is not set."""
         while True:
             topics, partitioned = _topics_of(directory, name), self._partitioned.names(name)
@@ -182,5 +182,5 @@ def _of_tenant(tenant: Tenant) -> bytes:
     return json.dumps(document, sort_keys=True).encode()
 
 
-def _topics_of(directory: Directory, namespace: str) -> list[str]:
+def _topics_of(directory: TopicDirectory, namespace: str) -> list[str]:
     return [*directory.names(namespace), *directory.non_persistent_names(namespace)]

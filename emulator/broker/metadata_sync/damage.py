@@ -21,7 +21,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from emulator.broker.metadata.store import Metadata
-from emulator.broker.metadata_sync.lease import Held
+from emulator.broker.metadata_sync.lease import StoredLease
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata.event import Stamp
 from emulator.core.metadata.exclusions import Declared, stored_excluded
@@ -57,14 +57,14 @@ ROWS_AT_ONCE = 200
 REPORTS_MAX = 100
 
 
-class Report(NamedTuple):
+class ReplacedRow(NamedTuple):
     """Of a row that was replaced."""
 
     at_ms: int
     problem: str
 
 
-class Damage:
+class DamagedRows:
     """One a region."""
 
     def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
@@ -72,7 +72,7 @@ class Damage:
         self._settings = settings
         self.found: dict[str, str] = {}
         """By path: why a row that is not replaced yet cannot be read."""
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, ReplacedRow] = {}
         """By path: rows that were replaced, the newest REPORTS_MAX."""
         self.count = 0
         """Rows found since the region started."""
@@ -96,7 +96,7 @@ class Damage:
 
     def _report(self, path: str, problem: str) -> None:
         self.reports.pop(path, None)
-        self.reports[path] = Report(self._settings.wall_clock_ms(), problem)
+        self.reports[path] = ReplacedRow(self._settings.wall_clock_ms(), problem)
         if len(self.reports) > REPORTS_MAX:
             del self.reports[next(iter(self.reports))]
 
@@ -199,7 +199,7 @@ def _names(value: bytes) -> list[str]:
 
 
 _STATES: dict[StoredKey, Callable[[Change], object]] = {
-    SYNC_LEASE_PATH: Held.stored,
+    SYNC_LEASE_PATH: StoredLease.stored,
     SYNC_CLOCK_PATH: lambda change: decoded(change, OwnClock.decode, None),
     SYNC_APPLIED_PATH: stored_vector,
     SYNC_SEEN_TO_PATH: stored_vector,

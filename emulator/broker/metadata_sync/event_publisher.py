@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from emulator.broker.metadata.store import Metadata
-from emulator.broker.metadata_sync.event_topic import Channel, ChannelHost
-from emulator.broker.metadata_sync.losses import Losses
+from emulator.broker.metadata_sync.event_topic import EventTopic, EventTopicHost
+from emulator.broker.metadata_sync.losses import LostClusters
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata import messages as packs
+from emulator.core.metadata import messages
 from emulator.core.metadata.event import Event
 from emulator.core.metadata.merge import Transaction
 from emulator.errors import ProtocolError, StorageError
@@ -26,15 +26,15 @@ from emulator.storage.configuration.contract import Rows, check_expected
 Work = Callable[[Rows], None]
 
 
-class Announcer:
+class EventPublisher:
     """One a region. Implements `metadata.Announcing`."""
 
-    def __init__(self, host: ChannelHost, metadata: Metadata, settings: SyncSettings) -> None:
+    def __init__(self, host: EventTopicHost, metadata: Metadata, settings: SyncSettings) -> None:
         self._host = host
         self._metadata = metadata
         self._settings = settings
-        self._losses = Losses(metadata, settings)
-        self._channel: Channel | None = None
+        self._losses = LostClusters(metadata, settings)
+        self._channel: EventTopic | None = None
         self._opening = asyncio.Lock()
 
     async def announced(
@@ -64,9 +64,9 @@ class Announcer:
             await self._told(channel, events)
         return self._settings.transaction(lambda transaction: transaction.make_drawn(path, events))
 
-    async def _told(self, channel: Channel, events: list[Event]) -> None:
+    async def _told(self, channel: EventTopic, events: list[Event]) -> None:
         try:
-            await channel.publish([packs.encode(self._pack(events))])
+            await channel.publish([messages.encode(self._pack(events))])
         except (StorageError, ProtocolError) as problem:
             if isinstance(problem, ProtocolError) or problem.definite:  # the carrier finishes what may be out
                 with suppress(StorageError):
@@ -74,25 +74,27 @@ class Announcer:
                     await self._metadata.transact(work)
             raise
 
-    def _pack(self, events: list[Event]) -> packs.Events:
+    def _pack(self, events: list[Event]) -> messages.Events:
         first, last = events[0].stamp, events[-1].stamp
         cluster = self._settings.here.cluster
         after, seen_to = first.sequence - 1, self._losses.all_seen_to
-        return packs.Events(cluster, first.incarnation, after, last.sequence, tuple(events), seen_to)
+        return messages.Events(cluster, first.incarnation, after, last.sequence, tuple(events), seen_to)
 
     async def _probe(self) -> None:
         """A pack without events, which says nothing of anybody."""
         channel = await self._open()
         try:
-            await channel.publish([packs.encode(packs.Events(self._settings.here.cluster, "-", 0, 0, ()))])
+            await channel.publish(
+                [messages.encode(messages.Events(self._settings.here.cluster, "-", 0, 0, ()))]
+            )
         except (ProtocolError, StorageError) as problem:
             raise self._refusal(problem) from problem
 
-    async def _open(self) -> Channel:
+    async def _open(self) -> EventTopic:
         async with self._opening:
             if self._channel is None or not self._channel.is_open:
                 try:
-                    self._channel = await Channel.open_to_publish(self._host, self._settings.topic)
+                    self._channel = await EventTopic.open_to_publish(self._host, self._settings.topic)
                 except (ProtocolError, StorageError) as problem:
                     raise self._refusal(problem) from problem
             return self._channel

@@ -14,8 +14,8 @@ from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.publishing import CheckedEntry, PendingPublish
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.directory import Directory
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.directory import TopicDirectory
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.admission import Client, Publisher, check
 from emulator.core.dispatch import ConsumerState, SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
@@ -31,7 +31,7 @@ LOOK_SECONDS = 0.25
 RECEIPT_SECONDS = 5.0
 
 
-class Received(NamedTuple):
+class ReceivedEvent(NamedTuple):
     """A message of the event topic."""
 
     entry_id: int
@@ -40,21 +40,21 @@ class Received(NamedTuple):
     payload: bytes
 
 
-class ChannelHost(Protocol):
+class EventTopicHost(Protocol):
     """Of the region."""
 
-    directory: Directory
+    directory: TopicDirectory
 
     def new_producer_name(self) -> str: ...
 
 
-class Channel:
+class EventTopic:
     """Implements `Attachment` and `ConsumerConnection`. For one life of the topic in memory."""
 
     address = "the region itself"
     client_version = "metadata-syncer"
 
-    def __init__(self, host: ChannelHost, topic: Topic, on_received: Callable[[], None]) -> None:
+    def __init__(self, host: EventTopicHost, topic: Topic, on_received: Callable[[], None]) -> None:
         self._topic = topic
         self._name = host.new_producer_name()
         self.publisher: Publisher = Client(self._name, self.address)
@@ -64,27 +64,27 @@ class Channel:
         self._consumer: Consumer | None = None
         self._closed = False
         self._unanswered: deque[asyncio.Future[None]] = deque()
-        self.received: deque[Received] = deque()
+        self.received: deque[ReceivedEvent] = deque()
         """Handed out, not yet taken."""
 
     @classmethod
-    async def open(cls, host: ChannelHost, name: str, on_received: Callable[[], None]) -> Channel:
+    async def open(cls, host: EventTopicHost, name: str, on_received: Callable[[], None]) -> EventTopic:
         """ProtocolError or StorageError when the topic cannot be had now."""
-        topic = await host.directory.acquire(name, Wish.CREATE_BY_COMMAND)
+        topic = await host.directory.acquire(name, OpenMode.CREATE_BY_COMMAND)
         channel = cls(host, topic, on_received)
         await channel._subscribe()
         return channel
 
     @classmethod
-    async def open_to_publish(cls, host: ChannelHost, name: str) -> Channel:
+    async def open_to_publish(cls, host: EventTopicHost, name: str) -> EventTopic:
         """One that consumes nothing. ProtocolError or StorageError."""
-        return cls(host, await host.directory.acquire(name, Wish.CREATE_BY_COMMAND), lambda: None)
+        return cls(host, await host.directory.acquire(name, OpenMode.CREATE_BY_COMMAND), lambda: None)
 
     async def _subscribe(self) -> None:
         topic = self._topic
         subscription = topic.subscriptions.get(SUBSCRIPTION)
         if subscription is None:
-            cursor = topic.region.environment.parts.cursor(topic.first_entry_id - 1)
+            cursor = topic.region.environment.components.cursor(topic.first_entry_id - 1)
             subscription = topic.create_subscription(SUBSCRIPTION, cursor)
         await subscription.persisted()
         if topic.closed or subscription.closed:
@@ -158,10 +158,10 @@ class Channel:
                 info = scan_entry(entry)
                 region = info.replicated_from or ""
                 payload = b"" if info.is_batch else bytes(entry[info.payload_offset :])
-                self.received.append(Received(decode_message(command).entry, region, payload))
+                self.received.append(ReceivedEvent(decode_message(command).entry, region, payload))
         self._on_received()
 
-    def acknowledge(self, taken: Sequence[Received]) -> None:
+    def acknowledge(self, taken: Sequence[ReceivedEvent]) -> None:
         """They were applied, in a way that outlives this region."""
         subscription, consumer = self._subscription, self._consumer
         if subscription is None or consumer is None or not taken:

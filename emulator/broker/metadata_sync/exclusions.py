@@ -11,7 +11,7 @@ from emulator.core.metadata.exclusions import Excluded, not_covered, stored_excl
 from emulator.model.stored_keys import SyncExcludedPath
 
 
-class Difference(NamedTuple):
+class ExclusionDifference(NamedTuple):
     """Between this cluster and another one."""
 
     cluster: str
@@ -34,7 +34,7 @@ def excluded_in(metadata: Metadata, cluster: str) -> Excluded | None:
     return stored_excluded(metadata.get(SyncExcludedPath(cluster).text))
 
 
-def differences(metadata: Metadata, settings: SyncSettings) -> Iterator[Difference]:
+def differences(metadata: Metadata, settings: SyncSettings) -> Iterator[ExclusionDifference]:
     for cluster in sorted(settings.clusters):
         there = excluded_in(metadata, cluster)
         if there is not None:
@@ -43,4 +43,4 @@ def differences(metadata: Metadata, settings: SyncSettings) -> Iterator[Differen
                 not_covered(there, settings.excluded),
             )
             if only_here or only_there:
-                yield Difference(cluster, only_here, only_there)
+                yield ExclusionDifference(cluster, only_here, only_there)

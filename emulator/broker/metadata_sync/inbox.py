@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.damage import incomplete
-from emulator.broker.metadata_sync.event_topic import Received
-from emulator.broker.metadata_sync.losses import Losses, see_to
+from emulator.broker.metadata_sync.event_topic import ReceivedEvent
+from emulator.broker.metadata_sync.losses import LostClusters, see_to
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata.event import Event, Stamp
 from emulator.core.metadata.exclusions import encode_excluded, stored_excluded
@@ -34,7 +34,7 @@ EPHEMERAL = "Ephemeral"
 
 
 @dataclass(slots=True)
-class Figures:
+class SyncMetrics:
     """Since this region started."""
 
     sent: int = 0
@@ -58,7 +58,7 @@ class Figures:
 
 
 @dataclass(slots=True)
-class Batch:
+class EventBatch:
     """Messages that are applied together."""
 
     events: list[Event] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Unfinished:
+class PartialAnswer:
     """An answer of which parts are missing."""
 
     number: int
@@ -87,15 +87,17 @@ class Unfinished:
         return self.is_complete or len(self.stamps) > ANSWER_EVENTS_MAX
 
 
-class Inbox:
+class EventInbox:
     """Of the region that carries the events."""
 
-    def __init__(self, metadata: Metadata, settings: SyncSettings, figures: Figures, losses: Losses) -> None:
+    def __init__(
+        self, metadata: Metadata, settings: SyncSettings, figures: SyncMetrics, losses: LostClusters
+    ) -> None:
         self._losses = losses
         self._metadata = metadata
         self._settings = settings
         self._figures = figures
-        self._unfinished: dict[str, Unfinished] = {}
+        self._unfinished: dict[str, PartialAnswer] = {}
         """By cluster: its newest answer, until all parts are applied. Bounded by the number of clusters: the gate lets
         no other source in, and a cluster sends the parts of an answer one after the other."""
         self.heard: dict[str, dict[str, int]] = {}
@@ -105,7 +107,9 @@ class Inbox:
         self.declared: dict[str, int] = {}
         """By cluster: how often it said that it declared this one lost."""
 
-    async def apply(self, received: Sequence[Received], shared_paths: Callable[[], list[str]]) -> Batch:
+    async def apply(
+        self, received: Sequence[ReceivedEvent], shared_paths: Callable[[], list[str]]
+    ) -> EventBatch:
         """Durable when it returns. StorageError when the store does not take it; then nothing was applied, or may have
         been, and applying it again is the same."""
         batch = self._sorted(received)
@@ -126,7 +130,7 @@ class Inbox:
     def _hear(self, source: str, vector: dict[str, int]) -> None:
         self.heard[source] = bounded(vector, self.heard.get(source, {}))
 
-    def _work(self, batch: Batch, shared_paths: Callable[[], list[str]]) -> Callable[[Rows], Tally]:
+    def _work(self, batch: EventBatch, shared_paths: Callable[[], list[str]]) -> Callable[[Rows], Tally]:
         tallies: list[Tally] = []
         completed = [answer for answer in batch.answered if self._is_complete(answer)]
         whole = [(answer, frozenset(self._stamps_of(answer))) for answer in completed if answer.is_whole]
@@ -167,7 +171,7 @@ class Inbox:
         """Whether all parts are here with this one. A part that is taken again counts once."""
         unfinished = self._unfinished.get(answer.source)
         if unfinished is None or unfinished.number != answer.number:
-            unfinished = self._unfinished[answer.source] = Unfinished(answer.number)
+            unfinished = self._unfinished[answer.source] = PartialAnswer(answer.number)
         unfinished.came.add(answer.part)
         if answer.is_whole:
             unfinished.stamps.update(event.stamp for event in answer.events)
@@ -207,8 +211,8 @@ class Inbox:
 
     # The gate.
 
-    def _sorted(self, received: Iterable[Received]) -> Batch:
-        batch = Batch()
+    def _sorted(self, received: Iterable[ReceivedEvent]) -> EventBatch:
+        batch = EventBatch()
         for one in received:
             try:
                 message = decode(one.payload)
@@ -225,7 +229,7 @@ class Inbox:
                 batch.events += self._wanted(message.events)
         return batch
 
-    def _check(self, one: Received, message: Message) -> None:
+    def _check(self, one: ReceivedEvent, message: Message) -> None:
         """A region speaks for its own cluster. ValueError."""
         region = one.region or self._settings.region
         if self._settings.regions.get(region) != message.source:
@@ -249,7 +253,7 @@ class Inbox:
         """Of two that declared each other lost each hears at first only what the other one has no more."""
         return self._losses.speaks(message.source, message.seen_to)
 
-    def _sort(self, message: Message, batch: Batch) -> None:
+    def _sort(self, message: Message, batch: EventBatch) -> None:
         here = self._settings.here.cluster
         match message:
             case Events() if message.upto > message.after:

@@ -22,7 +22,7 @@ SILENCE_SECONDS = 1.2
 """After so long somebody else carries on: within two seconds, with what it takes to begin."""
 
 
-class Held(NamedTuple):
+class StoredLease(NamedTuple):
     """The lease as it is stored."""
 
     region: str
@@ -31,7 +31,7 @@ class Held(NamedTuple):
     beat: int
 
     @classmethod
-    def decode(cls, value: bytes) -> Held:
+    def decode(cls, value: bytes) -> StoredLease:
         """ValueError and others for what `encode` did not make."""
         raw = json.loads(value)
         if not isinstance(raw["region"], str):
@@ -39,7 +39,7 @@ class Held(NamedTuple):
         return cls(raw["region"], number(raw, "number"), number(raw, "beat"))
 
     @classmethod
-    def stored(cls, change: Change | None) -> Held | None:
+    def stored(cls, change: Change | None) -> StoredLease | None:
         """StorageDamaged."""
         return decoded(change, cls.decode, None)
 
@@ -54,7 +54,7 @@ class Lease:
         self._metadata = metadata
         self._region = region
         self._is_alone = is_alone
-        self._seen: Held | None = None
+        self._seen: StoredLease | None = None
         self._seen_at = asyncio.get_running_loop().time()
         self._beat_at = 0.0
         self._number = -1
@@ -74,8 +74,8 @@ class Lease:
         held = self._stored()
         return held is not None and (held.region, held.number) == (self._region, self._number)
 
-    def _stored(self) -> Held | None:
-        return Held.stored(self._metadata.get(SYNC_LEASE_PATH.text))
+    def _stored(self) -> StoredLease | None:
+        return StoredLease.stored(self._metadata.get(SYNC_LEASE_PATH.text))
 
     async def look(self) -> None:
         """Say that this region is there, or take what nobody holds any more. StorageError when the store is away: then
@@ -93,18 +93,18 @@ class Lease:
             await self._put(held)
             self._beat_at = now
 
-    async def _put(self, seen: Held | None) -> None:
+    async def _put(self, seen: StoredLease | None) -> None:
         region, own = self._region, self._number
 
         def work(rows: Rows) -> int:
-            held = Held.stored(rows.get(SYNC_LEASE_PATH.text))
+            held = StoredLease.stored(rows.get(SYNC_LEASE_PATH.text))
             if held is not None and (held.region, held.number) == (region, own):
                 rows.put(SYNC_LEASE_PATH.text, held._replace(beat=held.beat + 1).encode())
                 return own
             if held != seen:
                 return -1  # somebody was quicker
             number = 0 if held is None else held.number + 1
-            rows.put(SYNC_LEASE_PATH.text, Held(region, number, 0).encode())
+            rows.put(SYNC_LEASE_PATH.text, StoredLease(region, number, 0).encode())
             return number
 
         self._number = await self._metadata.transact(work)

@@ -13,7 +13,7 @@ from emulator.model.stored_keys import SYNC_SEEN_TO_PATH, SyncLossPath
 from emulator.storage.configuration.contract import Rows
 
 
-class Losses:
+class LostClusters:
     """One a region."""
 
     def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.damage import incomplete
-from emulator.broker.metadata_sync.event_topic import Channel, ChannelHost, Received
+from emulator.broker.metadata_sync.event_topic import EventTopic, EventTopicHost, ReceivedEvent
 from emulator.broker.metadata_sync.exclusions import differences
-from emulator.broker.metadata_sync.inbox import Figures, Inbox
-from emulator.broker.metadata_sync.losses import Losses
+from emulator.broker.metadata_sync.inbox import EventInbox, SyncMetrics
+from emulator.broker.metadata_sync.losses import LostClusters
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.tombstones import Tombstones
-from emulator.core.metadata import messages as packs
+from emulator.core.metadata import messages
 from emulator.core.metadata.event import is_synced
 from emulator.core.metadata.merge import Transaction
 from emulator.core.metadata.pending_changes import Drawn, read_drawn, settled
@@ -54,7 +54,7 @@ MESSAGES_AT_ONCE = 4
 """So many packs are one transaction; between two of them everything else has its turn."""
 
 
-class Claim(NamedTuple):
+class PendingReport(NamedTuple):
     """What the cluster had at one moment, tombstones too. It may be said once everybody can know of all own changes of
     before: else others let the tombstones go, and take an older change that comes late for a new one (INV-78)."""
 
@@ -63,19 +63,19 @@ class Claim(NamedTuple):
     """Of the newest own change then."""
 
 
-class Carrier:
+class SyncLeader:
     """From when a region holds the lease until it does not, or its event topic is loaded again."""
 
     def __init__(
-        self, metadata: Metadata, settings: SyncSettings, figures: Figures, channel: Channel
+        self, metadata: Metadata, settings: SyncSettings, figures: SyncMetrics, channel: EventTopic
     ) -> None:
         self._metadata = metadata
         self._settings = settings
         self._figures = figures
         self._channel = channel
-        self._losses = Losses(metadata, settings)
-        self._inbox = Inbox(metadata, settings, figures, self._losses)
-        self._taken: list[Received] = []
+        self._losses = LostClusters(metadata, settings)
+        self._inbox = EventInbox(metadata, settings, figures, self._losses)
+        self._taken: list[ReceivedEvent] = []
         """Taken from the channel, not yet applied."""
         self._said: dict[str, int] | None = None
         """What others were told last that this cluster has."""
@@ -92,7 +92,7 @@ class Carrier:
         """By number: since when this region knows that an own change is drawn up and not made."""
         self._told_apart: dict[str, str] = {}
         """By cluster: how what it excludes differs, as the log was told."""
-        self._claim: Claim | None = None
+        self._claim: PendingReport | None = None
         """To be said as soon as it may be."""
         self._due_at_sequence = -1
         self._due_since: float | None = None
@@ -105,17 +105,17 @@ class Carrier:
     @classmethod
     async def begin(
         cls,
-        host: ChannelHost,
+        host: EventTopicHost,
         metadata: Metadata,
         settings: SyncSettings,
-        figures: Figures,
+        figures: SyncMetrics,
         on_news: Callable[[], None],
-    ) -> Carrier:
+    ) -> SyncLeader:
         """ProtocolError or StorageError when the event topic or the store cannot be had now."""
-        channel = await Channel.open(host, settings.topic, on_news)
+        channel = await EventTopic.open(host, settings.topic, on_news)
         try:
             await _adopt(metadata, settings)
-            await Losses(metadata, settings).obey_topology()
+            await LostClusters(metadata, settings).obey_topology()
             return cls(metadata, settings, figures, channel)
         except BaseException:  # a consumer that is left behind would take what comes
             channel.close()
@@ -211,10 +211,10 @@ class Carrier:
             return
         if not self._may_publish():
             return
-        characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
+        characters_max = min(messages.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
         seen_to = self._losses.all_seen_to
         made = self._outbox.packs(map(self.record, due), upto, characters_max, seen_to)
-        await self._channel.publish([packs.encode(pack) for pack in made])
+        await self._channel.publish([messages.encode(pack) for pack in made])
         self._outbox.sent(made, map(self.record, due))
         self._figures.sent += sum(len(pack.events) for pack in made)
 
@@ -237,8 +237,8 @@ class Carrier:
         for event in sorted(late, key=lambda one: one.stamp.sequence):
             number, seen_to = event.stamp.sequence, self._losses.all_seen_to
             cluster, incarnation = self._settings.here.cluster, event.stamp.incarnation
-            pack = packs.Events(cluster, incarnation, number - 1, number, (event,), seen_to)
-            await self._channel.publish([packs.encode(pack)])
+            pack = messages.Events(cluster, incarnation, number - 1, number, (event,), seen_to)
+            await self._channel.publish([messages.encode(pack)])
             self._drawn_since[number] = now
 
     # Applying.
@@ -273,13 +273,13 @@ class Carrier:
             self._say_at = now + STANDING_SECONDS
         if now < self._say_at:
             return
-        self._claim = self._claim or Claim(has, self._clock.sequence)
+        self._claim = self._claim or PendingReport(has, self._clock.sequence)
         if self._outbox.published < self._claim.own_sequence:
             return
         has = {**self._claim.vector, own: self._outbox.published}
         excluded = self._settings.excluded
-        standing = packs.Standing(self._settings.here.cluster, has, self._asks, declared, excluded)
-        await self._channel.publish([packs.encode(standing)])
+        standing = messages.Standing(self._settings.here.cluster, has, self._asks, declared, excluded)
+        await self._channel.publish([messages.encode(standing)])
         self._said, self._told, self._asks, self._say_at, self._claim = has, declared, False, None, None
 
     async def _ask(self) -> None:
@@ -322,8 +322,8 @@ class Carrier:
         return True
 
     async def _request(self, whom: str, has: dict[str, int], now: float, number: int = 0) -> None:
-        request = packs.Request(self._settings.here.cluster, whom, has, number)
-        await self._channel.publish([packs.encode(request)])
+        request = messages.Request(self._settings.here.cluster, whom, has, number)
+        await self._channel.publish([messages.encode(request)])
         self._asked_until = now + ANSWER_SECONDS
 
     @property
@@ -332,7 +332,7 @@ class Carrier:
         told = self._inbox.declared
         return sorted(source for source, times in told.items() if times > self._losses.seen_to(source))
 
-    async def _answer(self, request: packs.Request) -> None:
+    async def _answer(self, request: messages.Request) -> None:
         """Everything that the asker lacks, whoever made it. While this cluster may have what all others deleted, others
         are to ask somebody else."""
         if self._unseen and request.vector:
@@ -343,16 +343,16 @@ class Carrier:
             for event in self.record(path).events()
             if not covers(request.vector, event.stamp)
         ]
-        characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
-        parts = list(packs.portions(events, characters_max)) or [()]
+        characters_max = min(messages.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
+        parts = list(messages.portions(events, characters_max)) or [()]
         number, vector, count = request.number or self._settings.draw(), self._vector(), len(parts)
         here, to, is_whole = self._settings.here.cluster, request.source, not request.vector
         declared, seen_to = self._losses.of(to).times, self._losses.all_seen_to
         answers = [
-            packs.Answer(here, to, number, part, count, vector, its, is_whole, declared, seen_to)
+            messages.Answer(here, to, number, part, count, vector, its, is_whole, declared, seen_to)
             for part, its in enumerate(parts)
         ]
-        await self._channel.publish([packs.encode(answer) for answer in answers])
+        await self._channel.publish([messages.encode(answer) for answer in answers])
         self._figures.answers += 1
 
 

@@ -7,13 +7,13 @@ import logging
 from typing import Protocol
 
 from emulator.broker.metadata.store import Metadata
-from emulator.broker.metadata_sync.damage import Damage
-from emulator.broker.metadata_sync.event_topic import ChannelHost
-from emulator.broker.metadata_sync.inbox import Figures
+from emulator.broker.metadata_sync.damage import DamagedRows
+from emulator.broker.metadata_sync.event_topic import EventTopicHost
+from emulator.broker.metadata_sync.inbox import SyncMetrics
 from emulator.broker.metadata_sync.lease import Lease
-from emulator.broker.metadata_sync.losses import Losses
+from emulator.broker.metadata_sync.losses import LostClusters
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.broker.metadata_sync.sync_leader import Carrier
+from emulator.broker.metadata_sync.sync_leader import SyncLeader
 from emulator.errors import ProtocolError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.2
 """How often it looks even if nothing is new."""
 
 
-class SyncHost(ChannelHost, Protocol):
+class SyncHost(EventTopicHost, Protocol):
     """The region."""
 
     metadata: Metadata
@@ -36,11 +36,11 @@ class Synchronizer:
     def __init__(self, host: SyncHost, settings: SyncSettings) -> None:
         self._host = host
         self.settings = settings
-        self.figures = Figures()
+        self.figures = SyncMetrics()
         self.lease = Lease(host.metadata, settings.region, is_alone=settings.is_alone)
-        self.losses = Losses(host.metadata, settings)
-        self.damage = Damage(host.metadata, settings)
-        self.carrier: Carrier | None = None
+        self.losses = LostClusters(host.metadata, settings)
+        self.damage = DamagedRows(host.metadata, settings)
+        self.carrier: SyncLeader | None = None
         """While this region carries."""
         self.failure = ""
         """Why it does not, although it should; empty when all is well."""
@@ -83,7 +83,7 @@ class Synchronizer:
         if self.carrier is None or not self.carrier.is_open:
             self._let_go()
             host = self._host
-            self.carrier = await Carrier.begin(
+            self.carrier = await SyncLeader.begin(
                 host, host.metadata, self.settings, self.figures, self._news.set
             )
             self._tell("")  # what failed before is over, although the first step takes a while

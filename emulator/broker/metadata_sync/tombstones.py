@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 
 from emulator.broker.metadata.store import Metadata
-from emulator.broker.metadata_sync.losses import Losses
+from emulator.broker.metadata_sync.losses import LostClusters
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata.event import Stamp
 from emulator.core.metadata.merge import Transaction
@@ -23,7 +23,7 @@ LET_GO_AT_ONCE = 500
 class Tombstones:
     """Of the region that carries the events."""
 
-    def __init__(self, metadata: Metadata, settings: SyncSettings, losses: Losses) -> None:
+    def __init__(self, metadata: Metadata, settings: SyncSettings, losses: LostClusters) -> None:
         self._metadata = metadata
         self._settings = settings
         self._losses = losses

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from emulator.broker.memory_budgets import Account
+from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.model.values import Position
 from emulator.wire.entry import with_replication
@@ -23,10 +23,10 @@ _new_tuple: Final = tuple.__new__
 """Makes a NamedTuple in half the time of its own constructor; values in the order of the fields."""
 
 
-class ReplicatedForms:
+class ReplicatedEntryCache:
     """One a region."""
 
-    def __init__(self, region: str, account: Account) -> None:
+    def __init__(self, region: str, account: MemoryBudget) -> None:
         self._region = region
         self._charge = account.charge(0)
         self._forms: dict[tuple[int, int] | tuple[int, int, bytes], bytes] = {}

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emulator.broker.replication import peer_auth as proof
+from emulator.broker.replication import peer_auth
 from emulator.broker.replication.link_emulation import LinkCut
 from emulator.config.region import PeerConfig
 from emulator.core.flow.failure_detector import Silence
@@ -33,7 +33,7 @@ _STAY_TRUE = (Cause.LINK_REFUSED, Cause.LINK_SILENT)
 """Reasons that hold while the handshake is tried again: the remote region has not answered otherwise."""
 
 
-class PeerUser(Protocol):
+class LinkUser(Protocol):
     """A replicator, as its peer connection sees it."""
 
     producer_id: int
@@ -67,10 +67,10 @@ class PeerLink(asyncio.Protocol):
         """Why the peer would not take this connection."""
         self.since_ms = region.environment.wall_clock_ms()
         """When the link was last established, or lost."""
-        self._users: dict[int, PeerUser] = {}
+        self._users: dict[int, LinkUser] = {}
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(0)
-        self._requests: dict[int, tuple[PeerUser, int]] = {}
+        self._requests: dict[int, tuple[LinkUser, int]] = {}
         """Producers that the peer was asked to open: whose, and under which id."""
         self._asked: dict[int, asyncio.Future[int]] = {}
         """How many partitions a topic has there, by request."""
@@ -88,7 +88,7 @@ class PeerLink(asyncio.Protocol):
 
     # Users.
 
-    def add(self, user: PeerUser) -> None:
+    def add(self, user: LinkUser) -> None:
         """A replicator wants to send; it hears `link_up` at once when there is a link."""
         self._next_id += 1
         user.producer_id = self._next_id
@@ -96,15 +96,15 @@ class PeerLink(asyncio.Protocol):
         if self.connected:
             user.link_up()
 
-    def remove(self, user: PeerUser) -> None:
+    def remove(self, user: LinkUser) -> None:
         if self._users.pop(user.producer_id, None) is not None and self.connected:
             self.write(requests.close_producer(self._new_request_id(), user.producer_id))
 
-    def open_producer(self, user: PeerUser, topic: str) -> None:
+    def open_producer(self, user: LinkUser, topic: str) -> None:
         """Ask the peer for a producer; the answer comes as `producer_ready` or `refused`."""
         request_id = self._new_request_id()
         self._requests[request_id] = user, user.producer_id
-        name = proof.replicator_name(self.region.config.region, self.config.region)
+        name = peer_auth.replicator_name(self.region.config.region, self.config.region)
         self.write(requests.create_producer(request_id, user.producer_id, topic, name, name_is_given=True))
 
     def ask_partitions(self, topic: str) -> asyncio.Future[int]:
@@ -188,7 +188,7 @@ class PeerLink(asyncio.Protocol):
         self._silence.heard()
         self._schedule_keep_alive()
         name = self.region.config.region.encode()
-        transport.write(peering.connect("geoemu-replicator", proof.METHOD, name))
+        transport.write(peering.connect("geoemu-replicator", peer_auth.METHOD, name))
 
     def connection_lost(self, exc: Exception | None) -> None:
         was_connected, self.connected = self.connected, False
@@ -278,7 +278,7 @@ class PeerLink(asyncio.Protocol):
                 user.receipts(positions)
                 user.pump()
 
-    def _pump(self, users: Iterable[PeerUser]) -> None:
+    def _pump(self, users: Iterable[LinkUser]) -> None:
         """Let them send on: once per chunk of receipts, not once per receipt."""
         for user in list(users):
             user.pump()
@@ -316,7 +316,7 @@ class PeerLink(asyncio.Protocol):
         elif type_ == CommandType.CLOSE_PRODUCER:
             self._refuse(CloseProducer.read(data).producer_id, "closed by the peer")
 
-    def _answered(self, request_id: int) -> PeerUser | None:
+    def _answered(self, request_id: int) -> LinkUser | None:
         """Whose request for a producer that was; None when the producer has been closed since."""
         user, producer_id = self._requests.pop(request_id, (None, 0))
         return user if self._users.get(producer_id) is user else None
@@ -336,9 +336,9 @@ class PeerLink(asyncio.Protocol):
             user.refused(message)
 
     def _prove(self, method: str, nonce: bytes) -> None:
-        if method == proof.METHOD:
+        if method == peer_auth.METHOD:
             config = self.region.config
-            answer = proof.proof_of(config.run_secret, nonce, config.region, self.config.region)
+            answer = peer_auth.proof_of(config.run_secret, nonce, config.region, self.config.region)
             self.write(peering.auth_response(method, answer))
 
     def _not_welcome(self, message: str) -> None:

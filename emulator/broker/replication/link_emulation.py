@@ -28,7 +28,7 @@ LINE_BYTES_MAX = 16_777_216
 """More than this under way in one direction and the sender is asked to pause."""
 
 
-class Line:
+class DelayLine:
     """One direction of one connection: bytes in, the same bytes out later."""
 
     def __init__(self, shape: LinkShape, random: Random, deliver: Callable[[bytes], None]) -> None:
@@ -100,10 +100,10 @@ class Line:
             self._timer.cancel()
 
 
-class ShapedTransport(asyncio.Transport):
+class EmulatedTransport(asyncio.Transport):
     """What the dialling protocol writes to."""
 
-    def __init__(self, transport: asyncio.Transport, shaped: ShapedProtocol) -> None:
+    def __init__(self, transport: asyncio.Transport, shaped: EmulatedProtocol) -> None:
         super().__init__()
         self._transport = transport
         self._shaped = shaped
@@ -129,14 +129,14 @@ class ShapedTransport(asyncio.Transport):
         return self._transport.get_write_buffer_size() + self._shaped.outbound.waiting_bytes
 
 
-class ShapedProtocol(asyncio.Protocol):
+class EmulatedProtocol(asyncio.Protocol):
     """Stands between a real transport and the dialling protocol."""
 
-    def __init__(self, protocol: asyncio.Protocol, link: ShapedLink) -> None:
+    def __init__(self, protocol: asyncio.Protocol, link: EmulatedLink) -> None:
         self._protocol = protocol
         self._link = link
-        self.inbound = Line(link.inbound, link.random, self._deliver)
-        self.outbound = Line(link.outbound, link.random, self._send)
+        self.inbound = DelayLine(link.inbound, link.random, self._deliver)
+        self.outbound = DelayLine(link.outbound, link.random, self._send)
         self._transport: asyncio.Transport | None = None
         self._paused = False
 
@@ -144,7 +144,7 @@ class ShapedProtocol(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._link.connections[self] = None
-        self._protocol.connection_made(ShapedTransport(transport, self))
+        self._protocol.connection_made(EmulatedTransport(transport, self))
 
     def data_received(self, data: bytes) -> None:
         self.inbound.put(data)
@@ -182,14 +182,14 @@ class ShapedProtocol(asyncio.Protocol):
         self.outbound.close()
 
 
-class ShapedLink:
+class EmulatedLink:
     """Both directions between this region and one peer, over all their connections."""
 
     def __init__(self, outbound: LinkShape, inbound: LinkShape, random: Random) -> None:
         self.outbound = outbound
         self.inbound = inbound
         self.random = random
-        self.connections: dict[ShapedProtocol, None] = {}
+        self.connections: dict[EmulatedProtocol, None] = {}
         self._changed = asyncio.Event()
 
     def set(self, *, outbound: bool, **changes: object) -> LinkShape:
@@ -221,10 +221,10 @@ class LinkCut(OSError):
     """No connection is possible before the link is healed."""
 
 
-class ShapedNetwork:
+class EmulatedNetwork:
     """A Network whose connections to peers obey their links."""
 
-    def __init__(self, network: Network, links: dict[tuple[str, int], ShapedLink]) -> None:
+    def __init__(self, network: Network, links: dict[tuple[str, int], EmulatedLink]) -> None:
         self._network = network
         self._links = links
         """By the address the peer is dialled at."""
@@ -239,4 +239,4 @@ class ShapedNetwork:
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         link = self._links[host, port]
         await link.admit()
-        return await self._network.connect(lambda: ShapedProtocol(protocol_factory(), link), host, port)
+        return await self._network.connect(lambda: EmulatedProtocol(protocol_factory(), link), host, port)

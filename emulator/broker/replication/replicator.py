@@ -39,10 +39,10 @@ OPEN_SECONDS = 30.0
 
 
 class Replicator:
-    """Owned by its topic. A PeerUser."""
+    """Owned by its topic. A LinkUser."""
 
     def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
-        settings, parts = topic.region.config.settings, topic.region.environment.parts
+        settings, parts = topic.region.config.settings, topic.region.environment.components
         self.topic = topic
         self.peer = peer
         self.remote = peer.config.region
@@ -57,7 +57,9 @@ class Replicator:
         self.life.lost(self._link_is_down())
         self._numbers = parts.schema_numbers(topic.region.schemas, topic.name, peer)
         self._forwarding = parts.forwarding
-        self._keeper = parts.keeper(topic.region.store, key, one_key(key, self._progress_bytes), topic.failed)
+        self._keeper = parts.debounced_writer(
+            topic.region.store, key, one_key(key, self._progress_bytes), topic.failed
+        )
         self.since_ms = topic.region.environment.wall_clock_ms()
         """When it last became connected, or ceased to be."""
         self.sent = Traffic(asyncio.get_running_loop().time())

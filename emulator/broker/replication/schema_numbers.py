@@ -21,7 +21,7 @@ KNOWN_MAX = 1_024
 """Numbers that are remembered; a topic has fewer, but what messages say of theirs is what clients say."""
 
 
-class AskedPeer(Protocol):
+class SchemaPeer(Protocol):
     """The link to the other region."""
 
     def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
@@ -29,10 +29,10 @@ class AskedPeer(Protocol):
         ...
 
 
-class SchemaNumbers:
+class RemoteSchemaVersions:
     """Of one topic, there."""
 
-    def __init__(self, schemas: Schemas, topic: TopicName, peer: AskedPeer) -> None:
+    def __init__(self, schemas: Schemas, topic: TopicName, peer: SchemaPeer) -> None:
         self._schemas = schemas
         self._topic = topic
         self._peer = peer

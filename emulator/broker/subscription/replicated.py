@@ -49,7 +49,7 @@ class ReplicatedSubscriptions:
         self.publisher: Publisher = Own(topic.region.config.region)
         settings = topic.region.config.settings
         self.topic = topic
-        self._parts = topic.region.environment.parts
+        self._parts = topic.region.environment.components
         self.controller = self._parts.snapshots(
             topic.region.config.region,
             frozenset(remotes),

@@ -48,10 +48,10 @@ class Subscription:
         self.skipped = 0
         """Entries that it passed because they were too old, or too many."""
         self.consumers: dict[ConsumerState, Consumer] = {}
-        parts = topic.region.environment.parts
+        parts = topic.region.environment.components
         self._wall_clock_ms = topic.region.environment.wall_clock_ms
         self.dispatcher = parts.dispatcher(cursor, topic.dispatch_limits, parts.strategy_for)
-        self._keeper = parts.keeper(
+        self._keeper = parts.debounced_writer(
             topic.region.store, f"cursor {name}", stored.take_changes, self._not_written
         )
         self.pending_acks: PendingAcksOfSubscription | None = None

@@ -17,7 +17,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-from emulator.broker.memory_budgets import Account, Charge
+from emulator.broker.memory_budgets import MemoryBudget, Reservation
 from emulator.core.dispatch.consistent_hash import hash_of
 from emulator.model.markers import Marker
 from emulator.wire.markers import stored_marker
@@ -101,7 +101,7 @@ class Block:
 
     __slots__ = ("charge", "entries", "first_entry_id", "tail")
 
-    def __init__(self, tail: TailCache, first_entry_id: int, charge: Charge) -> None:
+    def __init__(self, tail: TailCache, first_entry_id: int, charge: Reservation) -> None:
         self.tail = tail
         self.first_entry_id = first_entry_id
         self.entries: list[StoredEntry] = []
@@ -120,7 +120,7 @@ class Block:
 class TailPool:
     """The memory that the tails of all topics of a region share. Over its limit the oldest block of any topic goes."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: MemoryBudget) -> None:
         self._account = account
         self._blocks: OrderedDict[Block, None] = OrderedDict()
         """Oldest first. Of one topic's blocks the oldest goes first too, so that what is left is its newest end."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol, cast
 
-from emulator.broker.debounced_writer import StateKeeper, one_key
+from emulator.broker.debounced_writer import DebouncedWriter, one_key
 from emulator.broker.environment import RegionServices
 from emulator.config.compatibility import Compatibility
 from emulator.core.access import (
@@ -103,7 +103,7 @@ class TopicAccess:
         newest = newest_grant(region.store, topic.full_name)
         self._granted_to = "" if newest is None else newest.owner
         """Who was given the topic last."""
-        self._machine: Access = region.environment.parts.access(
+        self._machine: Access = region.environment.components.access(
             newest,
             patient=self._patience_seconds > 0,
             line_before=line_before,
@@ -120,7 +120,7 @@ class TopicAccess:
         self._writing: asyncio.Future[None] | None = None
         """Done when the write that is under way has its outcome."""
         self._waited: dict[Claimant, None] = {}
-        self._keeper: StateKeeper | None = None
+        self._keeper: DebouncedWriter | None = None
         """Of who waits; most topics never need it."""
         self._line_changes = 0
         """Of which the keeper was told."""
@@ -331,7 +331,10 @@ class TopicAccess:
             return
         self._line_changes = self._machine.line_changes
         if self._keeper is None:
-            key, keeper = LineKey(self._topic.full_name).text, self._topic.region.environment.parts.keeper
+            key, keeper = (
+                LineKey(self._topic.full_name).text,
+                self._topic.region.environment.components.debounced_writer,
+            )
             self._keeper = keeper(self._store, key, one_key(key, self._line_bytes), _line_not_kept)
         self._keeper.soon(LINE_WRITE_DELAY_SECONDS)
 

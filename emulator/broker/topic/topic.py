@@ -88,7 +88,7 @@ class Topic:
         self.log = log
         self.ledger_id = log.ledger_id
         self.tail = TailCache(log.next_entry_id, region.tails)
-        parts = region.environment.parts
+        parts = region.environment.components
         self.state = parts.topic_state(
             region.config.region,
             deduplicates=deduplicates,
@@ -332,7 +332,7 @@ class Topic:
     def create_subscription(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
         """Add a subscription that does not exist yet. Not durable before its `persisted` returns."""
         assert name not in self.subscriptions
-        parts = self.region.environment.parts.cursor_parts(cursor)
+        parts = self.region.environment.components.cursor_parts(cursor)
         return self.add_subscription(StoredCursor(CursorKey(self.full_name, name), parts), durable=durable)
 
     def add_subscription(self, stored: StoredCursor, *, durable: bool = True) -> Subscription:
@@ -353,7 +353,7 @@ class Topic:
 
     def check_replicable(self, subscription: CarriedSubscription) -> None:
         """ProtocolError when it cannot be replicated."""
-        parts = self.region.environment.parts
+        parts = self.region.environment.components
         parts.check_replicable(subscription.name, durable=subscription.durable)
 
     def disable_replication(self, subscription: CarriedSubscription) -> None:
@@ -494,7 +494,7 @@ class Topic:
         return self.state.visibility.hidden
 
     def follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Collection[str]) -> Applied:
-        parts = self.region.environment.parts
+        parts = self.region.environment.components
         return self.state.follow(
             cursor, source, own_entry_id, named=named, never=parts.never_reaches, apply=parts.apply_update
         )

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emulator.broker.topic_directory.loaded_topic import Slot, SlotState, TopicMoved, Wish
+from emulator.broker.topic_directory.loaded_topic import LoadedTopic, LoadState, LoadStateChange, OpenMode
 from emulator.broker.topic_directory.log_kinds import LogKind
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.model.values import NON_PERSISTENT, TopicName
@@ -31,7 +31,7 @@ DAMAGED_SECONDS = 30.0
 again."""
 
 
-class Logs(Protocol):
+class StoredLogs(Protocol):
     """Of the store: which there are."""
 
     def log_names(self) -> list[str]: ...
@@ -39,7 +39,7 @@ class Logs(Protocol):
     def has_log(self, name: str) -> bool: ...
 
 
-class Opener(Protocol):
+class TopicOpener(Protocol):
     """Makes topics and ends them."""
 
     async def open(self, name: TopicName, *, create: bool) -> Topic | None:
@@ -76,13 +76,13 @@ class Opener(Protocol):
         ...
 
 
-class Directory:
+class TopicDirectory:
     """All topics of one region."""
 
     def __init__(
         self,
-        opener: Opener,
-        logs: Logs,
+        opener: TopicOpener,
+        logs: StoredLogs,
         spawn: Callable[[Coroutine[Any, Any, Any]], None],
         *,
         check: Callable[[str], TopicName],
@@ -101,13 +101,13 @@ class Directory:
         self._may_create = may_create
         self._was_deleted = was_deleted
         self._idle_seconds = idle_seconds
-        self._slots: dict[str, Slot] = {}
+        self._slots: dict[str, LoadedTopic] = {}
         self._lives = 0
         self._damaged: dict[str, tuple[StorageDamaged, float]] = {}
         """By name: why a topic could not be loaded, and the loop time from which on it is worth another look."""
         self._creating: dict[str, None] = {}
         """Those that may be made, and are being made."""
-        self._observers: list[Callable[[TopicMoved], None]] = []
+        self._observers: list[Callable[[LoadStateChange], None]] = []
         self._closed = False
         self.serving: dict[str, Topic] = {}
         """By full name. For reading only."""
@@ -133,23 +133,23 @@ class Directory:
 
     def exists(self, name: str) -> bool:
         """Whether there is a topic of this full name, in memory or not."""
-        return self.state_of(name) is not SlotState.ABSENT or self._has_log(name)
+        return self.state_of(name) is not LoadState.ABSENT or self._has_log(name)
 
     def all_names(self) -> list[str]:
         """The same of all namespaces."""
         return [name for name in self._log_names() if name.startswith(f"{LogKind.MESSAGES.value}://")]
 
-    def state_of(self, name: str) -> SlotState:
+    def state_of(self, name: str) -> LoadState:
         slot = self._slots.get(name)
-        return SlotState.ABSENT if slot is None else slot.state
+        return LoadState.ABSENT if slot is None else slot.state
 
-    def observe(self, observer: Callable[[TopicMoved], None]) -> None:
+    def observe(self, observer: Callable[[LoadStateChange], None]) -> None:
         """Have every change of a state told, in the step in which it happens."""
         self._observers.append(observer)
 
     # Having a topic.
 
-    async def acquire(self, name: str, wish: Wish) -> Topic:
+    async def acquire(self, name: str, wish: OpenMode) -> Topic:
         """The topic, in memory. ProtocolError or StorageError when it cannot be had.
 
         Who goes on waiting for something else afterwards looks at `topic.closed` before using it.
@@ -159,14 +159,14 @@ class Directory:
         loop = asyncio.get_running_loop()
         parsed = self._check(name)
         self._refuse_damaged(str(parsed))
-        slot = self._slots.setdefault(str(parsed), Slot(parsed))
+        slot = self._slots.setdefault(str(parsed), LoadedTopic(parsed))
         slot.asked_at = loop.time()
-        if slot.state is SlotState.SERVING:
+        if slot.state is LoadState.SERVING:
             assert slot.topic is not None
             return slot.topic
         waiter: asyncio.Future[Topic] = loop.create_future()
         slot.waiters[waiter] = wish
-        if slot.state is SlotState.ABSENT:
+        if slot.state is LoadState.ABSENT:
             self._begin(slot)
         try:
             return await waiter
@@ -186,17 +186,17 @@ class Directory:
         logger.error("topic %s cannot be loaded: %s", name, damage)
         self._damaged[name] = damage, asyncio.get_running_loop().time() + DAMAGED_SECONDS
 
-    def _begin(self, slot: Slot) -> None:
+    def _begin(self, slot: LoadedTopic) -> None:
         self._lives += 1
         slot.life = self._lives
-        self._become(slot, SlotState.OPENING, "asked for")
+        self._become(slot, LoadState.OPENING, "asked for")
         self._spawn(self._open(slot))
 
-    async def _open(self, slot: Slot) -> None:
+    async def _open(self, slot: LoadedTopic) -> None:
         try:
             topic = await self._find(slot)
         except BaseException as failure:
-            self._become(slot, SlotState.ABSENT, str(failure))
+            self._become(slot, LoadState.ABSENT, str(failure))
             if isinstance(failure, StorageDamaged):
                 self._note_damage(str(slot.name), failure)
             slot.fail(failure, list(slot.waiters))
@@ -205,18 +205,18 @@ class Directory:
                 raise
             return
         if topic is None:
-            self._become(slot, SlotState.ABSENT, "there is no such topic")
+            self._become(slot, LoadState.ABSENT, "there is no such topic")
             self._drop_or_begin(slot)
             return
         if self._closed:
             topic.close("the region is stopping")
             return
         slot.topic = self.serving[topic.full_name] = topic
-        self._become(slot, SlotState.SERVING, "opened")
+        self._become(slot, LoadState.SERVING, "opened")
         self._opener.serve(topic)
         slot.serve(topic)
 
-    async def _find(self, slot: Slot) -> Topic | None:
+    async def _find(self, slot: LoadedTopic) -> Topic | None:
         """Until there is a topic or nobody waits any more (D1)."""
         while True:
             creating = self._creating_wishes(slot.name)
@@ -235,18 +235,18 @@ class Directory:
             if not slot.waiters:
                 return None
 
-    def _creating_wishes(self, name: TopicName) -> set[Wish]:
+    def _creating_wishes(self, name: TopicName) -> set[OpenMode]:
         """Those for which a topic that is not there is created now."""
-        creating = {Wish.CREATE_BY_COMMAND}
+        creating = {OpenMode.CREATE_BY_COMMAND}
         if self._may_create(name):
-            creating.add(Wish.CREATE)
+            creating.add(OpenMode.CREATE)
             if not self._was_deleted(name):  # it may have been deleted since the other region was let in (L6)
-                creating.add(Wish.REPLICATE)
+                creating.add(OpenMode.REPLICATE)
         return creating
 
-    def _drop_or_begin(self, slot: Slot) -> None:
+    def _drop_or_begin(self, slot: LoadedTopic) -> None:
         """Nothing is in memory. Those that came meanwhile have it opened anew."""
-        assert slot.state is SlotState.ABSENT
+        assert slot.state is LoadState.ABSENT
         slot.topic = None
         if slot.waiters and not self._closed:
             self._begin(slot)
@@ -259,7 +259,7 @@ class Directory:
         """The store did not keep something of a topic, so what is in memory may be wrong: send everybody away. With
         `again`, load it from what the store really has, because replication must go on even if no client comes back."""
         slot = self._slots.get(name)
-        if slot is None or slot.state is not SlotState.SERVING or self._closed:
+        if slot is None or slot.state is not LoadState.SERVING or self._closed:
             return
         logger.error("storage of topic %s failed: %s", name, failure)
         self._leave(slot, "its storage failed")
@@ -271,12 +271,12 @@ class Directory:
         """Close a topic in an orderly way; nothing of it is lost. `only_if` is asked once more after what had to be
         written was written."""
         slot = self._slots.get(name)
-        if slot is None or slot.state is not SlotState.SERVING:
+        if slot is None or slot.state is not LoadState.SERVING:
             return
         topic = slot.topic
         assert topic is not None
         await self._opener.write_pending(topic)
-        if slot.topic is not topic or slot.state is not SlotState.SERVING:
+        if slot.topic is not topic or slot.state is not LoadState.SERVING:
             return
         if only_if is None or only_if(topic):
             self._leave(slot, why)
@@ -284,7 +284,7 @@ class Directory:
 
     async def check_unused(self, name: str) -> None:
         """ProtocolError when a topic has producers or consumers, or there is none."""
-        if self._opener.is_used(await self.acquire(name, Wish.EXISTING)):
+        if self._opener.is_used(await self.acquire(name, OpenMode.EXISTING)):
             raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
 
     async def delete(self, name: str, *, force: bool, for_good: bool = True) -> None:
@@ -298,13 +298,13 @@ class Directory:
         self._leave(slot, "it is deleted")
         await self._finish(self._left(slot, delete=True, for_good=for_good))
 
-    async def _serving(self, name: str) -> Slot:
+    async def _serving(self, name: str) -> LoadedTopic:
         """The slot of a topic at a moment when it serves. Somebody else may have begun to delete or to unload it when
         we are told of it: once more, then. ProtocolError."""
         for _ in range(ACQUIRED_AGAIN_MAX):
-            topic = await self.acquire(name, Wish.EXISTING)
+            topic = await self.acquire(name, OpenMode.EXISTING)
             slot = self._slots.get(topic.full_name)
-            if slot is not None and slot.topic is topic and slot.state is SlotState.SERVING:
+            if slot is not None and slot.topic is topic and slot.state is LoadState.SERVING:
                 return slot
         raise ProtocolError(ServerError.ServiceNotReady, f"{name} is being loaded again")
 
@@ -325,28 +325,28 @@ class Directory:
         self._spawn(whole())
         await done
 
-    def _leave(self, slot: Slot, why: str) -> None:
+    def _leave(self, slot: LoadedTopic, why: str) -> None:
         topic = slot.topic
         assert topic is not None
-        self._become(slot, SlotState.LEAVING, why)
+        self._become(slot, LoadState.LEAVING, why)
         del self.serving[topic.full_name]
         self._opener.send_away(topic)
         topic.close(why)
 
     async def _left(
-        self, slot: Slot, *, orderly: bool = False, delete: bool = False, for_good: bool = True
+        self, slot: LoadedTopic, *, orderly: bool = False, delete: bool = False, for_good: bool = True
     ) -> None:
         topic = slot.topic
         assert topic is not None
         await topic.settled()
         try:
             if delete:
-                self._become(slot, SlotState.DELETING, "its pending writes are done")
+                self._become(slot, LoadState.DELETING, "its pending writes are done")
                 await self._opener.erase(topic.full_name, for_good=for_good)
             elif orderly and not await self._opener.forget_owing(topic):
                 self._spawn(self.open_again(topic.full_name))
         finally:
-            self._become(slot, SlotState.ABSENT, "it is gone" if delete else "its pending writes are done")
+            self._become(slot, LoadState.ABSENT, "it is gone" if delete else "its pending writes are done")
             self._drop_or_begin(slot)
 
     # What is owed (D3), and what is idle.
@@ -370,7 +370,7 @@ class Directory:
         delay_seconds = RETRY_SECONDS
         while not self._closed:
             try:
-                await self.acquire(name, Wish.EXISTING)
+                await self.acquire(name, OpenMode.EXISTING)
                 return
             except StorageDamaged:
                 return  # it was told; whoever asks for the topic after a while has it looked at again
@@ -419,7 +419,7 @@ class Directory:
         for slot in list(self._slots.values()):
             slot.fail(stopping, list(slot.waiters))
 
-    def _become(self, slot: Slot, state: SlotState, why: str) -> None:
+    def _become(self, slot: LoadedTopic, state: LoadState, why: str) -> None:
         moved = slot.become(state, why)
         for observer in self._observers:
             observer(moved)

@@ -30,26 +30,26 @@ OBEYS = (RETENTION, MESSAGE_TTL, BACKLOG_QUOTAS, INACTIVE_TOPICS, SUBSCRIPTION_E
 """Policies that this module acts upon (P1)."""
 
 
-class Says(Protocol):
+class PolicyValues(Protocol):
     """What applies to a topic, by policy."""
 
     def __getitem__(self, policy: Policy[T]) -> T: ...
 
 
-def _lets_go(says: Says) -> bool:
+def _lets_go(says: PolicyValues) -> bool:
     if says[RETENTION].lets_go or says[MESSAGE_TTL] or says[BACKLOG_QUOTAS]:
         return True
     return bool(says[INACTIVE_TOPICS].delete or says[SUBSCRIPTION_EXPIRATION])
 
 
-class Kept:
+class TrackedTopic:
     """One topic that is looked after."""
 
     def __init__(self, topic: Topic, effective: Effective) -> None:
         self.topic = topic
         self.effective = effective
         self.backlogs = Backlogs(topic)
-        self.disuse = topic.region.environment.parts.disuse(topic)
+        self.disuse = topic.region.environment.components.disuse(topic)
 
     @property
     def is_wanted(self) -> bool:
@@ -109,7 +109,7 @@ class Housekeeper:
         """`delete_unused`: deletes a topic that nobody uses, by its full name. StorageError."""
         self._region = region
         self._delete_unused = delete_unused
-        self._kept: dict[Topic, Kept] = {}
+        self._kept: dict[Topic, TrackedTopic] = {}
         """Every topic in memory."""
         self._timer: asyncio.TimerHandle | None = None
         self._looking = False
@@ -117,7 +117,7 @@ class Housekeeper:
 
     def follow(self, topic: Topic, effective: Effective) -> None:
         """From now on the topic is kept as its policies say."""
-        kept = self._kept[topic] = Kept(topic, effective)
+        kept = self._kept[topic] = TrackedTopic(topic, effective)
         topic.before_producers = lambda: self._before_producers(kept)
         for policy in OBEYS:
             effective.on_change(policy, lambda: self._wake((kept,)))
@@ -136,7 +136,7 @@ class Housekeeper:
         kept = self._kept.get(topic)
         return kept is not None and kept.is_wanted and kept.has_work
 
-    async def _before_producers(self, kept: Kept) -> None:
+    async def _before_producers(self, kept: TrackedTopic) -> None:
         """A producer wants to attach: what it is told is so now, and not at the last round."""
         if kept.effective[BACKLOG_QUOTAS] and not kept.topic.closed:
             await kept.look_at_quotas(self._now_ms())
@@ -166,7 +166,7 @@ class Housekeeper:
 
     # Rounds.
 
-    def _wake(self, changed: Iterable[Kept]) -> None:
+    def _wake(self, changed: Iterable[TrackedTopic]) -> None:
         """Have a round if one of these wants it."""
         if self._timer is not None or self._looking or self._closed:
             return
@@ -187,7 +187,7 @@ class Housekeeper:
             self._looking = False
             self._wake(self._kept.values())
 
-    async def _look_after(self, kept: Kept) -> None:
+    async def _look_after(self, kept: TrackedTopic) -> None:
         if kept.topic.closed:
             return
         try:

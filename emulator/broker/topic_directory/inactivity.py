@@ -61,7 +61,7 @@ class UsedTopic(Protocol):
     def replicators(self) -> Mapping[str, UsedByRegion]: ...
 
 
-class Disuse:
+class InactivityTracker:
     """Of one topic in memory. Time counts from the first look: nothing of it is stored."""
 
     def __init__(self, topic: UsedTopic) -> None:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from emulator.broker.topic_directory.loaded_topic import SlotState, TopicMoved
+from emulator.broker.topic_directory.loaded_topic import LoadState, LoadStateChange
 from emulator.core.topic_patterns import TopicPattern
 from emulator.model.values import TopicName
 
@@ -20,7 +20,7 @@ HIDDEN_PREFIX: Final = "__"
 """Of topics that brokers keep for themselves."""
 
 
-class NamedTopics(Protocol):
+class TopicNames(Protocol):
     """The directory."""
 
     def names(self, namespace: str) -> list[str]: ...
@@ -29,7 +29,7 @@ class NamedTopics(Protocol):
 
     def exists(self, name: str) -> bool: ...
 
-    def observe(self, observer: Callable[[TopicMoved], None]) -> None: ...
+    def observe(self, observer: Callable[[LoadStateChange], None]) -> None: ...
 
 
 class Watcher(Protocol):
@@ -60,7 +60,7 @@ class Listing:
 class TopicLists:
     """One a region."""
 
-    def __init__(self, directory: NamedTopics) -> None:
+    def __init__(self, directory: TopicNames) -> None:
         self._directory = directory
         self._known: dict[str, frozenset[str]] = {}
         """By namespace that is watched."""
@@ -104,10 +104,10 @@ class TopicLists:
         if all(one.namespace != listing.namespace for one in self._listings.values()):
             self._known.pop(listing.namespace, None)
 
-    def _moved(self, moved: TopicMoved) -> None:
+    def _moved(self, moved: LoadStateChange) -> None:
         if not self._known or _namespace_of(moved.name) not in self._known:
             return
-        if moved.after is SlotState.ABSENT and not self._directory.exists(moved.name):
+        if moved.after is LoadState.ABSENT and not self._directory.exists(moved.name):
             self._went.add(moved.name)
         if self._looking is None:
             self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_at_all)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
 
 
-class Wish(Enum):
+class OpenMode(Enum):
     """What somebody who asks for a topic wants done if there is none."""
 
     EXISTING = "a topic that exists"
@@ -29,7 +29,7 @@ class Wish(Enum):
     CREATE_BY_COMMAND = "a topic, created if needed: an administrator or a partitioned topic requires it"
 
 
-class SlotState(Enum):
+class LoadState(Enum):
     ABSENT = "not in memory; the store may have it"
     OPENING = "being loaded or created"
     SERVING = "producers and consumers may attach"
@@ -38,45 +38,45 @@ class SlotState(Enum):
 
 
 NEXT_STATES = {
-    SlotState.ABSENT: {SlotState.OPENING},
-    SlotState.OPENING: {SlotState.SERVING, SlotState.ABSENT},
-    SlotState.SERVING: {SlotState.LEAVING},
-    SlotState.LEAVING: {SlotState.ABSENT, SlotState.DELETING},
-    SlotState.DELETING: {SlotState.ABSENT},
+    LoadState.ABSENT: {LoadState.OPENING},
+    LoadState.OPENING: {LoadState.SERVING, LoadState.ABSENT},
+    LoadState.SERVING: {LoadState.LEAVING},
+    LoadState.LEAVING: {LoadState.ABSENT, LoadState.DELETING},
+    LoadState.DELETING: {LoadState.ABSENT},
 }
 """D2: from LEAVING there is no way back to SERVING."""
 
 
-class TopicMoved(NamedTuple):
+class LoadStateChange(NamedTuple):
     """A change of a slot's state."""
 
     name: str
     life: int
-    before: SlotState
-    after: SlotState
+    before: LoadState
+    after: LoadState
     why: str
 
 
 @dataclass(slots=True)
-class Slot:
+class LoadedTopic:
     """One name."""
 
     name: TopicName
-    state: SlotState = SlotState.ABSENT
+    state: LoadState = LoadState.ABSENT
     life: int = 0
     """Grows with each opening."""
     topic: Topic | None = None
     """While SERVING or LEAVING."""
     asked_at: float = 0.0
     """Loop time of the last `acquire`."""
-    waiters: dict[asyncio.Future[Topic], Wish] = field(default_factory=dict)
+    waiters: dict[asyncio.Future[Topic], OpenMode] = field(default_factory=dict)
 
-    def become(self, state: SlotState, why: str) -> TopicMoved:
+    def become(self, state: LoadState, why: str) -> LoadStateChange:
         """Change the state, which must be one of those that may follow."""
         before = self.state
         assert state in NEXT_STATES[before], f"{self.name}: {before.name} -> {state.name}"
         self.state = state
-        return TopicMoved(str(self.name), self.life, before, state, why)
+        return LoadStateChange(str(self.name), self.life, before, state, why)
 
     def serve(self, topic: Topic) -> None:
         """Answer those that wait."""

@@ -7,14 +7,14 @@ nobody has to see to it after a crash, nor in the other regions, where it is ope
 
 from __future__ import annotations
 
-from emulator.broker.components import Parts
+from emulator.broker.components import Components
 from emulator.broker.subscription.cursor_store import StoredCursor, stored_cursors
 from emulator.model.stored_keys import CursorKey, parse_key
 from emulator.model.values import TopicName
 from emulator.storage.contract import Log, Store
 
 
-async def begin_like_the_first(store: Store, name: TopicName, log: Log, parts: Parts) -> None:
+async def begin_like_the_first(store: Store, name: TopicName, log: Log, parts: Components) -> None:
     """Have each durable subscription of partition 0 in this one, too, from its first entry on. StorageError."""
     if not parts.inherits(name.partition_index, log.first_entry_id, log.next_entry_id):
         return
@@ -28,7 +28,7 @@ async def begin_like_the_first(store: Store, name: TopicName, log: Log, parts: P
             await _put(store, StoredCursor(key, parts.cursor_parts(cursor)))
 
 
-def _subscriptions(store: Store, topic: str, parts: Parts) -> list[StoredCursor]:
+def _subscriptions(store: Store, topic: str, parts: Components) -> list[StoredCursor]:
     """By their heads alone: where they stand does not matter, and the topic may be writing the rest."""
     heads = [(parse_key(text), versioned.value) for text, versioned in store.scan(CursorKey.prefix(topic))]
     return list(stored_cursors(heads, parts.cursor_parts).values())

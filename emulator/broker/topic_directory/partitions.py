@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 from emulator.broker.metadata.policies import Policies
 from emulator.broker.metadata.store import Metadata
-from emulator.broker.topic_directory.directory import Directory
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.directory import TopicDirectory
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.partitions import Partitioned, is_news, partition_names
 from emulator.core.policies.creation import AUTO_TOPIC_CREATION
 from emulator.errors import ProtocolError, ServerError, StorageError
@@ -30,7 +30,7 @@ class Exists(Exception):
     """There is something else by that name (N1)."""
 
 
-class AskablePeer(Protocol):
+class PartitionCountPeer(Protocol):
     """The link to another region."""
 
     def ask_partitions(self, topic: str) -> asyncio.Future[int]:
@@ -45,7 +45,7 @@ class PartitionedTopics:
         self,
         metadata: Metadata,
         policies: Policies,
-        peers: Mapping[str, AskablePeer],
+        peers: Mapping[str, PartitionCountPeer],
         *,
         creates_by_default: bool,
         is_news: Callable[[int, int], bool] = is_news,
@@ -106,7 +106,11 @@ class PartitionedTopics:
     # Changing.
 
     async def create(
-        self, directory: Directory, topic: TopicName, count: int, properties: Mapping[str, str] | None = None
+        self,
+        directory: TopicDirectory,
+        topic: TopicName,
+        count: int,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """Exists when the name is taken, ValueError for a number that cannot be meant, StorageError."""
         made = Partitioned(count, properties or {})
@@ -120,7 +124,7 @@ class PartitionedTopics:
             raise Exists(f"partitioned topic {topic} exists already") from None
         await self._open(directory, topic, count)
 
-    def _check_free(self, directory: Directory, topic: TopicName) -> None:
+    def _check_free(self, directory: TopicDirectory, topic: TopicName) -> None:
         if topic.partitioned is not None:
             raise ValueError(f"{topic} is the name of a partition, which has none of its own")
         if self.get(topic) is not None:
@@ -128,7 +132,7 @@ class PartitionedTopics:
         if directory.exists(str(topic)):
             raise Exists(f"topic {topic} exists already, and has no partitions")
 
-    async def grow(self, directory: Directory, topic: TopicName, count: int) -> None:
+    async def grow(self, directory: TopicDirectory, topic: TopicName, count: int) -> None:
         """ValueError for a number that is not larger; ProtocolError when there is no such topic; StorageError."""
 
         def larger(present: bytes | None) -> bytes:
@@ -150,11 +154,11 @@ class PartitionedTopics:
 
         await self._metadata.update(PartitionedTopicPath(str(topic)).text, noted)
 
-    async def open_all(self, directory: Directory, topic: TopicName) -> None:
+    async def open_all(self, directory: TopicDirectory, topic: TopicName) -> None:
         """So that every partition is there."""
         await self._open(directory, topic, self.count(topic))
 
-    async def delete(self, directory: Directory, topic: TopicName, *, force: bool) -> None:
+    async def delete(self, directory: TopicDirectory, topic: TopicName, *, force: bool) -> None:
         """With its partitions. ProtocolError when there is none, or one of them is in use and not `force`."""
         found = self.get(topic)
         if found is None:
@@ -170,13 +174,15 @@ class PartitionedTopics:
         for name in names:
             await directory.delete(name, force=force)
 
-    async def _open(self, directory: Directory, topic: TopicName, count: int) -> None:
+    async def _open(self, directory: TopicDirectory, topic: TopicName, count: int) -> None:
         """So that every partition is there, and its replicators bring it to other regions. StorageError, ProtocolError
         when one is not: the number counts all the same, and that one is opened when somebody uses it, or asks again."""
         names = partition_names(topic, count)
         failures: list[ProtocolError | StorageError] = []
         for first in range(0, count, OPENED_AT_ONCE):
-            opening = [directory.acquire(name, Wish.CREATE) for name in names[first : first + OPENED_AT_ONCE]]
+            opening = [
+                directory.acquire(name, OpenMode.CREATE) for name in names[first : first + OPENED_AT_ONCE]
+            ]
             for outcome in await asyncio.gather(*opening, return_exceptions=True):
                 if isinstance(outcome, ProtocolError | StorageError):
                     logger.warning("a partition of %s could not be created yet: %s", topic, outcome)
@@ -186,7 +192,7 @@ class PartitionedTopics:
         if failures:
             raise failures[0]
 
-    async def created_on_use(self, directory: Directory, topic: TopicName) -> int:
+    async def created_on_use(self, directory: TopicDirectory, topic: TopicName) -> int:
         """Somebody asked for a topic and would have it created: how many partitions it has now."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         if policy is None or not policy.partitions or not policy.allowed or topic.partitioned is not None:
@@ -199,7 +205,7 @@ class PartitionedTopics:
 
     # Other clusters.
 
-    async def learn(self, directory: Directory, region: str, partition: TopicName) -> None:
+    async def learn(self, directory: TopicDirectory, region: str, partition: TopicName) -> None:
         """Region `region` replicates a partition to us: have its topic partitioned here, too. ProtocolError when we
         have a topic of its own by that name."""
         base, index = partition.partitioned, partition.partition_index

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.transactions.coordinator import Transaction
 from emulator.errors import ProtocolError, ServerError, StorageError
 
 if TYPE_CHECKING:
-    from emulator.broker.topic_directory.directory import Directory
+    from emulator.broker.topic_directory.directory import TopicDirectory
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ class HasDirectory(Protocol):
     """A region, as far as it is asked for topics."""
 
     @property
-    def directory(self) -> Directory: ...
+    def directory(self) -> TopicDirectory: ...
 
 
-class Teller:
+class ParticipantNotifier:
     """Of one coordinator."""
 
     def __init__(self, region: HasDirectory, low_watermark: Callable[[], int]) -> None:
@@ -90,7 +90,7 @@ class Teller:
         refused.pop(participant, None)
 
     async def _tell(self, transaction: Transaction, topic_name: str, subscription_name: str | None) -> None:
-        topic = await self._region.directory.acquire(topic_name, Wish.EXISTING)
+        topic = await self._region.directory.acquire(topic_name, OpenMode.EXISTING)
         committed, txn = transaction.status.is_committed, transaction.txn
         if subscription_name is None:
             await asyncio.shield(topic.end_partition(txn, committed, self._low_watermark()))

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from emulator.broker.environment import RegionServices
-from emulator.broker.transactions.completion import HasDirectory, Teller
+from emulator.broker.transactions.completion import HasDirectory, ParticipantNotifier
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
-from emulator.broker.transactions.key_registry import KeyLife
+from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds
 from emulator.core.transactions.journal_format import Decided, Holder, JournalEntry
@@ -35,7 +35,7 @@ class CoordinatingRegion(RegionServices, HasDirectory, Protocol):
 
 
 @dataclass(slots=True)
-class Figures:
+class CoordinatorMetrics:
     """Of one coordinator since the region started, for metrics."""
 
     created: int = 0
@@ -44,17 +44,17 @@ class Figures:
     timed_out: int = 0
 
 
-class Life:
+class RunningCoordinator:
     """Of one coordinator, from reading its log until that fails."""
 
     def __init__(
         self,
         number: int,
         region: CoordinatingRegion,
-        figures: Figures,
-        on_failure: Callable[[Life, StorageError], None],
+        figures: CoordinatorMetrics,
+        on_failure: Callable[[RunningCoordinator, StorageError], None],
     ) -> None:
-        settings, parts = region.config.settings, region.environment.parts
+        settings, components = region.config.settings, region.environment.components
         bounds = Bounds(
             settings.transactions_open_max,
             settings.transaction_participants_max,
@@ -64,15 +64,15 @@ class Life:
         )
         self.number = number
         self.figures = figures
-        self.core = parts.coordinator(number, bounds)
+        self.core = components.coordinator(number, bounds)
         self.over = False
-        self.teller = Teller(region, lambda: self.core.low_watermark)
+        self.teller = ParticipantNotifier(region, lambda: self.core.low_watermark)
         self._region = region
         self._on_failure = on_failure
-        self._journal = parts.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
-        self.keys = KeyLife(
-            parts.key_book(number, settings.transaction_keys_max),
-            parts.transaction_journal(region.store, f"{KEY_LOG}{number}", region.spawn),
+        self._journal = components.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
+        self.keys = KeyRegistry(
+            components.key_book(number, settings.transaction_keys_max),
+            components.transaction_journal(region.store, f"{KEY_LOG}{number}", region.spawn),
             settings.transaction_coordinators,
             self,
             region.environment.wall_clock_ms,

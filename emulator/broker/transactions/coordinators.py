@@ -8,7 +8,13 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from emulator.broker.transactions.completion import RETRY_SECONDS, RETRY_SECONDS_MAX
-from emulator.broker.transactions.coordinator import LOG, CoordinatingRegion, Figures, Life, loading
+from emulator.broker.transactions.coordinator import (
+    LOG,
+    CoordinatingRegion,
+    CoordinatorMetrics,
+    RunningCoordinator,
+    loading,
+)
 from emulator.core.transactions.keys import FIRST, KeyBook
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
 from emulator.model.transaction_names import coordinator_of
@@ -21,14 +27,14 @@ logger = logging.getLogger(__name__)
 NOT_ENABLED: Final = "Transactions are not enabled."
 
 
-class Coordinators:
+class TransactionCoordinators:
     """Of one region. `count` of them take new transactions; more may be there to finish old ones."""
 
     def __init__(self, region: CoordinatingRegion) -> None:
         self._region = region
         self.count = region.config.settings.transaction_coordinators
-        self._lives: dict[int, Life] = {}
-        self._figures: dict[int, Figures] = {}
+        self._lives: dict[int, RunningCoordinator] = {}
+        self._figures: dict[int, CoordinatorMetrics] = {}
         self._damaged: dict[int, str] = {}
         """Number -> why its log cannot be read."""
 
@@ -56,9 +62,9 @@ class Coordinators:
         tails = (name.removeprefix(LOG) for name in self._region.store.log_names() if name.startswith(LOG))
         return [int(tail) for tail in tails if tail.isdecimal()]
 
-    async def _load(self, number: int, former: Life | None = None) -> Life | None:
-        figures = self._figures.setdefault(number, Figures())
-        life = Life(number, self._region, figures, self._failed)
+    async def _load(self, number: int, former: RunningCoordinator | None = None) -> RunningCoordinator | None:
+        figures = self._figures.setdefault(number, CoordinatorMetrics())
+        life = RunningCoordinator(number, self._region, figures, self._failed)
         if former is not None:
             life.keys.holders = former.keys.holders
         try:
@@ -102,7 +108,7 @@ class Coordinators:
 
     # Failure.
 
-    def _failed(self, life: Life, failure: StorageError) -> None:
+    def _failed(self, life: RunningCoordinator, failure: StorageError) -> None:
         """Its log may say less, or more, than is in memory."""
         logger.error("storage of transaction coordinator %d failed: %s", life.number, failure)
         del self._lives[life.number]
@@ -112,7 +118,7 @@ class Coordinators:
         else:
             self._region.spawn(self._load_again(life))
 
-    async def _load_again(self, former: Life) -> None:
+    async def _load_again(self, former: RunningCoordinator) -> None:
         await former.settled()
         number = former.number
         delay_seconds = RETRY_SECONDS
@@ -141,11 +147,11 @@ class Coordinators:
     # For those who ask for it by command or over the admin port.
 
     @property
-    def lives(self) -> list[Life]:
+    def lives(self) -> list[RunningCoordinator]:
         """Those that are loaded, by number."""
         return [self._lives[number] for number in sorted(self._lives)]
 
-    def life(self, number: int) -> Life:
+    def life(self, number: int) -> RunningCoordinator:
         """ProtocolError TransactionCoordinatorNotFound when it cannot be had now, or there is none."""
         life = self._lives.get(number)
         if life is not None:
@@ -159,7 +165,7 @@ class Coordinators:
             raise ProtocolError(ServerError.TransactionCoordinatorNotFound, self._damaged[number])
         raise loading(number)
 
-    def opening_life(self, number: int) -> Life:
+    def opening_life(self, number: int) -> RunningCoordinator:
         """The same, for one that takes new transactions."""
         life = self.life(number)
         if number >= self.count:
@@ -193,7 +199,7 @@ class Coordinators:
             with contextlib.suppress(ProtocolError):  # it is over, or decided
                 life.decide(txn.least, commit=False, why=why)
 
-    def _participated(self, txn: TxnId) -> Life:
+    def _participated(self, txn: TxnId) -> RunningCoordinator:
         life = self._lives.get(txn.most)
         if life is None:
             self._without_life(txn.most)

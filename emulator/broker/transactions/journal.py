@@ -19,7 +19,7 @@ CHECKPOINT_ENTRIES: Final = 1_000
 """So many entries are written before a checkpoint is worth its bytes."""
 
 
-class Journal:
+class TransactionJournal:
     """One internal log. It is created when something is to be written for the first time."""
 
     def __init__(self, store: Store, name: str, spawn: Callable[[Coroutine[Any, Any, Any]], None]) -> None:

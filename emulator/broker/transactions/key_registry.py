@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
-from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, Journal, damaged
+from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, TransactionJournal, damaged
 from emulator.core.transactions.coordinator import FENCED
 from emulator.core.transactions.journal_format import Holder, KeyEntry, decode_key_entry, encode_key_entry
 from emulator.core.transactions.keys import KeyBook
@@ -75,13 +75,13 @@ class KeyedTransactions(Protocol):
         ...
 
 
-class KeyLife:
+class KeyRegistry:
     """From reading the log of keys until a log of the coordinator fails."""
 
     def __init__(
         self,
         book: KeyBook,
-        journal: Journal,
+        journal: TransactionJournal,
         coordinators: int,
         transactions: KeyedTransactions,
         wall_clock_ms: Callable[[], int],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from emulator.broker.debounced_writer import StateKeeper
+from emulator.broker.debounced_writer import DebouncedWriter
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import (
     Limits,
@@ -20,7 +20,7 @@ from emulator.core.dispatch.types import ConsumerState
 from emulator.simulation.ablation import Ablation, parts
 
 
-class _AnswersAtOnce(StateKeeper):
+class _AnswersAtOnce(DebouncedWriter):
     def now(self) -> asyncio.Future[None]:
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         written.set_result(None)
@@ -85,7 +85,7 @@ ABLATIONS = (
         "acknowledgement-before-durable",
         "An acknowledgement is confirmed before the cursor is durable.",
         ("INV-9",),
-        parts(keeper=_AnswersAtOnce),
+        parts(debounced_writer=_AnswersAtOnce),
     ),
     Ablation(
         "whole-batch-acknowledged",

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.broker.admin.place import Authorize, allow_clients
+from emulator.broker.admin.context import Authorize, allow_clients
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.broker.admin.guard import Guard, host_in
-from emulator.broker.admin.http import Head, HttpError
+from emulator.broker.admin.guard import AdminGuard, host_in
+from emulator.broker.admin.http import HttpError, RequestHead
 from emulator.config.region import RegionConfig
 
-GUARD = Guard.of(
+GUARD = AdminGuard.of(
     RegionConfig(
         "us",
         "test",
@@ -23,7 +23,7 @@ GUARD = Guard.of(
 def refusal(method: str, host: str, origin: str | None = None) -> int:
     headers = {"host": host} | ({} if origin is None else {"origin": origin})
     try:
-        GUARD.check(Head(method, "/", headers))
+        GUARD.check(RequestHead(method, "/", headers))
     except HttpError as problem:
         return problem.status
     return 0
@@ -95,7 +95,7 @@ def test_reading_is_not_guarded(method: str) -> None:
 
 def test_the_refusal_tells_which_option_to_set() -> None:
     with pytest.raises(HttpError, match=r"'evil' is not a name of region us.*192\.168\.7\.20.*admin_hosts"):
-        GUARD.check(Head("PUT", "/", {"host": "evil"}))
+        GUARD.check(RequestHead("PUT", "/", {"host": "evil"}))
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,15 @@ def test_odd_authorities_have_a_host_or_none(authority: str, host: str) -> None:
 @pytest.mark.parametrize(("came_by", "host"), [("10.1.2.3", "10.1.2.3:8080"), ("fd00::7", "[FD00::7]:8080")])
 def test_the_address_that_the_client_connected_to_may_be_called(came_by: str, host: str) -> None:
     """A region that listens on every address has no list of its names."""
-    everywhere = Guard.of(RegionConfig("us", "test", bind_host="0.0.0.0", advertised_host=""))
-    everywhere.check(Head("PUT", "/", {"host": host, "origin": f"http://{host}"}, came_by=came_by))
+    everywhere = AdminGuard.of(RegionConfig("us", "test", bind_host="0.0.0.0", advertised_host=""))
+    everywhere.check(RequestHead("PUT", "/", {"host": host, "origin": f"http://{host}"}, came_by=came_by))
     for other in ("10.1.2.4", "evil.example", "0.0.0.0", "", "[::]"):
         with pytest.raises(
             HttpError,
             match=f"is not a name of region us, which accepts changes addressed to {came_by}, localhost;",
         ):
-            everywhere.check(Head("PUT", "/", {"host": other}, came_by=came_by))
+            everywhere.check(RequestHead("PUT", "/", {"host": other}, came_by=came_by))
     with pytest.raises(HttpError, match="may not change anything"):
-        everywhere.check(Head("PUT", "/", {"host": host, "origin": "http://10.1.2.4:8080"}, came_by=came_by))
+        everywhere.check(
+            RequestHead("PUT", "/", {"host": host, "origin": "http://10.1.2.4:8080"}, came_by=came_by)
+        )

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.broker.admin import metrics as figures
-from emulator.broker.admin.exposition import OPENMETRICS, PROMETHEUS, Family, text_of, wants_openmetrics
+from emulator.broker.admin import metrics
+from emulator.broker.admin.exposition import OPENMETRICS, PROMETHEUS, MetricFamily, text_of, wants_openmetrics
 from emulator.client import Client, InitialPosition
 from tests.broker.admin.served import Served, served
 from tests.broker.regions import regions, until
@@ -120,9 +120,9 @@ def test_both_forms_are_well_made(us: Served, accept: str, kind: str, last: str 
 
 
 def test_what_labels_may_hold_is_escaped() -> None:
-    family = Family("a_total", "counter", 'says "b"\n')
+    family = MetricFamily("a_total", "counter", 'says "b"\n')
     family.add(1, {"topic": 'x"\\\n'})
-    assert text_of([family, Family("none", "gauge", "")], openmetrics=False) == (
+    assert text_of([family, MetricFamily("none", "gauge", "")], openmetrics=False) == (
         '# HELP a_total says "b"\\n\n# TYPE a_total counter\na_total{topic="x\\"\\\\\\n"} 1\n'
     )
     assert "# TYPE a counter\n" in text_of([family], openmetrics=True)
@@ -130,7 +130,7 @@ def test_what_labels_may_hold_is_escaped() -> None:
 
 
 def test_only_so_many_topics_have_lines(us: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "TOPICS_MAX", 2)
+    monkeypatch.setattr(metrics, "TOPICS_MAX", 2)
     for name in "abc":
         assert us.ask("PUT", f"/admin/v2/persistent/public/default/{name}").status == 204
     found = samples(us)
@@ -146,7 +146,7 @@ def test_replication_has_figures_by_region() -> None:
             await producer.send(b"x")
             eu = world.running["eu"]
             await until(lambda: TOPIC in eu.directory.serving and eu.directory.serving[TOPIC].stored_end > 0)
-            families = {one.name: one for one in await figures.families_of(world.running["us"])}
+            families = {one.name: one for one in await metrics.families_of(world.running["us"])}
             for name in REPLICATION:
                 assert families[name].samples, name
             labels = dict(families["pulsar_replication_backlog"].samples[0][0])

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.broker.admin.http import Head, HttpError, Response
+from emulator.broker.admin.http import HttpError, RequestHead, Response
 from emulator.broker.admin.resource import (
+    AdminRequest,
     Body,
-    Call,
-    Found,
     Query,
     Resource,
-    Scope,
-    Table,
+    ResourceScope,
+    RouteMatch,
+    RouteTable,
     changes,
     reads,
     split_path,
 )
 
 
-async def nothing(call: Call) -> Response:
+async def nothing(call: AdminRequest) -> Response:
     return Response(status=204)
 
 
 READ = reads(nothing, "Reads.", Query("deep", "All of it."), Query("expect", "Whom.", str))
 WRITE = changes(nothing, "Writes.", body=Body(lambda raw: raw, {}))
-TABLE = Table(
+TABLE = RouteTable(
     (
-        Resource("/a/{one}", Scope.TOPIC, get=READ),
-        Resource("/a/{one}/{two}", Scope.TOPIC, get=READ, put=WRITE),
-        Resource("/a/{one}/fixed", Scope.TOPIC, delete=WRITE),
+        Resource("/a/{one}", ResourceScope.TOPIC, get=READ),
+        Resource("/a/{one}/{two}", ResourceScope.TOPIC, get=READ, put=WRITE),
+        Resource("/a/{one}/fixed", ResourceScope.TOPIC, delete=WRITE),
     )
 )
 
 
-def find(method: str, target: str) -> Found:
-    return TABLE.find(Head(method, target, {}))
+def find(method: str, target: str) -> RouteMatch:
+    return TABLE.find(RequestHead(method, target, {}))
 
 
 def test_a_named_segment_is_any_text() -> None:
@@ -83,11 +83,11 @@ def test_what_makes_no_sense_is_said(target: str) -> None:
 
 
 def test_a_row_with_more_words_goes_before_one_with_fewer() -> None:
-    general, particular = (Resource(path, Scope.TOPIC, get=READ) for path in ("/a/{x}", "/a/b"))
+    general, particular = (Resource(path, ResourceScope.TOPIC, get=READ) for path in ("/a/{x}", "/a/b"))
     for rows in ((general, particular), (particular, general)):
-        table = Table(rows)
-        assert table.find(Head("GET", "/a/b", {})).resource is particular
-        assert table.find(Head("GET", "/a/c", {})).resource is general
+        table = RouteTable(rows)
+        assert table.find(RequestHead("GET", "/a/b", {})).resource is particular
+        assert table.find(RequestHead("GET", "/a/c", {})).resource is general
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_a_row_with_more_words_goes_before_one_with_fewer() -> None:
 )
 def test_of_two_rows_the_one_whose_word_comes_first_answers(first: str, second: str, both: str) -> None:
     """`{topic}/permissions/{role}` before `{topic}/{subscription}/dispatchRate`."""
-    rows = [Resource(path, Scope.TOPIC, get=READ) for path in (second, first)]
-    assert Table(rows).find(Head("GET", both, {})).resource is rows[1]
+    rows = [Resource(path, ResourceScope.TOPIC, get=READ) for path in (second, first)]
+    assert RouteTable(rows).find(RequestHead("GET", both, {})).resource is rows[1]
 
 
 @pytest.mark.parametrize(
@@ -105,17 +105,21 @@ def test_of_two_rows_the_one_whose_word_comes_first_answers(first: str, second: 
 )
 def test_two_rows_for_one_request_are_refused(one: str, two: str) -> None:
     with pytest.raises(ValueError, match="match the same request"):
-        Table((Resource(one, Scope.TOPIC, get=READ), Resource(two, Scope.TOPIC, get=READ)))
+        RouteTable(
+            (Resource(one, ResourceScope.TOPIC, get=READ), Resource(two, ResourceScope.TOPIC, get=READ))
+        )
 
 
 def test_two_rows_for_different_methods_of_a_path_are_not() -> None:
-    Table((Resource("/a/{x}", Scope.TOPIC, put=WRITE), Resource("/a/b", Scope.TOPIC, get=READ)))
+    RouteTable(
+        (Resource("/a/{x}", ResourceScope.TOPIC, put=WRITE), Resource("/a/b", ResourceScope.TOPIC, get=READ))
+    )
 
 
 @pytest.mark.parametrize("path", ["a", "/a/", "/a//b", "/{x}/{x}", "/"])
 def test_a_row_must_have_a_path_that_makes_sense(path: str) -> None:
     with pytest.raises(AssertionError):
-        Resource(path, Scope.TOPIC, get=READ)
+        Resource(path, ResourceScope.TOPIC, get=READ)
 
 
 def test_slashes_inside_of_a_segment_stay_there() -> None:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.broker.admin.http import BODY_BYTES_MAX, Head, Response
+from emulator.broker.admin.http import BODY_BYTES_MAX, RequestHead, Response
 from emulator.broker.admin.openapi import openapi_document
-from emulator.broker.admin.resource import Call, Found, Table, reads
+from emulator.broker.admin.resource import AdminRequest, RouteMatch, RouteTable, reads
 from emulator.broker.admin.resources import SUBJECTS, TABLE
-from emulator.broker.authorization import Action, Resource
+from emulator.broker.authorization import Action, ProtectedResource
 from emulator.errors import ProtocolError, ServerError
 from tests.broker.admin.served import DEADLINE_SECONDS, Served, reply_in, served
 
@@ -165,9 +165,9 @@ class TestConnections:
 
 def test_every_row_asks_who_is_there() -> None:
     """401 is derived from the row, not written into its handler."""
-    asked: list[tuple[Action, Resource]] = []
+    asked: list[tuple[Action, ProtectedResource]] = []
 
-    def nobody(head: Head, action: Action, resource: Resource) -> None:
+    def nobody(head: RequestHead, action: Action, resource: ProtectedResource) -> None:
         asked.append((action, resource))
         raise ProtocolError(ServerError.AuthenticationError, "who are you?")
 
@@ -188,10 +188,10 @@ def test_every_row_asks_who_is_there() -> None:
 def test_an_answer_that_has_no_form_in_json_is_an_internal_error_and_no_silence(
     us: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(call: Call) -> Response:
+    async def broken(call: AdminRequest) -> Response:
         return Response({"method": broken})
 
-    found = Found(TABLE.resources[0], reads(broken, "Returns a function."), {}, {})
-    monkeypatch.setattr(Table, "find", lambda table, head: found)
+    found = RouteMatch(TABLE.resources[0], reads(broken, "Returns a function."), {}, {})
+    monkeypatch.setattr(RouteTable, "find", lambda table, head: found)
     reply = us.ask("GET", "/admin/v2/brokers")
     assert (reply.status, "TypeError" in reply.json()["reason"]) == (500, True)

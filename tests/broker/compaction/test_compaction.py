@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.compaction.stored import Row
+from emulator.broker.compaction.stored import CompactedRow
 from emulator.client import (
     EARLIEST,
     Batching,
@@ -292,7 +292,7 @@ def test_a_kill_at_any_moment_leaves_the_topic_as_it_was_or_compacted(kill_after
             assert dict(one for one in found if one[1])["a"] == b"7"
             assert [value for key, value in found if key is None] == [b"3"]
             assert found[-1][0] != "d" or not found[-1][1]
-            row = Row.decode("", w.regions["us"].disk.values[CompactionKey(TOPIC).text].value)
+            row = CompactedRow.decode("", w.regions["us"].disk.values[CompactionKey(TOPIC).text].value)
             await w.simulation.until(
                 lambda: compacted_logs(w) == [f"compacted://public/default/{row.generation}/orders"]
             )
@@ -314,7 +314,7 @@ def test_a_row_whose_write_failed_and_happened_all_the_same_names_a_log_that_is_
             key = CompactionKey(TOPIC).text
             w.kill("us")
             # What an unheard write leaves: a log that was finished, and a row that the next life rewrites.
-            row = Row.decode(key, disk.values[key].value)
+            row = CompactedRow.decode(key, disk.values[key].value)
             w.start("us")
             await w.ready()
             host = w.regions["us"].host

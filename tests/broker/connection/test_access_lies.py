@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from emulator.broker.connection import flow_control as pressure
-from emulator.broker.topic_directory.directory import Wish
+from emulator.broker.connection import flow_control
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import AccessMode
 from emulator.errors import StorageError
 from emulator.wire import pulsar_pb2 as pb
@@ -175,7 +175,7 @@ def test_thousands_that_wait_on_one_connection_leave_without_holding_up_the_othe
 
 def test_what_producers_cost_is_counted_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what their clients say about themselves: it is kept as long as they wait."""
-    monkeypatch.setattr(pressure, "PRODUCERS_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(flow_control, "PRODUCERS_BYTES_MAX", 1_000_000)
 
     async def story() -> None:
         async with regions("us") as world, raw_client(world) as client:
@@ -211,7 +211,7 @@ def test_one_that_is_closed_while_its_topic_is_unloaded_does_not_come_back_as_a_
             async with asyncio.timeout(5):
                 while (await client.next()).success.request_id != 10:
                     pass
-            topic = await region.directory.acquire(TOPIC, Wish.EXISTING)
+            topic = await region.directory.acquire(TOPIC, OpenMode.EXISTING)
             await until(lambda: not connection.opening)
             assert topic.access.waiting_count == 0
 

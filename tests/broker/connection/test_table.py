@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.broker.authorization import Standing
-from emulator.broker.connection.commands import NOT_OFFERED, ROWS, TABLE
-from emulator.broker.connection.dispatch import AnyRow, CommandTable
+from emulator.broker.authorization import TrustLevel
+from emulator.broker.connection.commands import COMMANDS, NOT_OFFERED, TABLE
+from emulator.broker.connection.dispatch import AnyCommandSpec, CommandTable
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import CommandType
 from emulator.wire.frames import frame_of
@@ -37,8 +37,8 @@ def test_every_command_of_the_protocol_is_a_row_or_has_a_sentence(name: str) -> 
         assert " " in NOT_OFFERED[number]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_stranger_is_refused(row: AnyRow) -> None:
+@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
+def test_a_stranger_is_refused(row: AnyCommandSpec) -> None:
     """Before CONNECT: ERROR of the handshake, and the connection ends. What a command says is not even read."""
 
     async def story() -> None:
@@ -50,7 +50,7 @@ def test_a_stranger_is_refused(row: AnyRow) -> None:
                 await client.next()
 
     if row.type in OPEN_TO_STRANGERS:
-        assert row.standing is Standing.STRANGER
+        assert row.trust is TrustLevel.UNAUTHENTICATED
     else:
         asyncio.run(story())
 
@@ -58,7 +58,7 @@ def test_a_stranger_is_refused(row: AnyRow) -> None:
 def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFixture) -> None:
     """With the row's own answer and a line in the log."""
     rows = tuple(
-        replace(row, standing=Standing.PEER) if row.type == CommandType.LOOKUP else row for row in ROWS
+        replace(row, trust=TrustLevel.PEER) if row.type == CommandType.LOOKUP else row for row in COMMANDS
     )
     table = CommandTable(rows, NOT_OFFERED)
 
@@ -66,13 +66,13 @@ def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFixture)
         async with regions("us") as world, raw_client(world) as client:
             connection = next(iter(world.running["us"].connections))
             connection.table = table
-            connection.legal_rows = table.legal[connection.standing]
+            connection.legal_rows = table.legal[connection.trust]
             lookup = pb.CommandLookupTopic(topic="orders", request_id=4)
             answer = await client.ask(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup))
             response = answer.lookupTopicResponse
             assert response.response == pb.CommandLookupTopicResponse.Failed
             assert (response.request_id, response.error) == (4, pb.AuthorizationError)
-            connection.rise(Standing.PEER)
+            connection.rise(TrustLevel.PEER)
             answer = await client.ask(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup))
             assert answer.lookupTopicResponse.response == pb.CommandLookupTopicResponse.Connect
 

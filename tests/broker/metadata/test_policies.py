@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
 from emulator.core.policies.declaration import Policy, Scope, effective
 from emulator.core.policies.registry import REGISTRY
@@ -82,7 +82,7 @@ def test_p3_the_topology_never_overwrites_what_a_person_set() -> None:
 def test_what_one_region_sets_applies_in_the_others_of_its_cluster() -> None:
     async def story() -> None:
         async with regions("us", "eu") as world:
-            topic = await world.running["eu"].directory.acquire(TOPIC, Wish.CREATE)
+            topic = await world.running["eu"].directory.acquire(TOPIC, OpenMode.CREATE)
             assert topic.deduplicates
             await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, False)
             await until(lambda: not topic.deduplicates)
@@ -191,7 +191,7 @@ def test_a_value_that_is_none_is_not_obeyed_and_disturbs_nothing() -> None:
             await region.metadata.put(NAMESPACE.text, b'{"policies": {"deduplication": "perhaps"}}')
             assert region.policies.of_topic(TopicName.parse(TOPIC))[DEDUPLICATION] is False
             await region.metadata.put(NAMESPACE.text, b"no document")
-            assert (await region.directory.acquire(TOPIC, Wish.CREATE)).deduplicates is False
+            assert (await region.directory.acquire(TOPIC, OpenMode.CREATE)).deduplicates is False
 
     asyncio.run(story())
 

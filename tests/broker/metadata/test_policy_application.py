@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.connection.flow_control import Pause
+from emulator.broker.connection.flow_control import PauseReason
 from emulator.broker.region import Region
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
 from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.declaration import Policy
@@ -134,8 +134,8 @@ def test_who_publishes_too_fast_is_read_more_slowly() -> None:
             (connection,) = us.connections
             await asyncio.gather(*[producer.send(b"%d" % number) for number in range(21)])
             sending = asyncio.gather(*[producer.send(b"%d" % number) for number in range(21, 30)])
-            await until(lambda: Pause.RATE in connection.pressure.reasons, DEADLINE)
-            assert connection.pressure.is_ours, "its silence is no fault of the client"
+            await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
+            assert connection.flow_control.is_ours, "its silence is no fault of the client"
             await sending
             assert us.directory.serving[TOPIC].stored_end == 30
 
@@ -174,7 +174,9 @@ def test_who_has_published_nothing_waits_too_when_others_published_too_much() ->
             producers = [await one.producer(TOPIC), await other.producer(TOPIC)]
             assert len(us.connections) == 2
             await asyncio.gather(*[producers[0].send(b"%d" % number) for number in range(30)])
-            await until(lambda: all(Pause.RATE in one.pressure.reasons for one in us.connections), DEADLINE)
+            await until(
+                lambda: all(PauseReason.RATE in one.flow_control.reasons for one in us.connections), DEADLINE
+            )
             await producers[1].send(b"later")
 
     asyncio.run(story())
@@ -191,7 +193,7 @@ def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years(then:
             for number in range(2):
                 send(client, entry(bytes(1_000_000), number), number)
             assert (await client.next()).send_receipt.sequence_id == 0
-            await until(lambda: Pause.RATE in connection.pressure.reasons, DEADLINE)
+            await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
             if then == "the client is gone":
                 connection.abort()
                 await until(lambda: not us.connections, DEADLINE)
@@ -304,7 +306,7 @@ def test_a_replicator_sends_no_more_than_the_rate_allows() -> None:
             assert topic.replicators["eu"].backlog > 0
             await set_policy(us, REPLICATOR_DISPATCH_RATE, None)
             await until(lambda: not topic.replicators["eu"].backlog, DEADLINE)
-            there = await eu.directory.acquire(TOPIC, Wish.EXISTING)
+            there = await eu.directory.acquire(TOPIC, OpenMode.EXISTING)
             await until(lambda: there.stored_end == 10, DEADLINE)
 
     asyncio.run(story())
@@ -345,7 +347,7 @@ def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_nothing()
         async with regions("us") as world:
             for crashes in (False, True):
                 us = world.running["us"]
-                topic = await us.directory.acquire(TOPIC, Wish.CREATE)
+                topic = await us.directory.acquire(TOPIC, OpenMode.CREATE)
                 await until(lambda topic=topic: topic.deduplicates, DEADLINE)
                 async with raw_client(world) as client:
                     await client.open_producer(1)
@@ -361,7 +363,7 @@ def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_nothing()
                     await world.crash("us")
                     us = await world.start("us")
                 await set_policy(us, DEDUPLICATION, True)
-                topic = await us.directory.acquire(TOPIC, Wish.EXISTING)
+                topic = await us.directory.acquire(TOPIC, OpenMode.EXISTING)
                 await until(lambda topic=topic: topic.deduplicates, DEADLINE)
                 before = topic.stored_end
                 async with raw_client(world) as client:

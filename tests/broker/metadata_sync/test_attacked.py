@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.metadata_sync.event_topic import Received
-from emulator.broker.metadata_sync.inbox import Inbox
+from emulator.broker.metadata_sync.event_topic import ReceivedEvent
+from emulator.broker.metadata_sync.inbox import EventInbox
 from emulator.broker.region import Region
 from emulator.client import ClientError, ConsumerType, InitialPosition
 from emulator.core.metadata.event import NUMBER_MAX, Event
@@ -209,13 +209,13 @@ def standing(origins: int, first: int) -> bytes:
     return json.dumps({"version": 1, "kind": "standing", "source": "americas", "vector": vector}).encode()
 
 
-async def take(region: Region, *payloads: bytes) -> Inbox:
+async def take(region: Region, *payloads: bytes) -> EventInbox:
     """The region's carrier applies these, as they came from us."""
     await soon(lambda: region.synchronizer is not None and region.synchronizer.carrier is not None)
     assert region.synchronizer is not None
     assert region.synchronizer.carrier is not None
     inbox = region.synchronizer.carrier._inbox
-    await inbox.apply([Received(0, "us", payload) for payload in payloads], list)
+    await inbox.apply([ReceivedEvent(0, "us", payload) for payload in payloads], list)
     return inbox
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.broker.admin.metadata_metrics import figures_of
 from emulator.broker.explain.topics import explain
-from emulator.broker.metadata_sync.sync_leader import Carrier
+from emulator.broker.metadata_sync.sync_leader import SyncLeader
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.broker.region import Region
 from emulator.core.policies.topics import DEDUPLICATION
@@ -137,7 +137,7 @@ def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
             await settled(world)
             at_work = asyncio.Event()
 
-            async def step(carrier: Carrier) -> None:
+            async def step(carrier: SyncLeader) -> None:
                 at_work.set()
                 await asyncio.Event().wait()
 
@@ -145,7 +145,7 @@ def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
             with monkeypatch.context() as broken:
                 broken.setattr(synchronizer(us).lease, "look", None)
                 await soon(lambda: "TypeError" in synchronizer(us).failure)
-                monkeypatch.setattr(Carrier, "step", step)
+                monkeypatch.setattr(SyncLeader, "step", step)
             await at_work.wait()
             await us.policies.set(NAMESPACE, DEDUPLICATION, True)
             await soon(lambda: not synchronizer(us).failure)

@@ -13,10 +13,10 @@ import pytest
 
 from emulator.broker.admin.metadata_metrics import figures_of
 from emulator.broker.explain.topics import explain
-from emulator.broker.metadata_sync.event_topic import Channel
+from emulator.broker.metadata_sync.event_topic import EventTopic
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.region import Region
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
 from emulator.core.metadata.event import is_synced
 from emulator.core.metadata.merge import Overruled, Transaction
@@ -75,7 +75,7 @@ def test_a_policy_that_was_set_in_one_cluster_is_obeyed_in_another() -> None:
             us, eu = world.running["us"], world.running["eu"]
             await create(us)
             await soon(lambda: eu.policies.has_namespace("acme/orders"))
-            topic = await eu.directory.acquire(TOPIC, Wish.CREATE)
+            topic = await eu.directory.acquire(TOPIC, OpenMode.CREATE)
             assert not topic.deduplicates
             await us.policies.set(NAMESPACE, DEDUPLICATION, True)
             await soon(lambda: topic.deduplicates)
@@ -269,7 +269,7 @@ def test_what_is_no_event_in_the_event_topic_is_passed_over() -> None:
     async def story() -> None:
         async with clusters(TWO) as world:
             us, eu = world.running["us"], world.running["eu"]
-            channel = await Channel.open(eu, EVENTS, lambda: None)
+            channel = await EventTopic.open(eu, EVENTS, lambda: None)
             forged = {"version": 1, "kind": "standing", "source": "americas", "vector": {}, "asks": False}
             for payload in (b"nonsense", b"[]", b"\xff", json.dumps(forged).encode()):
                 await channel.publish([payload])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emulator.broker.memory_budgets import Account
-from emulator.broker.replication.entry_forms import FORMS_BYTES_MAX, ReplicatedForms
+from emulator.broker.memory_budgets import MemoryBudget
+from emulator.broker.replication.entry_forms import FORMS_BYTES_MAX, ReplicatedEntryCache
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.model.values import Position
 from emulator.wire.entry import plain_entry, with_replication
@@ -16,7 +16,7 @@ def entry(entry_id: int, size: int = 100) -> StoredEntry:
 
 
 def test_a_form_is_made_once() -> None:
-    forms = ReplicatedForms("us", Account("forms"))
+    forms = ReplicatedEntryCache("us", MemoryBudget("forms"))
     one = entry(5)
     form = forms.of(7, one)
     assert form == with_replication(one.data, "us", Position(7, 5))
@@ -25,8 +25,8 @@ def test_a_form_is_made_once() -> None:
 
 
 def test_the_oldest_forms_go_and_what_is_held_is_charged() -> None:
-    account = Account("forms")
-    forms = ReplicatedForms("us", account)
+    account = MemoryBudget("forms")
+    forms = ReplicatedEntryCache("us", account)
     first = forms.of(7, entry(0, 100_000))
     for entry_id in range(1, 100):
         forms.of(7, entry(entry_id, 100_000))

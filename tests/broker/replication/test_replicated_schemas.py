@@ -11,7 +11,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.replication.schema_numbers import SchemaNumbers
+from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
 from emulator.client import InitialPosition, Message, Schema, SchemaType
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import Cluster, Link, Topology
@@ -336,7 +336,7 @@ def test_a_version_of_another_size_goes_into_no_entry(answer: bytes) -> None:
     async def story() -> None:
         async with regions("us") as world, world.client("us") as client:
             await client.producer(TOPIC, schema=FIRST)
-            numbers = SchemaNumbers(world.running["us"].schemas, NAME, Lying())
+            numbers = RemoteSchemaVersions(world.running["us"].schemas, NAME, Lying())
             with pytest.raises(ProtocolError, match="bytes instead of 8"):
                 await numbers.learn(version(0))
             assert numbers.there(version(0)) is None

@@ -8,7 +8,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.broker.memory_budgets import Account
+from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.topic.entry_cache import (
     BLOCK_BYTES,
     ENTRY_OVERHEAD_BYTES,
@@ -56,7 +56,7 @@ MADE_HERE = [
 
 def test_an_entry_is_charged_with_what_it_really_holds() -> None:
     see_every_kind()
-    account = Account("tails")
+    account = MemoryBudget("tails")
     tail = tail_of(TailPool(account))
     tail.extend(entries(0, 100))
     gc.collect()
@@ -74,7 +74,7 @@ def test_an_entry_is_charged_with_what_it_really_holds() -> None:
 
 
 def test_over_the_limit_the_oldest_block_of_any_topic_goes() -> None:
-    account = Account("tails", limit_bytes=3 * BLOCK_BYTES)
+    account = MemoryBudget("tails", limit_bytes=3 * BLOCK_BYTES)
     pool = TailPool(account)
     quiet, busy = tail_of(pool), tail_of(pool)
     quiet.extend(entries(0, 10))
@@ -87,7 +87,7 @@ def test_over_the_limit_the_oldest_block_of_any_topic_goes() -> None:
 
 
 def test_a_topic_that_is_closed_gives_everything_back() -> None:
-    account = Account("tails")
+    account = MemoryBudget("tails")
     pool = TailPool(account)
     one, other = tail_of(pool), tail_of(pool)
     one.extend(entries(0, 500))
@@ -99,7 +99,7 @@ def test_a_topic_that_is_closed_gives_everything_back() -> None:
 
 
 def test_a_pool_of_nothing_keeps_nothing() -> None:
-    tail = tail_of(TailPool(Account("tails", limit_bytes=0)))
+    tail = tail_of(TailPool(MemoryBudget("tails", limit_bytes=0)))
     tail.extend(entries(0, 3))
     assert tail.read(2**30 + 2, 10) is None
     assert tail.read(2**30 + 3, 10) == []
@@ -110,7 +110,7 @@ def test_a_pool_of_nothing_keeps_nothing() -> None:
     st.integers(0, 4 * BLOCK_BYTES),
 )
 def test_what_is_left_of_a_topic_is_its_newest_end(appends: list[tuple[int, int, int]], limit: int) -> None:
-    pool = TailPool(Account("tails", limit_bytes=limit))
+    pool = TailPool(MemoryBudget("tails", limit_bytes=limit))
     tails = [tail_of(pool) for _ in range(3)]
     ends = [0, 0, 0]
     for which, count, size in appends:

@@ -9,7 +9,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.topic_directory import housekeeper
-from emulator.broker.topic_directory.directory import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.lifetime import (
@@ -330,7 +330,7 @@ def test_a_topic_stays_in_memory_until_its_quota_has_evicted_what_is_too_old() -
                 await producer.close()
             directory = world.running["us"].directory
             await seen(lambda: TOPIC not in directory.serving)
-            topic = await directory.acquire(TOPIC, Wish.EXISTING)
+            topic = await directory.acquire(TOPIC, OpenMode.EXISTING)
             assert not topic.subscriptions["s"].backlog()
 
     asyncio.run(story())
@@ -366,7 +366,7 @@ def test_looking_after_one_more_topic_costs_the_same_however_many_there_are(
     """All of them were asked about with each that came: a topic of 2,000 partitions took half a minute to make."""
     asked = 0
 
-    def counting(says: housekeeper.Says) -> bool:
+    def counting(says: housekeeper.PolicyValues) -> bool:
         nonlocal asked
         asked += 1
         return lets_go(says)

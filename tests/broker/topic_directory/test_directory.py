@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.topic_directory.loaded_topic import NEXT_STATES, SlotState, TopicMoved, Wish
+from emulator.broker.topic_directory.loaded_topic import NEXT_STATES, LoadState, LoadStateChange, OpenMode
 from emulator.broker.topic_directory.log_kinds import LogKind, kind_of
 from emulator.client import InitialPosition
 from emulator.errors import ProtocolError, StorageError
@@ -41,8 +41,8 @@ def test_a_question_beside_the_first_producer_does_not_fail_the_producer() -> No
         async with regions("us") as world:
             directory = world.running["us"].directory
             store_of(world).hold()
-            question = await soon(directory.acquire(TOPIC, Wish.EXISTING))
-            producer = await soon(directory.acquire(TOPIC, Wish.CREATE))
+            question = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
+            producer = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
             store_of(world).release()
             with pytest.raises(ProtocolError, match="not found"):
                 await question
@@ -56,8 +56,8 @@ def test_a_question_beside_the_first_producer_is_answered_if_the_producer_came_f
         async with regions("us") as world:
             directory = world.running["us"].directory
             store_of(world).hold()
-            producer = await soon(directory.acquire(TOPIC, Wish.CREATE))
-            question = await soon(directory.acquire(TOPIC, Wish.EXISTING))
+            producer = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
+            question = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
             store_of(world).release()
             assert await producer is await question
 
@@ -70,9 +70,9 @@ def test_a_failure_is_told_to_those_that_wait_and_the_next_one_starts_afresh() -
             directory = world.running["us"].directory
             store_of(world).fail_next_group(StorageError("no", definite=True))
             with pytest.raises(StorageError):
-                await directory.acquire(TOPIC, Wish.CREATE)
-            assert directory.state_of(TOPIC) is SlotState.ABSENT
-            assert await directory.acquire(TOPIC, Wish.CREATE) is directory.serving[TOPIC]
+                await directory.acquire(TOPIC, OpenMode.CREATE)
+            assert directory.state_of(TOPIC) is LoadState.ABSENT
+            assert await directory.acquire(TOPIC, OpenMode.CREATE) is directory.serving[TOPIC]
 
     asyncio.run(story())
 
@@ -82,8 +82,8 @@ def test_whoever_gives_up_waiting_disturbs_nobody() -> None:
         async with regions("us") as world:
             directory = world.running["us"].directory
             store_of(world).hold()
-            first = await soon(directory.acquire(TOPIC, Wish.CREATE))
-            second = await soon(directory.acquire(TOPIC, Wish.EXISTING))
+            first = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
+            second = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
             first.cancel()
             store_of(world).release()
             assert await second is directory.serving[TOPIC]
@@ -94,7 +94,7 @@ def test_whoever_gives_up_waiting_disturbs_nobody() -> None:
 def test_an_idle_topic_is_let_go_and_comes_back_as_it_was() -> None:
     async def story() -> None:
         async with regions("us", topic_idle_ms=50) as world:
-            moves: list[TopicMoved] = []
+            moves: list[LoadStateChange] = []
             directory = world.running["us"].directory
             directory.observe(moves.append)
             async with world.client("us") as client:
@@ -119,10 +119,10 @@ def test_asking_while_a_topic_leaves_waits_and_opens_it_anew() -> None:
     async def story() -> None:
         async with regions("us") as world:
             directory = world.running["us"].directory
-            former = await directory.acquire(TOPIC, Wish.CREATE)
+            former = await directory.acquire(TOPIC, OpenMode.CREATE)
             leaving = await soon(directory.unload(TOPIC, "a test"))
-            await until(lambda: directory.state_of(TOPIC) is not SlotState.SERVING)
-            again = await directory.acquire(TOPIC, Wish.EXISTING)
+            await until(lambda: directory.state_of(TOPIC) is not LoadState.SERVING)
+            again = await directory.acquire(TOPIC, OpenMode.EXISTING)
             await leaving
             assert former.closed
             assert again is not former
@@ -249,4 +249,4 @@ def test_the_kinds_of_logs() -> None:
 
 def test_a_topic_that_leaves_never_serves_again() -> None:
     """D2."""
-    assert SlotState.SERVING not in NEXT_STATES[SlotState.LEAVING] | NEXT_STATES[SlotState.DELETING]
+    assert LoadState.SERVING not in NEXT_STATES[LoadState.LEAVING] | NEXT_STATES[LoadState.DELETING]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from emulator.broker.components import REAL
+from emulator.broker.components import SHIPPED
 from emulator.broker.subscription.cursor_store import StoredCursor, cursors_of_topic
 from emulator.broker.topic_directory.partition_subscriptions import begin_like_the_first
 from emulator.core.cursor.cursor import Cursor
@@ -40,7 +40,7 @@ async def keep(
 async def begin(store: MemoryStore, topic: str = SECOND) -> None:
     log = await store.open_log(topic)
     assert log is not None
-    await begin_like_the_first(store, TopicName.parse(topic), log, REAL)
+    await begin_like_the_first(store, TopicName.parse(topic), log, SHIPPED)
 
 
 def cursors(store: MemoryStore, topic: str = SECOND) -> dict[str, tuple[int, bool]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from emulator.broker.region import Region
-from emulator.broker.transactions import key_registry as key_life
+from emulator.broker.transactions import key_registry
 from emulator.client import EARLIEST, Client, ClientError, Consumer, ConsumerType, Transaction
 from emulator.model.transaction_names import TxnId
 from emulator.runtimes.kafka_server import KafkaServer
@@ -122,7 +122,7 @@ def test_so_has_one_on_kafka(commit: bool, kafka_server: KafkaServer) -> None:
 async def succeed(place: Place, port: int, told: list[str], work: Work) -> None:
     """The next task goes on while the region cannot reach the subscription yet, and does what is left."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_life, "FENCE_SECONDS", 0.05)
+        patch.setattr(key_registry, "FENCE_SECONDS", 0.05)
         unreachable = Unreachable(patch)
         async with asyncio.timeout(PATIENCE_SECONDS), region_on(place, port) as (region, client):
             await (await client.producer("inbox")).send(b"last")

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.subscription.subscription import Subscription
-from emulator.broker.transactions import key_registry as key_life
+from emulator.broker.transactions import key_registry
 from emulator.broker.transactions.completion import RETRY_SECONDS
 from emulator.client import (
     Client,
@@ -33,7 +33,7 @@ PROCESSED = 3
 
 @pytest.fixture(autouse=True)
 def _newcomers_wait_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_life, "FENCE_SECONDS", 0.05)
+    monkeypatch.setattr(key_registry, "FENCE_SECONDS", 0.05)
 
 
 class Unreachable:

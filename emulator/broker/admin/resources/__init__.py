@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.broker.admin.resource import Resource, Table
+from emulator.broker.admin.resource import Resource, RouteTable
 from emulator.broker.admin.resources import (
     anti_affinity,
     backlog_quotas,
@@ -30,6 +30,7 @@ from emulator.broker.admin.resources import (
     properties,
     resource_groups,
     schemas,
+    stored_documents,
     subscription_properties,
     subscription_rates,
     tenants,
@@ -37,9 +38,8 @@ from emulator.broker.admin.resources import (
     topic_properties,
     topics,
     transactions,
+    unsupported,
 )
-from emulator.broker.admin.resources import stored_documents as kept_documents
-from emulator.broker.admin.resources import unsupported as elsewhere
 
 SUBJECTS: dict[str, Sequence[Resource]] = {
     "Brokers": (*brokers.RESOURCES, *broker_stats.RESOURCES),
@@ -62,7 +62,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "Transactions": transactions.RESOURCES,
     "Schemas": schemas.RESOURCES,
     "Compaction": compaction.RESOURCES,
-    "Elsewhere": (*elsewhere.RESOURCES, *kept_documents.RESOURCES),
+    "Elsewhere": (*unsupported.RESOURCES, *stored_documents.RESOURCES),
     "Lookup": lookup.RESOURCES,
     "The emulator itself": (
         *emulator.RESOURCES,
@@ -75,4 +75,6 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "Metrics": metrics.RESOURCES,
 }
 """Rows by the heading under which they are documented."""
-TABLE = Table((resource for resources in SUBJECTS.values() for resource in resources), elsewhere.ABSENT)
+TABLE = RouteTable(
+    (resource for resources in SUBJECTS.values() for resource in resources), unsupported.ABSENT
+)

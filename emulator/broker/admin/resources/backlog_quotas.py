@@ -6,30 +6,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Body, Call, Operation, Query, Resource, changes
+from emulator.broker.admin.resource import AdminRequest, Body, Operation, Query, Resource, changes
 from emulator.broker.admin.resources.policies import IS_GLOBAL
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.core.policies.declaration import OutOfRange
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QUOTA, Quota, QuotaKind, Quotas, quota_kind_of
 from emulator.model.stored_keys import NamespacePath, StoredKey
 
 
-def _kind(call: Call) -> QuotaKind:
+def _kind(call: AdminRequest) -> QuotaKind:
     try:
         return quota_kind_of(call.query.get("backlogQuotaType", ""))
     except ValueError as problem:
         raise HttpError(400, str(problem)) from None
 
 
-def _of_namespace(call: Call) -> StoredKey:
-    return NamespacePath(call.place.namespace(call.names["tenant"], call.names["namespace"]))
+def _of_namespace(call: AdminRequest) -> StoredKey:
+    return NamespacePath(call.context.namespace(call.names["tenant"], call.names["namespace"]))
 
 
-def _of_topic(call: Call) -> StoredKey:
-    topic = call.place.region.check_topic(topic_name(call.names))
-    return call.place.region.policies.topic_place(topic, everywhere=call.query.get("isGlobal", False))
+def _of_topic(call: AdminRequest) -> StoredKey:
+    topic = call.context.region.check_topic(topic_name(call.names))
+    return call.context.region.policies.topic_place(topic, everywhere=call.query.get("isGlobal", False))
 
 
 def _parse(raw: Any) -> Quota | None:
@@ -44,24 +44,24 @@ def _parse(raw: Any) -> Quota | None:
 _KIND = Query("backlogQuotaType", "destination_storage (default) or message_age.", str)
 
 
-def _operations(place_of: Callable[[Call], StoredKey], *where: Query) -> tuple[Operation, Operation]:
-    async def post(call: Call) -> Response:
+def _operations(place_of: Callable[[AdminRequest], StoredKey], *where: Query) -> tuple[Operation, Operation]:
+    async def post(call: AdminRequest) -> Response:
         place = place_of(call)
         if call.body is None:
             raise HttpError(400, "a quota is required; use DELETE to remove it")
         kind, quota = _kind(call), call.body
-        await call.place.region.policies.change(
+        await call.context.region.policies.change(
             place, BACKLOG_QUOTAS, lambda present: {**(present or {}), kind: quota}
         )
         return Response(status=204)
 
-    async def delete(call: Call) -> Response:
+    async def delete(call: AdminRequest) -> Response:
         place, kind = place_of(call), _kind(call)
 
         def without(present: Quotas | None) -> Quotas | None:
             return {one: quota for one, quota in (present or {}).items() if one is not kind} or None
 
-        await call.place.region.policies.change(place, BACKLOG_QUOTAS, without)
+        await call.context.region.policies.change(place, BACKLOG_QUOTAS, without)
         return Response(status=204)
 
     body = Body(_parse, QUOTA.schema)
@@ -70,12 +70,19 @@ def _operations(place_of: Callable[[Call], StoredKey], *where: Query) -> tuple[O
     )
 
 
-def _row(path: str, scope: Scope, place_of: Callable[[Call], StoredKey], *where: Query) -> Resource:
+def _row(
+    path: str, scope: ResourceScope, place_of: Callable[[AdminRequest], StoredKey], *where: Query
+) -> Resource:
     post, delete = _operations(place_of, *where)
     return Resource(path, scope, post=post, delete=delete)
 
 
 RESOURCES = (
-    _row("/admin/v2/namespaces/{tenant}/{namespace}/backlogQuota", Scope.NAMESPACE, _of_namespace),
-    _row("/admin/v2/persistent/{tenant}/{namespace}/{topic}/backlogQuota", Scope.TOPIC, _of_topic, IS_GLOBAL),
+    _row("/admin/v2/namespaces/{tenant}/{namespace}/backlogQuota", ResourceScope.NAMESPACE, _of_namespace),
+    _row(
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/backlogQuota",
+        ResourceScope.TOPIC,
+        _of_topic,
+        IS_GLOBAL,
+    ),
 )

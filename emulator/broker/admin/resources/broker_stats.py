@@ -6,37 +6,37 @@ from typing import Any
 
 from emulator.broker.admin import stats
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import Call, Resource, reads
+from emulator.broker.admin.resource import AdminRequest, Resource, reads
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.topic.topic import Topic
 
 
-async def topics(call: Call) -> Response:
+async def topics(call: AdminRequest) -> Response:
     """By namespace, bundle and domain."""
     found: dict[str, Any] = {}
-    for topic in await call.place.region.every_topic():
+    for topic in await call.context.region.every_topic():
         bundle = found.setdefault(topic.name.full_namespace, {}).setdefault(WHOLE_BUNDLE, {})
         bundle.setdefault(topic.name.domain, {})[topic.full_name] = stats.topic_stats(topic)
     return Response(found)
 
 
-async def nothing(call: Call) -> Response:
+async def nothing(call: AdminRequest) -> Response:
     return Response([])
 
 
-async def no_bookies(call: Call) -> Response:
+async def no_bookies(call: AdminRequest) -> Response:
     return Response({})
 
 
-async def allocator(call: Call) -> Response:
+async def allocator(call: AdminRequest) -> Response:
     raise HttpError(
         404, f"allocator {call.names['allocator']} does not exist: a region does not run on a JVM"
     )
 
 
-async def load_report(call: Call) -> Response:
-    present = await call.place.region.every_topic()
+async def load_report(call: AdminRequest) -> Response:
+    present = await call.context.region.every_topic()
     unlimited = {"usage": 0.0, "limit": 0.0}
     return Response(
         {
@@ -46,7 +46,7 @@ async def load_report(call: Call) -> Response:
             "persistentTopicsEnabled": True,
             "nonPersistentTopicsEnabled": True,
             **dict.fromkeys(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), unlimited),
-            "lastUpdate": call.place.region.environment.wall_clock_ms(),
+            "lastUpdate": call.context.region.environment.wall_clock_ms(),
             "lastStats": {},
             "bundles": [],
             "bundleStats": {},
@@ -70,18 +70,24 @@ _SUMS = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 _STATS = "/admin/v2/broker-stats"
 
 RESOURCES = (
-    Resource(f"{_STATS}/topics", Scope.REGION, get=reads(topics, "Figures of all topics, by namespace.")),
-    Resource(f"{_STATS}/metrics", Scope.REGION, get=reads(nothing, "None: `/metrics` has them.")),
-    Resource(f"{_STATS}/mbeans", Scope.REGION, get=reads(nothing, "None: a region does not run on a JVM.")),
-    Resource(f"{_STATS}/bookieops", Scope.REGION, get=reads(no_bookies, "None: there are no bookies.")),
+    Resource(
+        f"{_STATS}/topics", ResourceScope.REGION, get=reads(topics, "Figures of all topics, by namespace.")
+    ),
+    Resource(f"{_STATS}/metrics", ResourceScope.REGION, get=reads(nothing, "None: `/metrics` has them.")),
+    Resource(
+        f"{_STATS}/mbeans", ResourceScope.REGION, get=reads(nothing, "None: a region does not run on a JVM.")
+    ),
+    Resource(
+        f"{_STATS}/bookieops", ResourceScope.REGION, get=reads(no_bookies, "None: there are no bookies.")
+    ),
     Resource(
         f"{_STATS}/allocator-stats/{{allocator}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(allocator, "404: a region does not run on a JVM."),
     ),
     Resource(
         f"{_STATS}/load-report",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(load_report, "Counts and rates of the region; no resource usage."),
     ),
 )

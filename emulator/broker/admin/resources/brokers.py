@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from emulator import __version__
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Query, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.region import Region
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.registry import REGISTRY
@@ -35,41 +35,41 @@ SETTINGS: Final = {
 """Pulsar's names of a region's settings, where both mean the same."""
 
 
-async def health(call: Call) -> Response:
+async def health(call: AdminRequest) -> Response:
     return Response("ok", text=True)
 
 
-async def version(call: Call) -> Response:
+async def version(call: AdminRequest) -> Response:
     return Response(__version__, text=True)
 
 
-def broker_id(call: Call) -> str:
+def broker_id(call: AdminRequest) -> str:
     """As Pulsar names a broker: host and port of its HTTP port."""
     return call.url.partition("://")[2]
 
 
-async def active(call: Call) -> Response:
+async def active(call: AdminRequest) -> Response:
     """HttpError 404 for a cluster that is not this region: its broker is asked for at its own port."""
     cluster = call.names.get("cluster")
-    if cluster is not None and cluster != call.place.region.config.region:
+    if cluster is not None and cluster != call.context.region.config.region:
         raise HttpError(
             404, f"Cluster {cluster} does not exist or is another region: send the request to that region"
         )
     return Response([broker_id(call)])
 
 
-async def leader(call: Call) -> Response:
+async def leader(call: AdminRequest) -> Response:
     return Response({"brokerId": broker_id(call), "serviceUrl": call.url})
 
 
-async def owned(call: Call) -> Response:
-    namespaces = call.place.region.policies.namespaces()
+async def owned(call: AdminRequest) -> Response:
+    namespaces = call.context.region.policies.namespaces()
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return Response({f"{name}/0x00000000_0xffffffff": status for name in namespaces})
 
 
-async def internal(call: Call) -> Response:
-    config = call.place.region.config
+async def internal(call: AdminRequest) -> Response:
+    config = call.context.region.config
     return Response(
         {
             "metadataStoreUrl": config.configuration.path or "memory",
@@ -83,29 +83,29 @@ async def internal(call: Call) -> Response:
     )
 
 
-async def shut_down(call: Call) -> Response:
+async def shut_down(call: AdminRequest) -> Response:
     """In an orderly way, as by SIGTERM; the answer goes out first. What the tool may say of unloading has no place
     here: all topics end with their one broker."""
-    region = call.place.region
+    region = call.context.region
     logger.info("this region was stopped by an admin call")
     asyncio.get_running_loop().call_later(ANSWER_SECONDS, region.is_over.set)
     return Response(status=204)
 
 
-async def check_quotas(call: Call) -> Response:
-    await call.place.region.housekeeper.look_at_quotas()
+async def check_quotas(call: AdminRequest) -> Response:
+    await call.context.region.housekeeper.look_at_quotas()
     return Response(status=204)
 
 
 # Settings.
 
 
-async def dynamic_names(call: Call) -> Response:
+async def dynamic_names(call: AdminRequest) -> Response:
     return Response(sorted(DYNAMIC))
 
 
-async def dynamic_values(call: Call) -> Response:
-    return Response(_dynamic(call.place.region))
+async def dynamic_values(call: AdminRequest) -> Response:
+    return Response(_dynamic(call.context.region))
 
 
 def _dynamic(region: Region) -> dict[str, str]:
@@ -129,15 +129,15 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def runtime(call: Call) -> Response:
-    region = call.place.region
+async def runtime(call: AdminRequest) -> Response:
+    region = call.context.region
     config, settings = region.config, region.config.settings
     return Response(
         {
             "clusterName": config.region,
             "advertisedAddress": config.advertised_host or call.came_by,
             "brokerServicePort": str(region.service_port),
-            "webServicePort": str(call.place.port),
+            "webServicePort": str(call.context.port),
             "keepAliveIntervalSeconds": _text(settings.keep_alive_interval_ms / 1_000),
             "allowAutoTopicCreation": _text(settings.allow_auto_topic_creation),
             **{name: _text(getattr(settings, field)) for name, field in SETTINGS.items()},
@@ -147,23 +147,23 @@ async def runtime(call: Call) -> Response:
     )
 
 
-async def set_dynamic(call: Call) -> Response:
+async def set_dynamic(call: AdminRequest) -> Response:
     policy = _dynamic_policy(call)
     text = unquote(call.names["value"])
     try:
         value = policy.codec.decode({policy.at_broker: _meant(text)} if _is_field(policy) else _meant(text))
     except ValueError as problem:
         raise HttpError(412, f"{call.names['name']}: {problem}") from None
-    await call.place.region.policies.set(BROKER_POLICIES_PATH, policy, value)
+    await call.context.region.policies.set(BROKER_POLICIES_PATH, policy, value)
     return Response(status=204)
 
 
-async def unset_dynamic(call: Call) -> Response:
-    await call.place.region.policies.set(BROKER_POLICIES_PATH, _dynamic_policy(call), None)
+async def unset_dynamic(call: AdminRequest) -> Response:
+    await call.context.region.policies.set(BROKER_POLICIES_PATH, _dynamic_policy(call), None)
     return Response(status=204)
 
 
-def _dynamic_policy(call: Call) -> Policy[Any]:
+def _dynamic_policy(call: AdminRequest) -> Policy[Any]:
     name = call.names["name"]
     if name not in DYNAMIC:
         raise HttpError(
@@ -184,43 +184,47 @@ _BROKERS = "/admin/v2/brokers"
 _TOPIC_VERSION = Query("topicVersion", "Ignored.", str)
 
 RESOURCES = (
-    Resource(_BROKERS, Scope.REGION, get=reads(active, "The region's one broker.")),
+    Resource(_BROKERS, ResourceScope.REGION, get=reads(active, "The region's one broker.")),
     Resource(
         f"{_BROKERS}/{{cluster}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(active, "The same, for this region's name."),
     ),
     Resource(
         f"{_BROKERS}/health",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(health, "`ok`: the region responds.", _TOPIC_VERSION, text=True),
     ),
-    Resource(f"{_BROKERS}/ready", Scope.REGION, get=reads(health, "`ok`: the region responds.", text=True)),
-    Resource(f"{_BROKERS}/version", Scope.REGION, get=reads(version, "The version of geoemu.", text=True)),
-    Resource(f"{_BROKERS}/leaderBroker", Scope.REGION, get=reads(leader, "The region's one broker.")),
+    Resource(
+        f"{_BROKERS}/ready", ResourceScope.REGION, get=reads(health, "`ok`: the region responds.", text=True)
+    ),
+    Resource(
+        f"{_BROKERS}/version", ResourceScope.REGION, get=reads(version, "The version of geoemu.", text=True)
+    ),
+    Resource(f"{_BROKERS}/leaderBroker", ResourceScope.REGION, get=reads(leader, "The region's one broker.")),
     Resource(
         f"{_BROKERS}/internal-configuration",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(internal, "Locations of the region's log and the cluster's configuration store."),
     ),
     Resource(
         f"{_BROKERS}/configuration",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(dynamic_names, "Names of the dynamic settings."),
     ),
     Resource(
         f"{_BROKERS}/configuration/values",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(dynamic_values, "Dynamic settings that were changed, with their values."),
     ),
     Resource(
         f"{_BROKERS}/configuration/runtime",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(runtime, "Present values of the settings that Pulsar has as well."),
     ),
     Resource(
         f"{_BROKERS}/configuration/{{name}}/{{value}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         post=changes(
             set_dynamic,
             "Change a dynamic setting in all regions of the cluster; 412 for one that only the topology"
@@ -229,17 +233,17 @@ RESOURCES = (
     ),
     Resource(
         f"{_BROKERS}/configuration/{{name}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         delete=changes(unset_dynamic, "Restore a setting's default."),
     ),
     Resource(
         f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(owned, "All namespaces, each with its one bundle."),
     ),
     Resource(
         f"{_BROKERS}/shutdown",
-        Scope.REGION,
+        ResourceScope.REGION,
         post=changes(
             shut_down,
             "Stop the region's process in an orderly way; `geoemu start` starts it again.",
@@ -249,8 +253,10 @@ RESOURCES = (
     ),
     Resource(
         f"{_BROKERS}/backlog-quota-check",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(check_quotas, "Compare all backlogs with their quotas now."),
     ),
-    Resource("/status.html", Scope.REGION, get=reads(health, "`ok`: the region responds.", text=True)),
+    Resource(
+        "/status.html", ResourceScope.REGION, get=reads(health, "`ok`: the region responds.", text=True)
+    ),
 )

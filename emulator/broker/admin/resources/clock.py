@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.wall_clock import ShiftedClock
 from emulator.config.region import CLOCK_AHEAD_MS_MAX
 
@@ -20,19 +20,19 @@ _SCHEMA = {
 }
 
 
-def _clock(call: Call) -> ShiftedClock:
-    clock = call.place.region.environment.wall_clock_ms
+def _clock(call: AdminRequest) -> ShiftedClock:
+    clock = call.context.region.environment.wall_clock_ms
     if not isinstance(clock, ShiftedClock):
         raise HttpError(409, "the clock of this region cannot be set over HTTP")
     return clock
 
 
-async def get(call: Call) -> Response:
+async def get(call: AdminRequest) -> Response:
     clock = _clock(call)
     return Response({"now_ms": clock(), "ahead_ms": clock.ahead_ms})
 
 
-async def put(call: Call) -> Response:
+async def put(call: AdminRequest) -> Response:
     _clock(call).ahead_ms = call.body
     return Response(status=204)
 
@@ -50,7 +50,7 @@ def _parse(body: Any) -> int:
 RESOURCES = (
     Resource(
         "/geoemu/v1/clock",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(get, "The region's wall clock and its offset."),
         put=changes(
             put,

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import regions_of
-from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
+from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
 from emulator.broker.admin.resources.tenants import known_clusters
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.model.stored_keys import ClusterPath
 from emulator.model.values import is_valid_name
 from emulator.net.addresses import in_url, is_loopback
@@ -52,17 +52,17 @@ KEPT: Final = (
 )
 
 
-async def names(call: Call) -> Response:
-    return Response(known_clusters(call.place.region))
+async def names(call: AdminRequest) -> Response:
+    return Response(known_clusters(call.context.region))
 
 
-async def get(call: Call) -> Response:
+async def get(call: AdminRequest) -> Response:
     return Response(described(call, call.names["cluster"]))
 
 
-def described(call: Call, name: str) -> Mapping[str, Any]:
+def described(call: AdminRequest, name: str) -> Mapping[str, Any]:
     """HttpError 404 when there is none."""
-    region = call.place.region
+    region = call.context.region
     stored = region.metadata.get(ClusterPath(name).text)
     said: Mapping[str, Any] = {} if stored is None or stored.value is None else json.loads(stored.value)
     if name == region.config.region:
@@ -76,17 +76,17 @@ def described(call: Call, name: str) -> Mapping[str, Any]:
     return said
 
 
-def _seen_by_client(host: str, call: Call) -> str:
+def _seen_by_client(host: str, call: AdminRequest) -> str:
     """Return where the client reaches a peer: a loopback address of this machine is of no use to a client elsewhere."""
-    everywhere = not call.place.region.config.advertised_host
+    everywhere = not call.context.region.config.advertised_host
     return call.came_by if everywhere and is_loopback(host) else host
 
 
 _NO_MORE: Final = {"brokerClientTlsEnabled": False, "migrated": False}
 
 
-async def create(call: Call) -> Response:
-    region, name = call.place.region, call.names["cluster"]
+async def create(call: AdminRequest) -> Response:
+    region, name = call.context.region, call.names["cluster"]
     if not is_valid_name(name):
         raise HttpError(412, "Cluster name is not valid")
     taken = HttpError(409, f"Cluster {name} already exists")
@@ -99,9 +99,9 @@ async def create(call: Call) -> Response:
     return Response(status=204)
 
 
-async def change(call: Call) -> Response:
+async def change(call: AdminRequest) -> Response:
     """Of a region it may say what is so."""
-    region, name = call.place.region, call.names["cluster"]
+    region, name = call.context.region, call.names["cluster"]
     present = described(call, name)
     if name not in regions_of(region):
         await region.metadata.put(ClusterPath(name).text, json.dumps(call.body or {}).encode())
@@ -115,8 +115,8 @@ async def change(call: Call) -> Response:
     return Response(status=204)
 
 
-async def delete(call: Call) -> Response:
-    region, name = call.place.region, call.names["cluster"]
+async def delete(call: AdminRequest) -> Response:
+    region, name = call.context.region, call.names["cluster"]
     described(call, name)
     if name in regions_of(region):
         raise HttpError(412, f"{name} is a region of the topology: stop it there")
@@ -127,13 +127,13 @@ async def delete(call: Call) -> Response:
     return Response(status=204)
 
 
-async def get_peers(call: Call) -> Response:
+async def get_peers(call: AdminRequest) -> Response:
     return Response(described(call, call.names["cluster"]).get("peerClusterNames") or [])
 
 
-async def set_peers(call: Call) -> Response:
+async def set_peers(call: AdminRequest) -> Response:
     """HttpError 412 for a cluster that is none, or its own peer."""
-    region, name, peers = call.place.region, call.names["cluster"], call.body or []
+    region, name, peers = call.context.region, call.names["cluster"], call.body or []
     described(call, name)
     known = known_clusters(region)
     for peer in peers:
@@ -182,7 +182,7 @@ _CLUSTER = "/admin/v2/clusters/{cluster}"
 RESOURCES = (
     Resource(
         "/admin/v2/clusters",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(
             names,
             "Names of all regions (to Pulsar's clients a region is a cluster) and of described clusters.",
@@ -190,7 +190,7 @@ RESOURCES = (
     ),
     Resource(
         _CLUSTER,
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(get, "Its addresses."),
         put=changes(create, "Describe another cluster; 409 if the name exists.", body=_BODY),
         post=changes(
@@ -203,7 +203,7 @@ RESOURCES = (
     ),
     Resource(
         f"{_CLUSTER}/peers",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(get_peers, "Names of its peer clusters."),
         post=changes(
             set_peers,

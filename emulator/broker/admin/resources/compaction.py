@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Call, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
-from emulator.broker.compaction.compaction import Compaction, Status
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.admin.resource import AdminRequest, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.compaction.compaction import Compaction, CompactionStatus
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.partitions import partition_names
 
 
-async def _compactions(call: Call) -> list[Compaction]:
+async def _compactions(call: AdminRequest) -> list[Compaction]:
     """Of the topic, or of all its partitions."""
-    region = call.place.region
+    region = call.context.region
     topic = region.check_topic(topic_name(call.names))
     found = region.partitioned.get(topic)
     names = [str(topic)] if found is None else partition_names(topic, found.count)
-    return [(await region.directory.acquire(name, Wish.EXISTING)).compaction for name in names]
+    return [(await region.directory.acquire(name, OpenMode.EXISTING)).compaction for name in names]
 
 
-async def begin(call: Call) -> Response:
+async def begin(call: AdminRequest) -> Response:
     compactions = await _compactions(call)
     idle = [one for one in compactions if not one.is_running]
     if not idle:
@@ -30,10 +30,15 @@ async def begin(call: Call) -> Response:
     return Response(status=204)
 
 
-async def status(call: Call) -> Response:
+async def status(call: AdminRequest) -> Response:
     """Of several partitions the one that is the furthest from success."""
     compactions = await _compactions(call)
-    order = (Status.ERROR, Status.RUNNING, Status.NOT_RUN, Status.SUCCESS)
+    order = (
+        CompactionStatus.ERROR,
+        CompactionStatus.RUNNING,
+        CompactionStatus.NOT_RUN,
+        CompactionStatus.SUCCESS,
+    )
     worst = min(compactions, key=lambda one: order.index(one.status))
     return Response({"status": worst.status.value, "lastError": worst.last_error})
 
@@ -41,7 +46,7 @@ async def status(call: Call) -> Response:
 RESOURCES = (
     Resource(
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/compaction",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(
             status, "NOT_RUN since the topic was loaded, RUNNING, SUCCESS or ERROR, with the last error."
         ),

@@ -11,9 +11,9 @@ from emulator.broker.admin.deleted_meanwhile import unless_gone
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.message_ids import MESSAGE_ID, NamedId
 from emulator.broker.admin.numbers import whole_number
-from emulator.broker.admin.resource import Body, Call, Operation, Query, Resource, changes, reads
+from emulator.broker.admin.resource import AdminRequest, Body, Operation, Query, Resource, changes, reads
 from emulator.broker.admin.resources.messages import nth_unacked
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.admin.topics_named import (
     every_subscription,
     every_topic,
@@ -23,7 +23,7 @@ from emulator.broker.authorization import Action
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.model.values import AFTER_EVERYTHING, Position
 
 ANALYSED_ENTRIES_MAX = 10_000
@@ -31,15 +31,15 @@ READ_ENTRIES = 500
 READ_BYTES = 4_194_304
 
 
-async def create(call: Call) -> Response:
+async def create(call: AdminRequest) -> Response:
     """At the end of the log, or at the id that the body names. Creates the topic where topics are created on use."""
     name, named = call.names["subscription"], call.body
     check_subscription_name(name)
-    topics = await every_topic(call, Wish.CREATE)
+    topics = await every_topic(call, OpenMode.CREATE)
     if any(name in topic.subscriptions for topic in topics):
         raise HttpError(409, "Subscription already exists for topic")
     for topic in topics:
-        cursor = topic.region.environment.parts.cursor(_begin(topic, named) - 1)
+        cursor = topic.region.environment.components.cursor(_begin(topic, named) - 1)
         subscription = topic.create_subscription(name, cursor)
         if call.query.get("replicated", False):
             topic.replicate_subscription(subscription)
@@ -54,7 +54,7 @@ def _begin(topic: Topic, named: NamedId | None) -> int:
     return min(begin + 1, topic.readable_end) if named is not None and named.is_excluded and is_one else begin
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: AdminRequest) -> Response:
     force = call.query.get("force", False)
     found = await every_subscription(call)
     if not force and any(one.consumers for _, one in found):
@@ -68,7 +68,7 @@ async def delete(call: Call) -> Response:
 # Passing over.
 
 
-async def skip(call: Call) -> Response:
+async def skip(call: AdminRequest) -> Response:
     topic, subscription = await one_subscription(call)
     n = whole_number(call.names["count"], "count")
     if n < 1:
@@ -80,27 +80,27 @@ async def skip(call: Call) -> Response:
     return Response(status=204)
 
 
-async def skip_all(call: Call) -> Response:
+async def skip_all(call: AdminRequest) -> Response:
     for topic, subscription in await every_subscription(call):
         await pass_over(topic, subscription, topic.readable_end)
     return Response(status=204)
 
 
-async def expire(call: Call) -> Response:
+async def expire(call: AdminRequest) -> Response:
     """What was published longer ago."""
     for topic, subscription in await every_subscription(call):
         await _expire(topic, subscription, _age_ms(call))
     return Response(status=204)
 
 
-async def expire_everywhere(call: Call) -> Response:
+async def expire_everywhere(call: AdminRequest) -> Response:
     for topic in await every_topic(call):
         for subscription in list(topic.subscriptions.values()):
             await unless_gone(call, topic, subscription, _expire(topic, subscription, _age_ms(call)))
     return Response(status=204)
 
 
-async def expire_to(call: Call) -> Response:
+async def expire_to(call: AdminRequest) -> Response:
     """What lies before a message, and it."""
     topic, subscription = await one_subscription(call)
     named = _needed(call)
@@ -109,7 +109,7 @@ async def expire_to(call: Call) -> Response:
     return Response(status=204)
 
 
-def _age_ms(call: Call) -> int:
+def _age_ms(call: AdminRequest) -> int:
     seconds = whole_number(call.names["seconds"], "seconds")
     if seconds < 0:
         raise HttpError(412, f"seconds: {seconds} is less than 0")
@@ -131,20 +131,20 @@ async def pass_over(topic: Topic, subscription: Subscription, end_entry_id: int)
 # Going elsewhere.
 
 
-async def reset_to_time(call: Call) -> Response:
+async def reset_to_time(call: AdminRequest) -> Response:
     timestamp_ms = whole_number(call.names["timestamp"], "timestamp")
     for topic, subscription in await every_subscription(call):
         await subscription.seek(await positions.published_from(topic, timestamp_ms))
     return Response(status=204)
 
 
-async def reset_to_id(call: Call) -> Response:
+async def reset_to_id(call: AdminRequest) -> Response:
     topic, subscription = await one_subscription(call)
     await subscription.seek(_begin(topic, _needed(call)))
     return Response(status=204)
 
 
-def _needed(call: Call) -> NamedId:
+def _needed(call: AdminRequest) -> NamedId:
     if call.body is None:
         raise HttpError(400, "the body must be a message id")
     named: NamedId = call.body
@@ -154,7 +154,7 @@ def _needed(call: Call) -> NamedId:
 # Looking.
 
 
-async def analyze(call: Call) -> Response:
+async def analyze(call: AdminRequest) -> Response:
     topic, subscription = await one_subscription(call)
     at, cursor = subscription.cursor.mark_delete + 1, subscription.cursor
     figures = {"entries": 0, "messages": 0, "markerMessages": 0}
@@ -187,12 +187,12 @@ async def analyze(call: Call) -> Response:
     )
 
 
-async def get_replicated(call: Call) -> Response:
+async def get_replicated(call: AdminRequest) -> Response:
     found = await every_subscription(call)
     return Response({topic.full_name: one.cursor.replicated for topic, one in found})
 
 
-async def set_replicated(call: Call) -> Response:
+async def set_replicated(call: AdminRequest) -> Response:
     if call.body is None:
         raise HttpError(400, "the body must be true or false")
     found = await every_subscription(call)
@@ -220,13 +220,13 @@ _SUBSCRIPTION = f"{_TOPIC}/subscription/{{subscription}}"
 
 
 def _post(path: str, run: Any, doc: str, body: Body | None = None) -> Resource:
-    return Resource(f"{_SUBSCRIPTION}/{path}", Scope.TOPIC, post=changes(run, doc, body=body))
+    return Resource(f"{_SUBSCRIPTION}/{path}", ResourceScope.TOPIC, post=changes(run, doc, body=body))
 
 
 RESOURCES = (
     Resource(
         _SUBSCRIPTION,
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         put=changes(
             create,
             "Create the subscription at the message id in the body, else at the end; 409 if it exists.",
@@ -245,7 +245,7 @@ RESOURCES = (
     _post("expireMessages", expire_to, "Acknowledge everything up to and including a message.", MESSAGE_ID),
     Resource(
         f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         post=changes(expire_everywhere, "The same for all subscriptions."),
     ),
     _post(
@@ -256,7 +256,7 @@ RESOURCES = (
     _post("resetcursor", reset_to_id, "Continue at a message or, with `isExcluded`, after it.", MESSAGE_ID),
     Resource(
         f"{_SUBSCRIPTION}/analyzeBacklog",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         post=Operation(
             analyze,
             f"What is in the backlog: entries, messages, markers; of {ANALYSED_ENTRIES_MAX} entries at most.",
@@ -266,7 +266,7 @@ RESOURCES = (
     ),
     Resource(
         f"{_SUBSCRIPTION}/replicatedSubscriptionStatus",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(get_replicated, "Whether its position is replicated, by topic."),
         post=changes(
             set_replicated,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator.broker.admin import stats
+from emulator.broker.admin.context import AdminContext
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import Place
-from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
 
 _LINK_SCHEMA = {
     "type": "object",
@@ -42,8 +42,8 @@ _LINK_RULES: dict[str, tuple[Callable[[object], bool], str]] = {
 }
 
 
-async def status(call: Call) -> Response:
-    place, region = call.place, call.place.region
+async def status(call: AdminRequest) -> Response:
+    context, region = call.context, call.context.region
     expect = call.query.get("expect")
     expected = set(region.peers) if expect is None else set(filter(None, expect.split(",")))
     waiting_for = region.waiting_for(expected)
@@ -55,27 +55,27 @@ async def status(call: Call) -> Response:
             "waiting_for": waiting_for,
             "pid": os.getpid(),
             "service_url": call.service_url,
-            "links": [link for name in sorted(place.links) for link in _link_rows(place, name)],
+            "links": [link for name in sorted(context.links) for link in _link_rows(context, name)],
         }
     )
 
 
-def _link_rows(place: Place, peer: str) -> list[dict[str, Any]]:
-    here, link = place.region.config.region, place.links[peer]
+def _link_rows(context: AdminContext, peer: str) -> list[dict[str, Any]]:
+    here, link = context.region.config.region, context.links[peer]
     return [
         {"from": here, "to": peer, "state": link.outbound.state, "latency_ms": link.outbound.latency_ms},
         {"from": peer, "to": here, "state": link.inbound.state, "latency_ms": link.inbound.latency_ms},
     ]
 
 
-async def topics(call: Call) -> Response:
+async def topics(call: AdminRequest) -> Response:
     """What a person or a scenario needs to see that everything has drained, and why it has not."""
-    return Response([stats.topic_row(topic) for topic in await call.place.region.every_topic()])
+    return Response([stats.topic_row(topic) for topic in await call.context.region.every_topic()])
 
 
-async def conflicts(call: Call) -> Response:
+async def conflicts(call: AdminRequest) -> Response:
     """Asks only topics in memory: a position arrives in no other one."""
-    region = call.place.region
+    region = call.context.region
     return Response(
         [
             {"topic": topic.full_name, "subscription": name, "source": source, "region": region.config.region}
@@ -86,14 +86,14 @@ async def conflicts(call: Call) -> Response:
     )
 
 
-async def set_link(call: Call) -> Response:
-    place, here = call.place, call.place.region.config.region
+async def set_link(call: AdminRequest) -> Response:
+    context, here = call.context, call.context.region.config.region
     source, target = call.names["source"], call.names["target"]
     if here not in (source, target):
         raise HttpError(404, f"{source} -> {target} does not end at {here}")
-    link = place.links.get(target if source == here else source)
+    link = context.links.get(target if source == here else source)
     if link is None:
-        raise HttpError(404, f"no link {source} -> {target}; peers are: {', '.join(sorted(place.links))}")
+        raise HttpError(404, f"no link {source} -> {target}; peers are: {', '.join(sorted(context.links))}")
     link.set(outbound=source == here, **call.body)
     return Response(status=204)
 
@@ -114,7 +114,7 @@ def _link_changes(body: Any) -> dict[str, Any]:
 RESOURCES = (
     Resource(
         "/geoemu/v1/status",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(
             status,
             "Whether the region is ready for clients, what it waits for, and its links.",
@@ -123,12 +123,12 @@ RESOURCES = (
     ),
     Resource(
         "/geoemu/v1/topics",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(topics, "All topics: backlogs, and why replication waits."),
     ),
     Resource(
         "/geoemu/v1/replication-conflicts",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(
             conflicts,
             "Subscriptions whose position another region sent, and that are not replicated here: it is not applied.",
@@ -136,7 +136,7 @@ RESOURCES = (
     ),
     Resource(
         "/geoemu/v1/links/{source}/{target}",
-        Scope.REGION,
+        ResourceScope.REGION,
         put=changes(
             set_link,
             "Change one direction of a link that ends here. Omitted fields keep their values.",

@@ -6,9 +6,9 @@ import json
 from typing import Any, Final
 
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
+from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
 from emulator.broker.admin.resources.tenants import known_clusters
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.core.policies.codecs import TEXTS
 from emulator.core.policies.stored_only import ANTI_AFFINITY
 from emulator.model.stored_keys import KeptPath, StoredKey, parse_path
@@ -17,10 +17,10 @@ from emulator.model.values import is_valid_name
 KIND: Final = "failure-domain"
 
 
-def _cluster(call: Call) -> str:
+def _cluster(call: AdminRequest) -> str:
     """HttpError 404 when there is none."""
     name = call.names["cluster"]
-    if name not in known_clusters(call.place.region):
+    if name not in known_clusters(call.context.region):
         raise HttpError(404, f"Cluster {name} does not exist")
     return name
 
@@ -30,7 +30,7 @@ def _path(cluster: str, domain: str) -> str:
     return KeptPath(KIND, f"{cluster}/{domain}").text
 
 
-def _named(call: Call) -> str:
+def _named(call: AdminRequest) -> str:
     """Its path. HttpError 412 for a name that nobody can have."""
     cluster, domain = _cluster(call), call.names["domain"]
     if not is_valid_name(domain):
@@ -38,8 +38,8 @@ def _named(call: Call) -> str:
     return _path(cluster, domain)
 
 
-async def domains(call: Call) -> Response:
-    cluster, metadata = _cluster(call), call.place.region.metadata
+async def domains(call: AdminRequest) -> Response:
+    cluster, metadata = _cluster(call), call.context.region.metadata
     found: dict[str, Any] = {}
     for change in metadata.list(KeptPath.prefix(KIND)):
         key: StoredKey | None = parse_path(change.path)
@@ -48,22 +48,22 @@ async def domains(call: Call) -> Response:
     return Response(dict(sorted(found.items())))
 
 
-async def get(call: Call) -> Response:
-    stored = call.place.region.metadata.get(_named(call))
+async def get(call: AdminRequest) -> Response:
+    stored = call.context.region.metadata.get(_named(call))
     if stored is None or stored.value is None:
         raise HttpError(404, f"Domain {call.names['domain']} does not exist in {call.names['cluster']}")
     return Response(json.loads(stored.value))
 
 
-async def put(call: Call) -> Response:
+async def put(call: AdminRequest) -> Response:
     value = json.dumps(call.body or {"brokers": []}).encode()
-    await call.place.region.metadata.put(_named(call), value)
+    await call.context.region.metadata.put(_named(call), value)
     return Response(status=204)
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: AdminRequest) -> Response:
     await get(call)
-    await call.place.region.metadata.put(_named(call), None)
+    await call.context.region.metadata.put(_named(call), None)
     return Response(status=204)
 
 
@@ -90,13 +90,13 @@ _DOMAINS = "/admin/v2/clusters/{cluster}/failureDomains"
 RESOURCES = (
     Resource(
         _DOMAINS,
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(domains, "The cluster's failure domains, by name."),
         kept=ANTI_AFFINITY.kept,
     ),
     Resource(
         f"{_DOMAINS}/{{domain}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(get, "Its brokers."),
         put=changes(put, "Set its brokers.", body=_BODY),
         post=changes(put, "Set its brokers.", body=_BODY),

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.broker import log_output as log_lines
+from emulator.broker import log_output
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
 
 
-async def get(call: Call) -> Response:
-    return Response({"level": log_lines.level()})
+async def get(call: AdminRequest) -> Response:
+    return Response({"level": log_output.level()})
 
 
-async def put(call: Call) -> Response:
+async def put(call: AdminRequest) -> Response:
     """Both are checked before one is changed: `_parse`."""
     wanted = call.body or {}
     if "level" in wanted:
-        log_lines.set_level(wanted["level"])
+        log_output.set_level(wanted["level"])
     if "format" in wanted:
-        log_lines.set_format(wanted["format"])
+        log_output.set_format(wanted["format"])
     return Response(status=204)
 
 
@@ -36,12 +36,12 @@ def _parse(raw: Any) -> dict[str, str]:
     return raw
 
 
-_ALLOWED = {"level": log_lines.LEVELS, "format": log_lines.FORMATS}
+_ALLOWED = {"level": log_output.LEVELS, "format": log_output.FORMATS}
 
 RESOURCES = (
     Resource(
         "/geoemu/v1/logging",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(get, "The log level and format."),
         put=changes(
             put,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.guard import host_in
 from emulator.broker.admin.http import Response
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Call, Operation, Resource
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Operation, Resource
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.authorization import Action
 from emulator.model.transaction_names import COORDINATORS
 
 
-async def lookup(call: Call) -> Response:
-    region = call.place.region
+async def lookup(call: AdminRequest) -> Response:
+    region = call.context.region
     name = topic_name(call.names)
     if not (name.startswith(COORDINATORS) and region.coordinators.count):
         region.check_topic(name)
@@ -27,20 +27,20 @@ async def lookup(call: Call) -> Response:
     )
 
 
-async def bundle(call: Call) -> Response:
-    call.place.region.check_topic(topic_name(call.names))
+async def bundle(call: AdminRequest) -> Response:
+    call.context.region.check_topic(topic_name(call.names))
     return Response("0x00000000_0xffffffff", text=True)
 
 
 RESOURCES = (
     Resource(
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=Operation(bundle, "The one bundle that all topics are in.", Action.LOOK_UP, text=True),
     ),
     Resource(
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=Operation(
             lookup,
             "Addresses for the topic, by the host name of the request. TLS is not supported: "

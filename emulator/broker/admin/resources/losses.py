@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import Call, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
-from emulator.broker.metadata_sync.losses import Losses
+from emulator.broker.admin.resource import AdminRequest, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.metadata_sync.losses import LostClusters
 
 _LOSS = "/geoemu/v1/clusters/{cluster}/lost"
 
 
-def _losses(call: Call) -> Losses:
-    synchronizer = call.place.region.synchronizer
+def _losses(call: AdminRequest) -> LostClusters:
+    synchronizer = call.context.region.synchronizer
     if synchronizer is None:
         raise HttpError(
             412,
@@ -25,17 +25,17 @@ def _losses(call: Call) -> Losses:
     return synchronizer.losses
 
 
-async def get(call: Call) -> Response:
+async def get(call: AdminRequest) -> Response:
     declared = _losses(call).of(call.names["cluster"])
     return Response({"lost": declared.is_lost, "by": declared.by, "times": declared.times})
 
 
-async def declare(call: Call) -> Response:
+async def declare(call: AdminRequest) -> Response:
     await _losses(call).declare(call.names["cluster"], lost=True)
     return Response(status=204)
 
 
-async def take_back(call: Call) -> Response:
+async def take_back(call: AdminRequest) -> Response:
     await _losses(call).declare(call.names["cluster"], lost=False)
     return Response(status=204)
 
@@ -43,7 +43,7 @@ async def take_back(call: Call) -> Response:
 RESOURCES = (
     Resource(
         _LOSS,
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(
             get, "Whether this cluster counts another one as lost, which region declared it, and how often."
         ),

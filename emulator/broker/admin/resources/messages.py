@@ -8,8 +8,8 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.message import as_response
 from emulator.broker.admin.message_ids import MESSAGE_ID, as_json
 from emulator.broker.admin.numbers import whole_number
-from emulator.broker.admin.resource import Call, Operation, Query, Resource, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Operation, Query, Resource, reads
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.admin.topics_named import missing, one_topic
 from emulator.broker.authorization import Action
 from emulator.broker.topic import positions
@@ -20,7 +20,7 @@ from emulator.model.values import BEFORE_EVERYTHING, Position
 _OCTETS = "The payload is the body; the rest are headers `X-Pulsar-…`. A batch is one body."
 
 
-async def peek(call: Call) -> Response:
+async def peek(call: AdminRequest) -> Response:
     topic = await one_topic(call)
     subscription = topic.subscriptions.get(call.names["subscription"])
     n = whole_number(call.names["n"], "position")
@@ -33,7 +33,7 @@ async def peek(call: Call) -> Response:
     return await _entry(topic, nth_unacked(topic, cursor, n))
 
 
-def _cursor_of_a_new_subscription(call: Call, topic: Topic) -> Cursor:
+def _cursor_of_a_new_subscription(call: AdminRequest, topic: Topic) -> Cursor:
     """Return the cursor that a subscription from the earliest message on has. Upstream creates the subscription at the
     first peek; a GET creates nothing here."""
     if call.names["subscription"].startswith("pulsar.repl."):
@@ -56,7 +56,7 @@ def nth_unacked(topic: Topic, cursor: Cursor, n: int) -> int:
     return low
 
 
-async def by_id(call: Call) -> Response:
+async def by_id(call: AdminRequest) -> Response:
     topic = await one_topic(call)
     ledger, entry_id = (whole_number(call.names[what], what) for what in ("ledger", "entry"))
     if ledger != topic.ledger_id:
@@ -64,7 +64,7 @@ async def by_id(call: Call) -> Response:
     return await _entry(topic, entry_id)
 
 
-async def examine(call: Call) -> Response:
+async def examine(call: AdminRequest) -> Response:
     topic = await one_topic(call)
     start = call.query.get("initialPosition") or "latest"
     if start not in ("earliest", "latest"):
@@ -91,7 +91,7 @@ def _not_found() -> HttpError:
     return HttpError(404, "Message not found")
 
 
-async def id_at(call: Call) -> Response:
+async def id_at(call: AdminRequest) -> Response:
     topic = await one_topic(call)
     entry_id = await positions.published_from(topic, whole_number(call.names["timestamp"], "timestamp"))
     if entry_id < topic.readable_end:
@@ -99,7 +99,7 @@ async def id_at(call: Call) -> Response:
     return _id(topic, (await positions.last_message(topic))[0])
 
 
-async def last_id(call: Call) -> Response:
+async def last_id(call: AdminRequest) -> Response:
     topic = await one_topic(call)
     return _id(topic, (await positions.last_message(topic))[0])
 
@@ -108,7 +108,7 @@ def _id(topic: Topic, position: Position) -> Response:
     return Response(as_json(position, topic.name.partition_index))
 
 
-async def backlog_size(call: Call) -> Response:
+async def backlog_size(call: AdminRequest) -> Response:
     """Entries behind it are as large as the topic's are."""
     topic = await one_topic(call)
     begin = positions.start_of(topic, BEFORE_EVERYTHING if call.body is None else call.body.position)
@@ -126,7 +126,7 @@ _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 RESOURCES = (
     Resource(
         f"{_TOPIC}/subscription/{{subscription}}/position/{{n}}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=_message(
             peek,
             "The nth message that the subscription has not acknowledged, from 1; 404 when there is none.",
@@ -134,12 +134,12 @@ RESOURCES = (
     ),
     Resource(
         f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=_message(by_id, "The entry with this id; 404 when there is none."),
     ),
     Resource(
         f"{_TOPIC}/examinemessage",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=_message(
             examine,
             "The nth message from the beginning or from the end.",
@@ -149,15 +149,17 @@ RESOURCES = (
     ),
     Resource(
         f"{_TOPIC}/messageid/{{timestamp}}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(
             id_at, "The id of the first message published at or after a time (ms), else of the last one."
         ),
     ),
-    Resource(f"{_TOPIC}/lastMessageId", Scope.TOPIC, get=reads(last_id, "The id of the last message.")),
+    Resource(
+        f"{_TOPIC}/lastMessageId", ResourceScope.TOPIC, get=reads(last_id, "The id of the last message.")
+    ),
     Resource(
         f"{_TOPIC}/backlogSize",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         put=Operation(
             backlog_size,
             "Bytes that follow a message id, estimated from the average entry size.",

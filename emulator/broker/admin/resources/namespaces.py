@@ -7,10 +7,10 @@ from typing import Any
 from emulator.broker.admin.deleted_meanwhile import unless_gone
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
-from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.cursors import pass_over
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.metadata.tenancy import Used
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
@@ -22,23 +22,23 @@ from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import NON_PERSISTENT, PERSISTENT
 
 
-def _named(call: Call) -> str:
+def _named(call: AdminRequest) -> str:
     """Its full name. HttpError 404 when there is none."""
-    return call.place.namespace(call.names["tenant"], call.names["namespace"])
+    return call.context.namespace(call.names["tenant"], call.names["namespace"])
 
 
-async def names(call: Call) -> Response:
-    region, tenant = call.place.region, call.names["tenant"]
+async def names(call: AdminRequest) -> Response:
+    region, tenant = call.context.region, call.names["tenant"]
     region.tenancy.tenant(tenant)
     return Response([name for name in region.policies.namespaces() if name.startswith(f"{tenant}/")])
 
 
-async def topics(call: Call) -> Response:
+async def topics(call: AdminRequest) -> Response:
     name = _named(call)
     mode = call.query.get("mode", "").upper() or _MODES[call.names.get("domain", "")]
     if mode not in _ALL_MODES:
         raise HttpError(400, f"mode: {mode!r} is not one of {', '.join(_ALL_MODES)}")
-    directory = call.place.region.directory
+    directory = call.context.region.directory
     persistent = directory.names(name) if mode != "NON_PERSISTENT" else []
     return Response([*persistent, *(directory.non_persistent_names(name) if mode != "PERSISTENT" else ())])
 
@@ -49,14 +49,14 @@ query.)"""
 _ALL_MODES = ("ALL", "PERSISTENT", "NON_PERSISTENT")
 
 
-async def get(call: Call) -> Response:
-    region = call.place.region
+async def get(call: AdminRequest) -> Response:
+    region = call.context.region
     policies = region.policies.set_at(NamespacePath(_named(call)))
     return Response(namespace_document.written(policies, REGISTRY, region.config.region))
 
 
-async def create(call: Call) -> Response:
-    region, name = call.place.region, f"{call.names['tenant']}/{call.names['namespace']}"
+async def create(call: AdminRequest) -> Response:
+    region, name = call.context.region, f"{call.names['tenant']}/{call.names['namespace']}"
     region.tenancy.tenant(call.names["tenant"])
     if region.policies.has_namespace(name):
         raise HttpError(409, "Namespace already exists")
@@ -89,8 +89,8 @@ def _is_number_of_bundles(number: Any) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= 2**24
 
 
-async def delete(call: Call) -> Response:
-    region, name = call.place.region, _named(call)
+async def delete(call: AdminRequest) -> Response:
+    region, name = call.context.region, _named(call)
     sharing = region.policies.of_namespace(name, REPLICATION_CLUSTERS)
     if len(sharing) > 1:
         raise HttpError(
@@ -102,26 +102,26 @@ async def delete(call: Call) -> Response:
     return Response(status=204)
 
 
-async def unload(call: Call) -> Response:
-    directory, namespace = call.place.region.directory, _named(call)
+async def unload(call: AdminRequest) -> Response:
+    directory, namespace = call.context.region.directory, _named(call)
     for topic in (*directory.names(namespace), *directory.non_persistent_names(namespace)):
         await directory.unload(topic, "requested by the admin API")
     return Response(status=204)
 
 
-async def get_bundles(call: Call) -> Response:
-    policies = call.place.region.policies.set_at(NamespacePath(_named(call)))
+async def get_bundles(call: AdminRequest) -> Response:
+    policies = call.context.region.policies.set_at(NamespacePath(_named(call)))
     return Response(namespace_document.written(policies, REGISTRY, "")["bundles"])
 
 
-async def split(call: Call) -> Response:
+async def split(call: AdminRequest) -> Response:
     _named(call)
     raise HttpError(412, f"a bundle cannot be split: {BUNDLES.kept}")
 
 
-async def delete_bundle(call: Call) -> Response:
+async def delete_bundle(call: AdminRequest) -> Response:
     """Of the only bundle: delete the topics. HttpError 409 while there are some."""
-    region, name = call.place.region, _named(call)
+    region, name = call.context.region, _named(call)
     try:
         await region.tenancy.empty(region.directory, name, force=call.query.get("force", False))
     except Used:
@@ -129,13 +129,13 @@ async def delete_bundle(call: Call) -> Response:
     return Response(status=204)
 
 
-async def bundle_topics(call: Call) -> Response:
-    return Response(call.place.region.directory.non_persistent_names(_named(call)))
+async def bundle_topics(call: AdminRequest) -> Response:
+    return Response(call.context.region.directory.non_persistent_names(_named(call)))
 
 
-async def unsubscribe(call: Call) -> Response:
+async def unsubscribe(call: AdminRequest) -> Response:
     """From every topic. HttpError 412 when one of them has consumers."""
-    region, name = call.place.region, call.names["subscription"]
+    region, name = call.context.region, call.names["subscription"]
     for topic in await _every_topic(region, _named(call)):
         subscription = topic.subscriptions.get(name)
         if subscription is None:
@@ -146,8 +146,8 @@ async def unsubscribe(call: Call) -> Response:
     return Response(status=204)
 
 
-async def clear_backlog(call: Call) -> Response:
-    region, name = call.place.region, call.names.get("subscription")
+async def clear_backlog(call: AdminRequest) -> Response:
+    region, name = call.context.region, call.names.get("subscription")
     for topic in await _every_topic(region, _named(call)):
         for subscription in list(topic.subscriptions.values()):
             if name is None or subscription.name == name:
@@ -175,17 +175,17 @@ def _rows_of_subscriptions(at: str) -> tuple[Resource, ...]:
     return (
         Resource(
             f"{at}/clearBacklog",
-            Scope.NAMESPACE,
+            ResourceScope.NAMESPACE,
             post=changes(clear_backlog, "Acknowledge everything on every subscription."),
         ),
         Resource(
             f"{at}/clearBacklog/{{subscription}}",
-            Scope.NAMESPACE,
+            ResourceScope.NAMESPACE,
             post=changes(clear_backlog, "Acknowledge everything on the subscriptions of this name."),
         ),
         Resource(
             f"{at}/unsubscribe/{{subscription}}",
-            Scope.NAMESPACE,
+            ResourceScope.NAMESPACE,
             post=changes(unsubscribe, "Delete the subscriptions of this name; 412 while one has consumers."),
         ),
     )
@@ -194,12 +194,12 @@ def _rows_of_subscriptions(at: str) -> tuple[Resource, ...]:
 RESOURCES = (
     Resource(
         "/admin/v2/namespaces/{tenant}",
-        Scope.TENANT,
+        ResourceScope.TENANT,
         get=reads(names, "Full names of the tenant's namespaces."),
     ),
     Resource(
         _NAMESPACE,
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         get=reads(get, "The namespace's policies, as one document."),
         put=changes(
             create,
@@ -215,41 +215,41 @@ RESOURCES = (
     ),
     Resource(
         f"{_NAMESPACE}/topics",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         get=reads(topics, "Full names of the namespace's topics.", _MODE),
     ),
     Resource(
         "/admin/v2/persistent/{tenant}/{namespace}",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         get=reads(topics, "Persistent topics."),
         given={"domain": PERSISTENT},
     ),
     Resource(
         "/admin/v2/non-persistent/{tenant}/{namespace}",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         get=reads(topics, "Non-persistent topics, while they are loaded."),
         given={"domain": NON_PERSISTENT},
     ),
-    Resource(f"{_NAMESPACE}/unload", Scope.NAMESPACE, put=changes(unload, "Unload all topics.")),
+    Resource(f"{_NAMESPACE}/unload", ResourceScope.NAMESPACE, put=changes(unload, "Unload all topics.")),
     Resource(
         f"{_NAMESPACE}/bundles",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         get=reads(get_bundles, "The requested number of bundles."),
         kept=BUNDLES.kept,
     ),
     Resource(
         f"{_NAMESPACE}/{{bundle}}/split",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         put=changes(split, "Refused: a region is one broker, so bundles are not split."),
     ),
     Resource(
         f"{_NAMESPACE}/{{bundle}}/unload",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         put=changes(unload, "Unload all topics: they are one bundle."),
     ),
     Resource(
         f"{_NAMESPACE}/{WHOLE_BUNDLE}",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         delete=changes(
             delete_bundle,
             "Delete what is in the only bundle; 409 while it has topics.",
@@ -258,7 +258,7 @@ RESOURCES = (
     ),
     Resource(
         f"/admin/v2/non-persistent/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         get=reads(bundle_topics, "Non-persistent topics of the only bundle, while they are in memory."),
     ),
     *(row for at in (_NAMESPACE, f"{_NAMESPACE}/{WHOLE_BUNDLE}") for row in _rows_of_subscriptions(at)),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from emulator.broker.admin import stats
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.broker.topic_directory.partitions import Exists
 from emulator.core.partitions import Partitioned, partition_names
 from emulator.errors import ProtocolError, ServerError
@@ -17,31 +17,31 @@ from emulator.model.transaction_names import COORDINATORS
 from emulator.model.values import NON_PERSISTENT, PARTITIONS_MAX, PERSISTENT, TopicName
 
 
-def _named(call: Call) -> TopicName:
-    return call.place.region.check_topic(topic_name(call.names))
+def _named(call: AdminRequest) -> TopicName:
+    return call.context.region.check_topic(topic_name(call.names))
 
 
-def _found(call: Call) -> tuple[TopicName, Partitioned]:
+def _found(call: AdminRequest) -> tuple[TopicName, Partitioned]:
     topic = _named(call)
-    found = call.place.region.partitioned.get(topic)
+    found = call.context.region.partitioned.get(topic)
     if found is None:
         raise HttpError(404, f"Partitioned Topic {topic} not found")
     return topic, found
 
 
-async def get(call: Call) -> Response:
+async def get(call: AdminRequest) -> Response:
     """Of a topic that is not there, too: clients ask before they create it. And of the transaction coordinators."""
     if topic_name(call.names) == COORDINATORS:
-        return Response({"partitions": call.place.region.coordinators.count})
-    topic, region = _named(call), call.place.region
+        return Response({"partitions": call.context.region.coordinators.count})
+    topic, region = _named(call), call.context.region
     found = region.partitioned.get(topic)
     if found is None:
         return Response({"partitions": 0})
     return Response({"partitions": found.count, "properties": dict(found.properties)})
 
 
-async def create(call: Call) -> Response:
-    region, topic = call.place.region, _named(call)
+async def create(call: AdminRequest) -> Response:
+    region, topic = call.context.region, _named(call)
     if call.body is None:
         raise HttpError(400, "the body must be a number of partitions")
     made: Partitioned = call.body
@@ -58,8 +58,8 @@ async def create(call: Call) -> Response:
     return Response(status=204)
 
 
-async def grow(call: Call) -> Response:
-    region, (topic, _) = call.place.region, _found(call)
+async def grow(call: AdminRequest) -> Response:
+    region, (topic, _) = call.context.region, _found(call)
     if call.body is None:
         raise HttpError(400, "the body must be a number of partitions")
     try:
@@ -69,8 +69,8 @@ async def grow(call: Call) -> Response:
     return Response(status=204)
 
 
-async def delete(call: Call) -> Response:
-    region, (topic, _) = call.place.region, _found(call)
+async def delete(call: AdminRequest) -> Response:
+    region, (topic, _) = call.context.region, _found(call)
     try:
         await region.partitioned.delete(region.directory, topic, force=call.query.get("force", False))
     except ProtocolError as problem:
@@ -81,14 +81,14 @@ async def delete(call: Call) -> Response:
     return Response(status=204)
 
 
-async def figures(call: Call) -> Response:
+async def figures(call: AdminRequest) -> Response:
     """Those of the partitions, and what they come to."""
-    region, (topic, found) = call.place.region, _found(call)
+    region, (topic, found) = call.context.region, _found(call)
     each: dict[str, dict[str, Any]] = {}
     for name in partition_names(topic, found.count):
         if region.directory.exists(name):
             each[name] = stats.topic_stats(
-                await region.directory.acquire(name, Wish.EXISTING),
+                await region.directory.acquire(name, OpenMode.EXISTING),
                 publishers=not call.query.get("excludePublishers", False),
                 consumers=not call.query.get("excludeConsumers", False),
             )
@@ -102,26 +102,26 @@ async def figures(call: Call) -> Response:
     )
 
 
-async def internal_figures(call: Call) -> Response:
-    region, (topic, found) = call.place.region, _found(call)
+async def internal_figures(call: AdminRequest) -> Response:
+    region, (topic, found) = call.context.region, _found(call)
     each: dict[str, dict[str, Any]] = {}
     for name in partition_names(topic, found.count):
         if region.directory.exists(name):
-            each[name] = stats.internal_stats(await region.directory.acquire(name, Wish.EXISTING))
+            each[name] = stats.internal_stats(await region.directory.acquire(name, OpenMode.EXISTING))
     metadata = {"partitions": found.count, "properties": dict(found.properties)}
     return Response({"metadata": metadata, "partitions": each})
 
 
-async def create_missed(call: Call) -> Response:
+async def create_missed(call: AdminRequest) -> Response:
     topic, _ = _found(call)
-    await call.place.region.partitioned.open_all(call.place.region.directory, topic)
+    await call.context.region.partitioned.open_all(call.context.region.directory, topic)
     return Response(status=204)
 
 
-async def names(call: Call) -> Response:
-    name = call.place.namespace(call.names["tenant"], call.names["namespace"])
+async def names(call: AdminRequest) -> Response:
+    name = call.context.namespace(call.names["tenant"], call.names["namespace"])
     domain = f"{call.names['domain']}://"
-    return Response([one for one in call.place.region.partitioned.names(name) if one.startswith(domain)])
+    return Response([one for one in call.context.region.partitioned.names(name) if one.startswith(domain)])
 
 
 def _parse(raw: Any) -> Partitioned | None:
@@ -167,7 +167,7 @@ def _rows(domain: str) -> tuple[Resource, ...]:
     return (
         Resource(
             f"{topic}/partitions",
-            Scope.TOPIC,
+            ResourceScope.TOPIC,
             get=reads(get, "The number of partitions; 0: none, or no such topic."),
             put=changes(create, "Create a partitioned topic and its partitions.", body=_COUNT),
             post=changes(grow, "Add partitions: the new number, which must be larger.", body=_COUNT),
@@ -180,7 +180,7 @@ def _rows(domain: str) -> tuple[Resource, ...]:
         ),
         Resource(
             f"{topic}/partitioned-stats",
-            Scope.TOPIC,
+            ResourceScope.TOPIC,
             get=reads(
                 figures,
                 "Statistics of all partitions together, and of each.",
@@ -191,19 +191,19 @@ def _rows(domain: str) -> tuple[Resource, ...]:
         ),
         Resource(
             f"{topic}/partitioned-internalStats",
-            Scope.TOPIC,
+            ResourceScope.TOPIC,
             get=reads(internal_figures, "The log and the cursors of each partition."),
             given=given,
         ),
         Resource(
             f"{topic}/createMissedPartitions",
-            Scope.TOPIC,
+            ResourceScope.TOPIC,
             post=changes(create_missed, "Create missing partitions."),
             given=given,
         ),
         Resource(
             f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/partitioned",
-            Scope.NAMESPACE,
+            ResourceScope.NAMESPACE,
             get=reads(names, "Full names of the namespace's partitioned topics."),
             given=given,
         ),

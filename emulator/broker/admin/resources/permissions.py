@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
 from emulator.core.policies.stored_only import PERMISSIONS
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName
@@ -20,17 +20,17 @@ GRANTS_MAX: Final = 10_000
 Grants = dict[str, Any]
 
 
-def _place(call: Call) -> NamespacePath:
-    return NamespacePath(call.place.namespace(call.names["tenant"], call.names["namespace"]))
+def _place(call: AdminRequest) -> NamespacePath:
+    return NamespacePath(call.context.namespace(call.names["tenant"], call.names["namespace"]))
 
 
-def _present(call: Call, kind: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = call.place.region.policies.set_at(_place(call)).get(PERMISSIONS.name, {})
+def _present(call: AdminRequest, kind: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = call.context.region.policies.set_at(_place(call)).get(PERMISSIONS.name, {})
     of_kind: Mapping[str, Any] = found.get(kind, {})
     return of_kind
 
 
-async def _change(call: Call, kind: str, changed: Callable[[Grants], None]) -> Response:
+async def _change(call: AdminRequest, kind: str, changed: Callable[[Grants], None]) -> Response:
     """HttpError 412 when there would be too many."""
 
     def grants(present: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -42,33 +42,33 @@ async def _change(call: Call, kind: str, changed: Callable[[Grants], None]) -> R
             raise HttpError(412, f"a namespace may have {GRANTS_MAX} grants at most")
         return new
 
-    await call.place.region.policies.change(_place(call), PERMISSIONS, grants)
+    await call.context.region.policies.change(_place(call), PERMISSIONS, grants)
     return Response(status=204)
 
 
-def _needed(call: Call) -> list[str]:
+def _needed(call: AdminRequest) -> list[str]:
     if call.body is None:
         raise HttpError(400, "the body must be a list")
     given: list[str] = call.body
     return given
 
 
-async def of_namespace(call: Call) -> Response:
+async def of_namespace(call: AdminRequest) -> Response:
     return Response(_present(call, "namespace_auth"))
 
 
-async def grant_namespace(call: Call) -> Response:
+async def grant_namespace(call: AdminRequest) -> Response:
     actions, role = _needed(call), call.names["role"]
     return await _change(call, "namespace_auth", lambda grants: grants.update({role: actions}))
 
 
-async def revoke_namespace(call: Call) -> Response:
+async def revoke_namespace(call: AdminRequest) -> Response:
     return await _change(call, "namespace_auth", lambda grants: grants.pop(call.names["role"], None))
 
 
-async def of_topic(call: Call) -> Response:
+async def of_topic(call: AdminRequest) -> Response:
     """What a namespace grants, its topics grant."""
-    topic = str(call.place.region.check_topic(topic_name(call.names)))
+    topic = str(call.context.region.check_topic(topic_name(call.names)))
     of_topic = _present(call, "topic_auth").get(topic, {})
     roles = {**_present(call, "namespace_auth")}
     for role, actions in of_topic.items():
@@ -76,16 +76,16 @@ async def of_topic(call: Call) -> Response:
     return Response(roles)
 
 
-async def grant_topic(call: Call) -> Response:
-    topic, role = str(call.place.region.check_topic(topic_name(call.names))), call.names["role"]
+async def grant_topic(call: AdminRequest) -> Response:
+    topic, role = str(call.context.region.check_topic(topic_name(call.names))), call.names["role"]
     actions = _needed(call)
     return await _change(
         call, "topic_auth", lambda grants: grants.setdefault(topic, {}).update({role: actions})
     )
 
 
-async def revoke_topic(call: Call) -> Response:
-    topic, role = str(call.place.region.check_topic(topic_name(call.names))), call.names["role"]
+async def revoke_topic(call: AdminRequest) -> Response:
+    topic, role = str(call.context.region.check_topic(topic_name(call.names))), call.names["role"]
     if role not in _present(call, "topic_auth").get(topic, {}):
         raise HttpError(412, f"Permissions are not set at the topic level for {role}")
 
@@ -95,15 +95,15 @@ async def revoke_topic(call: Call) -> Response:
     return await _change(call, "topic_auth", revoke)
 
 
-async def grant_topics(call: Call) -> Response:
+async def grant_topics(call: AdminRequest) -> Response:
     return await _each(call, grant_topic)
 
 
-async def revoke_topics(call: Call) -> Response:
+async def revoke_topics(call: AdminRequest) -> Response:
     return await _each(call, revoke_topic)
 
 
-async def _each(call: Call, change: Callable[[Call], Awaitable[Response]]) -> Response:
+async def _each(call: AdminRequest, change: Callable[[AdminRequest], Awaitable[Response]]) -> Response:
     """Change the permissions of each topic in the body. HttpError of the first that fails; earlier ones are done."""
     if call.body is None:
         raise HttpError(400, "the body must be a list")
@@ -111,21 +111,21 @@ async def _each(call: Call, change: Callable[[Call], Awaitable[Response]]) -> Re
         topic = TopicName.parse(one["topic"])
         tenant, namespace = topic.tenant, topic.namespace
         names = {"tenant": tenant, "namespace": namespace, "topic": topic.topic, "role": one["role"]}
-        call.place.resource(Scope.TOPIC, names)
+        call.context.resource(ResourceScope.TOPIC, names)
         await change(replace(call, names=names, body=one.get("actions")))
     return Response(status=204)
 
 
-async def of_subscriptions(call: Call) -> Response:
+async def of_subscriptions(call: AdminRequest) -> Response:
     return Response(_present(call, "subscription_auth_roles"))
 
 
-async def grant_subscription(call: Call) -> Response:
+async def grant_subscription(call: AdminRequest) -> Response:
     roles, name = _needed(call), call.names["subscription"]
     return await _change(call, "subscription_auth_roles", lambda grants: grants.update({name: roles}))
 
 
-async def revoke_subscription(call: Call) -> Response:
+async def revoke_subscription(call: AdminRequest) -> Response:
     name, role = call.names["subscription"], call.names["role"]
 
     def revoke(grants: Grants) -> None:
@@ -192,47 +192,51 @@ _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/permissions"
 
 
-def _row(path: str, scope: Scope, **operations: Any) -> Resource:
+def _row(path: str, scope: ResourceScope, **operations: Any) -> Resource:
     return Resource(path, scope, kept=PERMISSIONS.kept, **operations)
 
 
 RESOURCES = (
-    _row(_NAMESPACE, Scope.NAMESPACE, get=reads(of_namespace, "Permissions by role.")),
+    _row(_NAMESPACE, ResourceScope.NAMESPACE, get=reads(of_namespace, "Permissions by role.")),
     _row(
         f"{_NAMESPACE}/{{role}}",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         post=changes(grant_namespace, "Grant a role these actions.", body=_ACTIONS),
         delete=changes(revoke_namespace, "Revoke a role's actions."),
     ),
     _row(
         f"{_NAMESPACE}/subscription",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         get=reads(of_subscriptions, "Permitted roles by subscription."),
     ),
     _row(
         f"{_NAMESPACE}/subscription/{{subscription}}",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         post=changes(grant_subscription, "Permit these roles to use a subscription.", body=_ROLES),
     ),
     _row(
         f"{_NAMESPACE}/{{subscription}}/{{role}}",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         delete=changes(revoke_subscription, "Revoke one role of a subscription."),
     ),
     _row(
         "/admin/v2/namespaces/grantPermissionsOnTopics",
-        Scope.REGION,
+        ResourceScope.REGION,
         post=changes(grant_topics, "Grant roles actions on several topics.", body=_OPTIONS),
     ),
     _row(
         "/admin/v2/namespaces/revokePermissionsOnTopics",
-        Scope.REGION,
+        ResourceScope.REGION,
         post=changes(revoke_topics, "Take roles' actions on several topics away.", body=_OPTIONS),
     ),
-    _row(_TOPIC, Scope.TOPIC, get=reads(of_topic, "Permissions by role, of the namespace and the topic.")),
+    _row(
+        _TOPIC,
+        ResourceScope.TOPIC,
+        get=reads(of_topic, "Permissions by role, of the namespace and the topic."),
+    ),
     _row(
         f"{_TOPIC}/{{role}}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         post=changes(grant_topic, "Grant a role these actions on the topic.", body=_ACTIONS),
         delete=changes(revoke_topic, "Revoke a role's actions on the topic; 412 if it has none."),
     ),

@@ -10,14 +10,13 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
-from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
 from emulator.core.json_fit import fits
-from emulator.core.policies.declaration import InPulsarsWords, OutOfRange, Policy
-from emulator.core.policies.declaration import Scope as PolicyScope
+from emulator.core.policies.declaration import InPulsarsWords, OutOfRange, Policy, Scope
 from emulator.core.policies.registry import REGISTRY
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import NamespacePath, StoredKey
@@ -54,9 +53,9 @@ def policy_resources(registry: Iterable[Policy[Any]]) -> tuple[Resource, ...]:
     for policy in registry:
         if policy.own_rows:
             continue
-        if PolicyScope.NAMESPACE in policy.scopes:
+        if Scope.NAMESPACE in policy.scopes:
             rows += _of_namespace(policy)
-        if PolicyScope.TOPIC in policy.scopes:
+        if Scope.TOPIC in policy.scopes:
             rows.append(_of_topic(policy))
     return tuple(rows)
 
@@ -67,7 +66,7 @@ def _of_namespace(policy: Policy[Any]) -> list[Resource]:
         _row(
             policy,
             f"{at}/{policy.at_namespace}",
-            Scope.NAMESPACE,
+            ResourceScope.NAMESPACE,
             _at_namespace,
             _namespace_place,
             (),
@@ -77,29 +76,29 @@ def _of_namespace(policy: Policy[Any]) -> list[Resource]:
     removed_at = REMOVED_AT.get(policy.at_namespace)
     if removed_at is not None:
         remove = rows[0].delete
-        rows.append(Resource(f"{at}/{removed_at}", Scope.NAMESPACE, delete=remove, kept=policy.kept))
+        rows.append(Resource(f"{at}/{removed_at}", ResourceScope.NAMESPACE, delete=remove, kept=policy.kept))
     return rows
 
 
 def _of_topic(policy: Policy[Any]) -> Resource:
     path = f"/admin/v2/persistent/{{tenant}}/{{namespace}}/{{topic}}/{policy.at_topic}"
-    return _row(policy, path, Scope.TOPIC, _at_topic, _topic_place, (IS_GLOBAL,), (APPLIED,))
+    return _row(policy, path, ResourceScope.TOPIC, _at_topic, _topic_place, (IS_GLOBAL,), (APPLIED,))
 
 
 def _row(
     policy: Policy[Any],
     path: str,
-    scope: Scope,
-    value_of: Callable[[Call, Policy[Any]], Any],
-    place_of: Callable[[Call], StoredKey],
+    scope: ResourceScope,
+    value_of: Callable[[AdminRequest, Policy[Any]], Any],
+    place_of: Callable[[AdminRequest], StoredKey],
     where: tuple[Query, ...],
     reading: tuple[Query, ...],
 ) -> Resource:
-    async def get(call: Call) -> Response:
+    async def get(call: AdminRequest) -> Response:
         value = value_of(call, policy)
         return Response(status=204) if value is None else Response(value)
 
-    async def set_(call: Call) -> Response:
+    async def set_(call: AdminRequest) -> Response:
         place, value = place_of(call), call.body
         if value is None and behind in call.query:
             value = parse_text(call.query[behind])
@@ -110,14 +109,14 @@ def _row(
         if value is None:
             raise HttpError(400, f"{policy.name}: a value is required; use DELETE to remove it")
         check(call, policy, value)
-        await call.place.region.policies.set(place, policy, value)
+        await call.context.region.policies.set(place, policy, value)
         return Response(status=204)
 
-    async def delete(call: Call) -> Response:
-        await call.place.region.policies.set(place_of(call), policy, None)
+    async def delete(call: AdminRequest) -> Response:
+        await call.context.region.policies.set(place_of(call), policy, None)
         return Response(status=204)
 
-    segment = policy.at_topic if scope is Scope.TOPIC else policy.at_namespace
+    segment = policy.at_topic if scope is ResourceScope.TOPIC else policy.at_namespace
     parse = parser(policy, segment)
 
     def parse_text(text: str) -> Any:
@@ -127,11 +126,11 @@ def _row(
             raise HttpError(400, f"{policy.name}: {text!r} is not a value") from None
         return parse(raw)
 
-    behind = policy.query_at_topic if scope is Scope.TOPIC else ""
+    behind = policy.query_at_topic if scope is ResourceScope.TOPIC else ""
     told = (Query(behind, "The value, instead of a body.", str),) if behind else ()
     setting = changes(set_, f"Set `{policy.name}`.", *where, *told, body=Body(parse, policy.codec.schema))
-    is_put_too = policy.namespaces_put and scope is Scope.NAMESPACE
-    by_put = segment in (TOPICS_SET_BY_PUT if scope is Scope.TOPIC else SET_BY_PUT)
+    is_put_too = policy.namespaces_put and scope is ResourceScope.NAMESPACE
+    by_put = segment in (TOPICS_SET_BY_PUT if scope is ResourceScope.TOPIC else SET_BY_PUT)
     unset = "204 if it is not set." if policy.unset is None else f"`{policy.unset}` if it is not set."
     return Resource(
         path,
@@ -167,9 +166,9 @@ def parser(policy: Policy[Any], segment: str = "") -> Callable[[Any], Any]:
     return parse
 
 
-def check(call: Call, policy: Policy[Any], value: Any) -> None:
+def check(call: AdminRequest, policy: Policy[Any], value: Any) -> None:
     """HttpError for a list of regions that cannot be meant."""
-    region = call.place.region
+    region = call.context.region
     namespace = f"{call.names['tenant']}/{call.names['namespace']}"
     if policy is REPLICATION_CLUSTERS:
         check_sharing(region, namespace, value)
@@ -179,29 +178,31 @@ def check(call: Call, policy: Policy[Any], value: Any) -> None:
         check_home(region, value)
 
 
-def _namespace_place(call: Call) -> StoredKey:
-    return NamespacePath(call.place.namespace(call.names["tenant"], call.names["namespace"]))
+def _namespace_place(call: AdminRequest) -> StoredKey:
+    return NamespacePath(call.context.namespace(call.names["tenant"], call.names["namespace"]))
 
 
-def _topic(call: Call) -> TopicName:
-    return call.place.region.check_topic(topic_name(call.names))
+def _topic(call: AdminRequest) -> TopicName:
+    return call.context.region.check_topic(topic_name(call.names))
 
 
-def _topic_place(call: Call) -> StoredKey:
-    return call.place.region.policies.topic_place(_topic(call), everywhere=call.query.get("isGlobal", False))
+def _topic_place(call: AdminRequest) -> StoredKey:
+    return call.context.region.policies.topic_place(
+        _topic(call), everywhere=call.query.get("isGlobal", False)
+    )
 
 
-def _at_namespace(call: Call, policy: Policy[Any]) -> Any:
+def _at_namespace(call: AdminRequest, policy: Policy[Any]) -> Any:
     """As JSON; None: it sets nothing."""
-    place, policies = _namespace_place(call), call.place.region.policies
+    place, policies = _namespace_place(call), call.context.region.policies
     if call.query.get("applied", False):
         name = f"{call.names['tenant']}/{call.names['namespace']}"
         return _as_json(policy, policies.of_namespace(name, policy))
     return policies.set_at(place).get(policy.name, policy.unset)
 
 
-def _at_topic(call: Call, policy: Policy[Any]) -> Any:
-    policies = call.place.region.policies
+def _at_topic(call: AdminRequest, policy: Policy[Any]) -> Any:
+    policies = call.context.region.policies
     place = _topic_place(call)
     if call.query.get("applied", False):
         effective = policies.of_topic(_topic(call))
@@ -216,9 +217,9 @@ def _as_json(policy: Policy[Any], value: Any) -> Any:
     return policy.unset if value is None else policy.codec.encode(value)
 
 
-async def unset_all(call: Call) -> Response:
+async def unset_all(call: AdminRequest) -> Response:
     """Also of a topic that was deleted (PIP-422)."""
-    region = call.place.region
+    region = call.context.region
     for everywhere in (True, False):
         place = region.policies.topic_place(_topic(call), everywhere=everywhere)
         if region.metadata.get(place.text) is not None:
@@ -230,7 +231,7 @@ RESOURCES = (
     *policy_resources(REGISTRY.values()),
     Resource(
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/policies",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         delete=changes(
             unset_all, "Unset all policies of the topic, those for all regions of the cluster too."
         ),

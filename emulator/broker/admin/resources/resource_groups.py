@@ -6,8 +6,8 @@ import json
 from typing import Any, Final
 
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
 from emulator.core.policies.stored_only import RESOURCE_GROUP
 from emulator.model.stored_keys import KeptPath, NamespacePath, parse_path
 from emulator.model.values import is_valid_name
@@ -23,23 +23,23 @@ FIELDS: Final = (
 )
 
 
-def _path(call: Call) -> str:
+def _path(call: AdminRequest) -> str:
     return KeptPath(KIND, call.names["group"]).text
 
 
-async def names(call: Call) -> Response:
-    found = [parse_path(change.path) for change in call.place.region.metadata.list(KeptPath.prefix(KIND))]
+async def names(call: AdminRequest) -> Response:
+    found = [parse_path(change.path) for change in call.context.region.metadata.list(KeptPath.prefix(KIND))]
     return Response(sorted(key.name for key in found if isinstance(key, KeptPath)))
 
 
-async def get(call: Call) -> Response:
-    stored = call.place.region.metadata.get(_path(call))
+async def get(call: AdminRequest) -> Response:
+    stored = call.context.region.metadata.get(_path(call))
     if stored is None or stored.value is None:
         raise HttpError(404, "ResourceGroup does not exist")
     return Response(json.loads(stored.value))
 
 
-async def put(call: Call) -> Response:
+async def put(call: AdminRequest) -> Response:
     """Create, or change what is given."""
     if not is_valid_name(call.names["group"]):
         raise HttpError(412, "ResourceGroup name is not valid")
@@ -48,12 +48,12 @@ async def put(call: Call) -> Response:
         before = {} if present is None else json.loads(present)
         return json.dumps(before | (call.body or {}), sort_keys=True).encode()
 
-    await call.place.region.metadata.update(_path(call), changed)
+    await call.context.region.metadata.update(_path(call), changed)
     return Response(status=204)
 
 
-async def delete(call: Call) -> Response:
-    region, name = call.place.region, call.names["group"]
+async def delete(call: AdminRequest) -> Response:
+    region, name = call.context.region, call.names["group"]
     await get(call)
     for namespace in region.policies.namespaces():
         if region.policies.set_at(NamespacePath(namespace)).get(RESOURCE_GROUP.name) == name:
@@ -62,25 +62,25 @@ async def delete(call: Call) -> Response:
     return Response(status=204)
 
 
-async def of_namespace(call: Call) -> Response:
-    name = call.place.region.policies.set_at(_place(call)).get(RESOURCE_GROUP.name)
+async def of_namespace(call: AdminRequest) -> Response:
+    name = call.context.region.policies.set_at(_place(call)).get(RESOURCE_GROUP.name)
     return Response(status=204) if name is None else Response(name)
 
 
-async def join(call: Call) -> Response:
+async def join(call: AdminRequest) -> Response:
     place = _place(call)
     await get(call)
-    await call.place.region.policies.set(place, RESOURCE_GROUP, call.names["group"])
+    await call.context.region.policies.set(place, RESOURCE_GROUP, call.names["group"])
     return Response(status=204)
 
 
-async def leave(call: Call) -> Response:
-    await call.place.region.policies.set(_place(call), RESOURCE_GROUP, None)
+async def leave(call: AdminRequest) -> Response:
+    await call.context.region.policies.set(_place(call), RESOURCE_GROUP, None)
     return Response(status=204)
 
 
-def _place(call: Call) -> NamespacePath:
-    return NamespacePath(call.place.namespace(call.names["tenant"], call.names["namespace"]))
+def _place(call: AdminRequest) -> NamespacePath:
+    return NamespacePath(call.context.namespace(call.names["tenant"], call.names["namespace"]))
 
 
 def _parse(raw: Any) -> dict[str, int] | None:
@@ -107,11 +107,14 @@ _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup"
 
 RESOURCES = (
     Resource(
-        _GROUP, Scope.REGION, get=reads(names, "Names of all resource groups."), kept=RESOURCE_GROUP.kept
+        _GROUP,
+        ResourceScope.REGION,
+        get=reads(names, "Names of all resource groups."),
+        kept=RESOURCE_GROUP.kept,
     ),
     Resource(
         f"{_GROUP}/{{group}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(get, "Its rates."),
         put=changes(put, "Create the resource group, or change the given rates.", body=_BODY),
         delete=changes(delete, "Delete it; 412 while a namespace uses it."),
@@ -119,14 +122,14 @@ RESOURCES = (
     ),
     Resource(
         _NAMESPACE,
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         get=reads(of_namespace, "The namespace's resource group; 204 if it has none."),
         delete=changes(leave, "Remove the namespace's resource group."),
         kept=RESOURCE_GROUP.kept,
     ),
     Resource(
         f"{_NAMESPACE}/{{group}}",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         post=changes(join, "Set the namespace's resource group; 404 if it does not exist."),
         kept=RESOURCE_GROUP.kept,
     ),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Body, Call, Operation, Query, Resource, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Body, Operation, Query, Resource, reads
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.authorization import Action
 from emulator.core.schemas.key_value import data_as_text, data_from_text
 from emulator.core.schemas.problems import BadSchema
@@ -18,8 +18,8 @@ from emulator.model.values import Schema, SchemaType, TopicName
 _NEVER_REGISTERED: Final = frozenset({SchemaType.NONE, SchemaType.AUTO_CONSUME})
 
 
-def _topic(call: Call) -> TopicName:
-    return call.place.region.check_topic(topic_name(call.names))
+def _topic(call: AdminRequest) -> TopicName:
+    return call.context.region.check_topic(topic_name(call.names))
 
 
 def _shown(version: Version | None) -> dict[str, Any]:
@@ -39,26 +39,26 @@ def _shown(version: Version | None) -> dict[str, Any]:
     }
 
 
-async def newest(call: Call) -> Response:
-    return Response(_shown(call.place.region.schemas.newest(_topic(call))))
+async def newest(call: AdminRequest) -> Response:
+    return Response(_shown(call.context.region.schemas.newest(_topic(call))))
 
 
-async def one(call: Call) -> Response:
+async def one(call: AdminRequest) -> Response:
     text = call.names["version"]
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise HttpError(404, f"{text!r} is not a schema version")
-    return Response(_shown(await call.place.region.schemas.at(_topic(call), int(text))))
+    return Response(_shown(await call.context.region.schemas.at(_topic(call), int(text))))
 
 
-async def every_one(call: Call) -> Response:
-    present = call.place.region.schemas.of(_topic(call)).present()
+async def every_one(call: AdminRequest) -> Response:
+    present = call.context.region.schemas.of(_topic(call)).present()
     return Response({"getSchemaResponses": [_shown(version) for version in present]})
 
 
-async def where(call: Call) -> Response:
+async def where(call: AdminRequest) -> Response:
     """Pulsar names ledgers of BookKeeper. Here versions lie in the configuration store, and in no ledger."""
-    present = call.place.region.schemas.of(_topic(call)).present()
-    newest = _shown(call.place.region.schemas.newest(_topic(call)))["version"]
+    present = call.context.region.schemas.of(_topic(call)).present()
+    newest = _shown(call.context.region.schemas.newest(_topic(call)))["version"]
     return Response({"info": _entry(newest), "index": [_entry(version.number) for version in present]})
 
 
@@ -66,19 +66,19 @@ def _entry(number: int) -> dict[str, int]:
     return {"ledgerId": -1, "entryId": -1, "version": number}
 
 
-async def register(call: Call) -> Response:
+async def register(call: AdminRequest) -> Response:
     """Also where clients may bring none: that is what the policy leaves to whoever administers."""
-    number = await call.place.region.schemas.register(_topic(call), _brought(call))
+    number = await call.context.region.schemas.register(_topic(call), _brought(call))
     return Response({"version": {"version": number}})
 
 
-async def delete(call: Call) -> Response:
-    number = await call.place.region.schemas.delete(_topic(call), force=call.query.get("force", False))
+async def delete(call: AdminRequest) -> Response:
+    number = await call.context.region.schemas.delete(_topic(call), force=call.query.get("force", False))
     return Response({"version": number})
 
 
-async def try_out(call: Call) -> Response:
-    schemas, topic = call.place.region.schemas, _topic(call)
+async def try_out(call: AdminRequest) -> Response:
+    schemas, topic = call.context.region.schemas, _topic(call)
     why_not = await schemas.why_incompatible(topic, _brought(call))
     return Response(
         {"compatibility": not why_not, "schemaCompatibilityStrategy": schemas.strategy(topic).name},
@@ -86,14 +86,14 @@ async def try_out(call: Call) -> Response:
     )
 
 
-async def number_of(call: Call) -> Response:
-    schemas, schema = call.place.region.schemas, _brought(call)
+async def number_of(call: AdminRequest) -> Response:
+    schemas, schema = call.context.region.schemas, _brought(call)
     schemas.check_form(schema)
     found = schemas.of(_topic(call)).find(schema)
     return Response({"version": -1 if found is None else found.number})
 
 
-def _brought(call: Call) -> Schema:
+def _brought(call: AdminRequest) -> Schema:
     if call.body is None:
         raise HttpError(400, "a schema is needed")
     schema: Schema = call.body
@@ -145,7 +145,7 @@ _FORCE = Query("force", "Delete older versions too: messages written with them c
 
 
 def _tells(
-    run: Callable[[Call], Awaitable[Response]], doc: str, *query: Query, body: Body | None = None
+    run: Callable[[AdminRequest], Awaitable[Response]], doc: str, *query: Query, body: Body | None = None
 ) -> Operation:
     """What changes something, or might, and has an answer."""
     return Operation(run, doc, Action.CHANGE, query, body)
@@ -154,7 +154,7 @@ def _tells(
 RESOURCES = (
     Resource(
         f"{_PATH}/schema",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(newest, "The schema of the topic. 404: it has none."),
         post=_tells(
             register,
@@ -163,27 +163,27 @@ RESOURCES = (
         ),
         delete=_tells(delete, "Delete the topic's schema. Its version numbers are not reused.", _FORCE),
     ),
-    Resource(f"{_PATH}/schema/{{version}}", Scope.TOPIC, get=reads(one, "One version.")),
+    Resource(f"{_PATH}/schema/{{version}}", ResourceScope.TOPIC, get=reads(one, "One version.")),
     Resource(
         f"{_PATH}/schemas",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(every_one, "All versions since the last deletion, oldest first."),
     ),
     Resource(
         f"{_PATH}/metadata",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(
             where, "Numbers of the newest and of all versions, each without a ledger. 404: it has none."
         ),
     ),
     Resource(
         f"{_PATH}/compatibility",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         post=_tells(try_out, "Whether a schema is compatible.", body=_BODY),
     ),
     Resource(
         f"{_PATH}/version",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         post=_tells(number_of, "The version of a schema; -1: none.", body=_BODY),
     ),
 )

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.brokers import broker_id
 from emulator.broker.admin.resources.tenants import known_clusters
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.core.policies.codecs import BOOLEAN, TEXT, TEXT_BY_NAME, TEXTS, objects_of
 from emulator.core.policies.declaration import Codec
 from emulator.core.policies.stored_only import ANTI_AFFINITY, PERSISTENCE, RATE
@@ -28,7 +28,7 @@ NO_BALANCING: Final = "A region is one broker: no load is balanced."
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DocumentKind:
     """Documents of one form."""
 
     name: str
@@ -44,34 +44,34 @@ class Kind:
         except ValueError as problem:
             raise HttpError(400, str(problem)) from None
 
-    def all(self, call: Call) -> dict[str, Any]:
+    def all(self, call: AdminRequest) -> dict[str, Any]:
         """Return all documents by name."""
         found = {}
-        for change in call.place.region.metadata.list(KeptPath.prefix(self.name)):
+        for change in call.context.region.metadata.list(KeptPath.prefix(self.name)):
             key = parse_path(change.path)
             if isinstance(key, KeptPath) and change.value is not None:
                 found[key.name] = json.loads(change.value)
         return found
 
-    def get(self, call: Call, name: str) -> Any:
-        stored = call.place.region.metadata.get(KeptPath(self.name, name).text)
+    def get(self, call: AdminRequest, name: str) -> Any:
+        stored = call.context.region.metadata.get(KeptPath(self.name, name).text)
         return None if stored is None or stored.value is None else json.loads(stored.value)
 
-    async def put(self, call: Call, name: str, document: Mapping[str, Any]) -> Response:
+    async def put(self, call: AdminRequest, name: str, document: Mapping[str, Any]) -> Response:
         """HttpError 412 for a name that is too long, and when there would be too many."""
         if len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
             raise HttpError(412, f"a name must have at most {NAME_CHARACTERS_MAX} printable characters")
         if self.get(call, name) is None and len(self.all(call)) >= DOCUMENTS_MAX:
             raise HttpError(412, f"at most {DOCUMENTS_MAX} documents of the kind {self.name} are stored")
-        await call.place.region.metadata.put(KeptPath(self.name, name).text, json.dumps(document).encode())
+        await call.context.region.metadata.put(KeptPath(self.name, name).text, json.dumps(document).encode())
         return Response(status=204)
 
-    async def delete(self, call: Call, name: str) -> Response:
-        await call.place.region.metadata.put(KeptPath(self.name, name).text, None)
+    async def delete(self, call: AdminRequest, name: str) -> Response:
+        await call.context.region.metadata.put(KeptPath(self.name, name).text, None)
         return Response(status=204)
 
 
-def _needed(call: Call) -> Mapping[str, Any]:
+def _needed(call: AdminRequest) -> Mapping[str, Any]:
     if call.body is None:
         raise HttpError(400, "the body must be a JSON object")
     document: Mapping[str, Any] = call.body
@@ -80,7 +80,7 @@ def _needed(call: Call) -> Mapping[str, Any]:
 
 # Isolation policies.
 
-ISOLATION: Final = Kind(
+ISOLATION: Final = DocumentKind(
     "isolation-policy",
     objects_of(
         {
@@ -94,49 +94,49 @@ ISOLATION: Final = Kind(
 )
 
 
-def _cluster(call: Call) -> str:
+def _cluster(call: AdminRequest) -> str:
     """HttpError 404 when there is none."""
     name = call.names["cluster"]
-    if name not in known_clusters(call.place.region):
+    if name not in known_clusters(call.context.region):
         raise HttpError(404, f"Cluster {name} does not exist")
     return name
 
 
-def _isolation(call: Call) -> str:
+def _isolation(call: AdminRequest) -> str:
     return f"{_cluster(call)}/{call.names['policy']}"
 
 
-async def isolation_policies(call: Call) -> Response:
+async def isolation_policies(call: AdminRequest) -> Response:
     prefix = f"{_cluster(call)}/"
     found = ISOLATION.all(call).items()
     return Response({name.removeprefix(prefix): one for name, one in found if name.startswith(prefix)})
 
 
-async def isolation_policy(call: Call) -> Response:
+async def isolation_policy(call: AdminRequest) -> Response:
     found = ISOLATION.get(call, _isolation(call))
     if found is None:
         raise HttpError(404, f"NamespaceIsolationPolicy for {_isolation(call)} does not exist")
     return Response(found)
 
 
-async def set_isolation_policy(call: Call) -> Response:
+async def set_isolation_policy(call: AdminRequest) -> Response:
     return await ISOLATION.put(call, _isolation(call), _needed(call))
 
 
-async def delete_isolation_policy(call: Call) -> Response:
+async def delete_isolation_policy(call: AdminRequest) -> Response:
     return await ISOLATION.delete(call, _isolation(call))
 
 
-def _isolated(call: Call) -> dict[str, Any]:
+def _isolated(call: AdminRequest) -> dict[str, Any]:
     return {"brokerName": broker_id(call), "policyName": None, "namespaceRegex": [], "primary": False}
 
 
-async def isolated_brokers(call: Call) -> Response:
+async def isolated_brokers(call: AdminRequest) -> Response:
     _cluster(call)
     return Response([_isolated(call)])
 
 
-async def isolated_broker(call: Call) -> Response:
+async def isolated_broker(call: AdminRequest) -> Response:
     _cluster(call)
     if call.names["broker"] != broker_id(call):
         raise HttpError(404, f"broker {call.names['broker']} is not a broker of this region")
@@ -145,43 +145,43 @@ async def isolated_broker(call: Call) -> Response:
 
 # Racks of bookies.
 
-RACK: Final = Kind("bookie-rack", objects_of({"rack": TEXT, "hostname": TEXT}))
+RACK: Final = DocumentKind("bookie-rack", objects_of({"rack": TEXT, "hostname": TEXT}))
 
 
-async def racks(call: Call) -> Response:
+async def racks(call: AdminRequest) -> Response:
     groups: dict[str, dict[str, Any]] = {}
     for bookie, one in RACK.all(call).items():
         groups.setdefault(one["group"], {})[bookie] = one["info"]
     return Response(groups)
 
 
-async def rack(call: Call) -> Response:
+async def rack(call: AdminRequest) -> Response:
     found = RACK.get(call, call.names["bookie"])
     if found is None:
         raise HttpError(404, f"Bookie address not found: {call.names['bookie']}")
     return Response(found["info"])
 
 
-async def set_rack(call: Call) -> Response:
+async def set_rack(call: AdminRequest) -> Response:
     group = call.query.get("group")
     if not group:
         raise HttpError(412, "Bookie 'group' parameters is missing")
     return await RACK.put(call, call.names["bookie"], {"group": group, "info": _needed(call)})
 
 
-async def delete_rack(call: Call) -> Response:
+async def delete_rack(call: AdminRequest) -> Response:
     await rack(call)
     return await RACK.delete(call, call.names["bookie"])
 
 
-async def bookies(call: Call) -> Response:
+async def bookies(call: AdminRequest) -> Response:
     return Response({"bookies": []})
 
 
 # Quotas.
 
 _RATES: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory")
-QUOTA: Final = Kind("resource-quota", objects_of({**dict.fromkeys(_RATES, RATE), "dynamic": BOOLEAN}))
+QUOTA: Final = DocumentKind("resource-quota", objects_of({**dict.fromkeys(_RATES, RATE), "dynamic": BOOLEAN}))
 UNSET_QUOTA: Final = {
     "msgRateIn": 40.0,
     "msgRateOut": 120.0,
@@ -194,27 +194,27 @@ UNSET_QUOTA: Final = {
 DEFAULT_QUOTA: Final = "default"
 
 
-def _bundle(call: Call) -> str:
-    return f"{call.place.namespace(call.names['tenant'], call.names['namespace'])}/{WHOLE_BUNDLE}"
+def _bundle(call: AdminRequest) -> str:
+    return f"{call.context.namespace(call.names['tenant'], call.names['namespace'])}/{WHOLE_BUNDLE}"
 
 
-async def default_quota(call: Call) -> Response:
+async def default_quota(call: AdminRequest) -> Response:
     return Response(QUOTA.get(call, DEFAULT_QUOTA) or UNSET_QUOTA)
 
 
-async def set_default_quota(call: Call) -> Response:
+async def set_default_quota(call: AdminRequest) -> Response:
     return await QUOTA.put(call, DEFAULT_QUOTA, _needed(call))
 
 
-async def quota(call: Call) -> Response:
+async def quota(call: AdminRequest) -> Response:
     return Response(QUOTA.get(call, _bundle(call)) or QUOTA.get(call, DEFAULT_QUOTA) or UNSET_QUOTA)
 
 
-async def set_quota(call: Call) -> Response:
+async def set_quota(call: AdminRequest) -> Response:
     return await QUOTA.put(call, _bundle(call), _needed(call))
 
 
-async def delete_quota(call: Call) -> Response:
+async def delete_quota(call: AdminRequest) -> Response:
     return await QUOTA.delete(call, _bundle(call))
 
 
@@ -225,33 +225,35 @@ _QUOTAS = "/admin/v2/resource-quotas"
 RESOURCES = (
     Resource(
         _POLICIES,
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(isolation_policies, "The cluster's isolation policies, by name."),
         kept=ANTI_AFFINITY.kept,
     ),
     Resource(
         f"{_POLICIES}/{{policy}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(isolation_policy, "One policy."),
         post=changes(set_isolation_policy, "Set a policy.", body=ISOLATION.body),
         delete=changes(delete_isolation_policy, "Delete a policy."),
         kept=ANTI_AFFINITY.kept,
     ),
-    Resource(f"{_POLICIES}/brokers", Scope.REGION, get=reads(isolated_brokers, "The region's one broker.")),
+    Resource(
+        f"{_POLICIES}/brokers", ResourceScope.REGION, get=reads(isolated_brokers, "The region's one broker.")
+    ),
     Resource(
         f"{_POLICIES}/brokers/{{broker}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(isolated_broker, "No policy is applied to it."),
     ),
     Resource(
         _RACKS,
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(racks, "Racks of bookies, by group and bookie."),
         kept=PERSISTENCE.kept,
     ),
     Resource(
         f"{_RACKS}/{{bookie}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(rack, "Rack of one bookie; 404 when it has none."),
         post=changes(
             set_rack, "Set the rack of a bookie.", Query("group", "Its group.", str), body=RACK.body
@@ -259,17 +261,17 @@ RESOURCES = (
         delete=changes(delete_rack, "Delete the rack of a bookie."),
         kept=PERSISTENCE.kept,
     ),
-    Resource("/admin/v2/bookies/all", Scope.REGION, get=reads(bookies, "There are none.")),
+    Resource("/admin/v2/bookies/all", ResourceScope.REGION, get=reads(bookies, "There are none.")),
     Resource(
         _QUOTAS,
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(default_quota, "The quota of bundles that have none of their own."),
         post=changes(set_default_quota, "Set it.", body=QUOTA.body),
         kept=NO_BALANCING,
     ),
     Resource(
         f"{_QUOTAS}/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         get=reads(quota, "The quota of a namespace's only bundle."),
         post=changes(set_quota, "Set it.", body=QUOTA.body),
         delete=changes(delete_quota, "Unset it."),

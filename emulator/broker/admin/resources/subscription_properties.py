@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import Call, Resource, changes, reads
+from emulator.broker.admin.resource import AdminRequest, Resource, changes, reads
 from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.admin.topics_named import every_subscription
 from emulator.broker.connection.consumers import PROPERTIES_LENGTH_MAX
 
 
-async def get(call: Call) -> Response:
+async def get(call: AdminRequest) -> Response:
     """Of several partitions: what any of them says."""
     found = await every_subscription(call)
     return Response({name: one for _, each in found for name, one in each.cursor.properties.items()})
 
 
-async def put(call: Call) -> Response:
+async def put(call: AdminRequest) -> Response:
     given = call.body or {}
     length = sum(len(name) + len(one) for name, one in given.items())
     if length > PROPERTIES_LENGTH_MAX:
@@ -34,7 +34,7 @@ async def put(call: Call) -> Response:
 RESOURCES = (
     Resource(
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/properties",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(get, "All properties."),
         put=changes(put, "Replace the properties; an empty object removes all.", body=PROPERTIES_BODY),
     ),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
+from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
 from emulator.broker.admin.resources.policies import APPLIED, IS_GLOBAL
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.core.flow.rate_limit import Pace
 from emulator.core.policies.declaration import OutOfRange
 from emulator.core.policies.limits import (
@@ -21,16 +21,18 @@ from emulator.model.stored_keys import StoredKey
 from emulator.model.values import TopicName
 
 
-def _topic(call: Call) -> TopicName:
-    return call.place.region.check_topic(topic_name(call.names))
+def _topic(call: AdminRequest) -> TopicName:
+    return call.context.region.check_topic(topic_name(call.names))
 
 
-def _place(call: Call) -> StoredKey:
-    return call.place.region.policies.topic_place(_topic(call), everywhere=call.query.get("isGlobal", False))
+def _place(call: AdminRequest) -> StoredKey:
+    return call.context.region.policies.topic_place(
+        _topic(call), everywhere=call.query.get("isGlobal", False)
+    )
 
 
-async def get(call: Call) -> Response:
-    policies, name = call.place.region.policies, call.names["subscription"]
+async def get(call: AdminRequest) -> Response:
+    policies, name = call.context.region.policies, call.names["subscription"]
     if call.query.get("applied", False):
         topic = _topic(call)
         rates = policies.now(topic, DISPATCH_RATES_BY_SUBSCRIPTION)
@@ -40,17 +42,17 @@ async def get(call: Call) -> Response:
     return Response(status=204) if found is None else Response(found)
 
 
-async def set_(call: Call) -> Response:
+async def set_(call: AdminRequest) -> Response:
     if call.body is None:
         raise HttpError(400, "a rate is required; use DELETE to remove it")
     return await _change(call, call.body)
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: AdminRequest) -> Response:
     return await _change(call, None)
 
 
-async def _change(call: Call, rate: Pace | None) -> Response:
+async def _change(call: AdminRequest, rate: Pace | None) -> Response:
     name = call.names["subscription"]
 
     def changed(present: Any) -> Any:
@@ -60,7 +62,7 @@ async def _change(call: Call, rate: Pace | None) -> Response:
             raise HttpError(412, f"{SUBSCRIPTIONS_MAX} subscriptions of a topic may have rates of their own")
         return rates or None
 
-    await call.place.region.policies.change(_place(call), DISPATCH_RATES_BY_SUBSCRIPTION, changed)
+    await call.context.region.policies.change(_place(call), DISPATCH_RATES_BY_SUBSCRIPTION, changed)
     return Response(status=204)
 
 
@@ -76,7 +78,7 @@ def _parse(raw: Any) -> Pace | None:
 RESOURCES = (
     Resource(
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/{subscription}/dispatchRate",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(get, "The rate of one subscription. 204 where it has none of its own.", IS_GLOBAL, APPLIED),
         post=changes(
             set_,

@@ -6,8 +6,8 @@ from typing import Any
 
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import regions_of
-from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.metadata.tenancy import Tenant
 from emulator.broker.region import Region
 from emulator.model.stored_keys import ClusterPath, parse_path
@@ -17,32 +17,32 @@ NAMES_MAX = 1_000
 KEPT = "Requests are not authorized yet: `adminRoles` are stored and returned."
 
 
-async def names(call: Call) -> Response:
-    return Response(call.place.region.policies.tenants())
+async def names(call: AdminRequest) -> Response:
+    return Response(call.context.region.policies.tenants())
 
 
-async def get(call: Call) -> Response:
-    region = call.place.region
+async def get(call: AdminRequest) -> Response:
+    region = call.context.region
     tenant = region.tenancy.tenant(call.names["tenant"])
     allowed = sorted(regions_of(region)) if tenant.allowed_clusters is None else list(tenant.allowed_clusters)
     return Response({"adminRoles": list(tenant.admin_roles), "allowedClusters": allowed})
 
 
-async def create(call: Call) -> Response:
-    region, name = call.place.region, call.names["tenant"]
+async def create(call: AdminRequest) -> Response:
+    region, name = call.context.region, call.names["tenant"]
     await region.tenancy.create_tenant(name, _checked(region, call.body))
     return Response(status=204)
 
 
-async def change(call: Call) -> Response:
-    region, name = call.place.region, call.names["tenant"]
+async def change(call: AdminRequest) -> Response:
+    region, name = call.context.region, call.names["tenant"]
     region.tenancy.tenant(name)
     await region.tenancy.change_tenant(name, _checked(region, call.body))
     return Response(status=204)
 
 
-async def delete(call: Call) -> Response:
-    region = call.place.region
+async def delete(call: AdminRequest) -> Response:
+    region = call.context.region
     force = call.query.get("force", False)
     await region.tenancy.delete_tenant(region.directory, call.names["tenant"], force=force)
     return Response(status=204)
@@ -104,10 +104,10 @@ _BODY = Body(
 )
 
 RESOURCES = (
-    Resource("/admin/v2/tenants", Scope.REGION, get=reads(names, "Names of all tenants.")),
+    Resource("/admin/v2/tenants", ResourceScope.REGION, get=reads(names, "Names of all tenants.")),
     Resource(
         _TENANT,
-        Scope.TENANT,
+        ResourceScope.TENANT,
         get=reads(get, "Its admin roles, and the regions that its namespaces may use."),
         put=changes(create, "Create the tenant; 409 if it exists.", body=_BODY),
         post=changes(change, "Change the tenant.", body=_BODY),

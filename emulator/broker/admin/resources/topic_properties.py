@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.policies import parser
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.region import Region
 from emulator.core.policies.stored_only import PROPERTIES
 from emulator.model.stored_keys import TopicPropertiesKey
@@ -19,9 +19,9 @@ PROPERTIES_MAX = 1_000
 PROPERTIES_BODY = Body(parser(PROPERTIES), PROPERTIES.codec.schema)
 
 
-def _topic(call: Call) -> TopicName:
+def _topic(call: AdminRequest) -> TopicName:
     """HttpError 404 when there is none."""
-    region = call.place.region
+    region = call.context.region
     topic = region.check_topic(topic_name(call.names))
     if region.partitioned.get(topic) is None and not region.directory.exists(str(topic)):
         raise HttpError(404, f"Topic {topic} not found")
@@ -60,20 +60,20 @@ async def change_properties(
         await region.store.delete(key)
 
 
-async def get(call: Call) -> Response:
-    return Response(dict(properties_of(call.place.region, _topic(call))))
+async def get(call: AdminRequest) -> Response:
+    return Response(dict(properties_of(call.context.region, _topic(call))))
 
 
-async def put(call: Call) -> Response:
+async def put(call: AdminRequest) -> Response:
     given = call.body or {}
-    await change_properties(call.place.region, _topic(call), lambda present: {**present, **given})
+    await change_properties(call.context.region, _topic(call), lambda present: {**present, **given})
     return Response(status=204)
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: AdminRequest) -> Response:
     key = call.query.get("key")
     await change_properties(
-        call.place.region,
+        call.context.region,
         _topic(call),
         lambda present: {name: one for name, one in present.items() if key is not None and name != key},
     )
@@ -83,7 +83,7 @@ async def delete(call: Call) -> Response:
 RESOURCES = (
     Resource(
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/properties",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(get, "All properties."),
         put=changes(put, "Add these properties.", body=PROPERTIES_BODY),
         delete=changes(delete, "Remove one property, or all.", Query("key", "Which one.", str)),

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from emulator.broker.admin import stats
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.ledger_info import ledger_info
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
+from emulator.broker.admin.resource import AdminRequest, Query, Resource, changes, reads
 from emulator.broker.admin.resources.partitions import EXCLUDED
 from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY, change_properties
 from emulator.broker.admin.resources.unsupported import refuse_shadow
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import NON_PERSISTENT, PERSISTENT
 
 
-async def _topic(call: Call) -> Topic:
-    return await call.place.region.directory.acquire(topic_name(call.names), Wish.EXISTING)
+async def _topic(call: AdminRequest) -> Topic:
+    return await call.context.region.directory.acquire(topic_name(call.names), OpenMode.EXISTING)
 
 
-async def subscriptions(call: Call) -> Response:
+async def subscriptions(call: AdminRequest) -> Response:
     return Response(sorted((await _topic(call)).subscriptions))
 
 
-async def figures(call: Call) -> Response:
+async def figures(call: AdminRequest) -> Response:
     return Response(
         stats.topic_stats(
             await _topic(call),
@@ -35,41 +35,41 @@ async def figures(call: Call) -> Response:
     )
 
 
-async def internal_figures(call: Call) -> Response:
+async def internal_figures(call: AdminRequest) -> Response:
     return Response(stats.internal_stats(await _topic(call)))
 
 
-async def stored(call: Call) -> Response:
+async def stored(call: AdminRequest) -> Response:
     return Response(ledger_info(await _topic(call)))
 
 
-async def unload(call: Call) -> Response:
+async def unload(call: AdminRequest) -> Response:
     """What it serves is sent away, and whoever comes back has it loaded again."""
-    name = str(call.place.region.check_topic(topic_name(call.names)))
-    directory = call.place.region.directory
+    name = str(call.context.region.check_topic(topic_name(call.names)))
+    directory = call.context.region.directory
     if not directory.exists(name):
         raise HttpError(404, f"Topic {name} not found")
     await directory.unload(name, "requested by the admin API")
     return Response(status=204)
 
 
-async def create(call: Call) -> Response:
-    region = call.place.region
+async def create(call: AdminRequest) -> Response:
+    region = call.context.region
     topic = region.check_topic(topic_name(call.names))
     refuse_shadow(call.body)
     if region.partitioned.get(topic) is not None or region.directory.exists(str(topic)):
         raise HttpError(409, "This topic already exists")
     if topic.full_namespace in region.tenancy.closing:
         raise HttpError(409, "The namespace is being deleted")
-    await region.directory.acquire(str(topic), Wish.CREATE_BY_COMMAND)
+    await region.directory.acquire(str(topic), OpenMode.CREATE_BY_COMMAND)
     if call.body:
         given = call.body
         await change_properties(region, topic, lambda present: given)
     return Response(status=204)
 
 
-async def delete(call: Call) -> Response:
-    region = call.place.region
+async def delete(call: AdminRequest) -> Response:
+    region = call.context.region
     topic = region.check_topic(topic_name(call.names))
     if region.partitioned.get(topic) is not None:
         raise HttpError(412, f"{topic} has partitions: delete .../partitions")
@@ -95,14 +95,14 @@ def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
     return (
         Resource(
             topic,
-            Scope.TOPIC,
+            ResourceScope.TOPIC,
             put=changes(create, f"{kept} The body: its properties.", body=PROPERTIES_BODY),
             delete=changes(delete, "Delete the topic and all that belongs to it.", _FORCE),
             given=given,
         ),
         Resource(
             f"{topic}/stats",
-            Scope.TOPIC,
+            ResourceScope.TOPIC,
             get=reads(
                 figures,
                 "Publishers, subscriptions with their consumers, replication, sizes.",
@@ -112,19 +112,19 @@ def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
         ),
         Resource(
             f"{topic}/internalStats",
-            Scope.TOPIC,
+            ResourceScope.TOPIC,
             get=reads(internal_figures, "The log's ledger and the position of each cursor."),
             given=given,
         ),
         Resource(
             f"{topic}/internal-info",
-            Scope.TOPIC,
+            ResourceScope.TOPIC,
             get=reads(stored, "Stored state: the log's ledger and the position of each durable cursor."),
             given=given,
         ),
         Resource(
             f"{topic}/unload",
-            Scope.TOPIC,
+            ResourceScope.TOPIC,
             put=changes(
                 unload,
                 "Unload the topic; its clients reconnect. An exclusive producer keeps the topic, and "
@@ -134,7 +134,7 @@ def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
         ),
         Resource(
             f"{topic}/subscriptions",
-            Scope.TOPIC,
+            ResourceScope.TOPIC,
             get=reads(subscriptions, "Names of the topic's subscriptions."),
             given=given,
         ),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
+from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.loaded_topic import Wish
-from emulator.broker.transactions.coordinator import Life
-from emulator.broker.transactions.coordinators import NOT_ENABLED, Coordinators
+from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.broker.transactions.coordinator import RunningCoordinator
+from emulator.broker.transactions.coordinators import NOT_ENABLED, TransactionCoordinators
 from emulator.core.transactions.coordinator import BY_OPERATOR, OfKey, Transaction
 from emulator.core.transactions.journal_format import Holder
 from emulator.core.transactions.keys import KeyState
@@ -24,8 +24,8 @@ from emulator.model.transaction_names import SEPARATOR, full_text
 NUMBER_MAX = 2**64 - 1
 
 
-def _coordinators(call: Call) -> Coordinators:
-    coordinators = call.place.region.coordinators
+def _coordinators(call: AdminRequest) -> TransactionCoordinators:
+    coordinators = call.context.region.coordinators
     if not coordinators.count:
         raise HttpError(503, NOT_ENABLED)
     return coordinators
@@ -37,14 +37,14 @@ def _number(text: str, what: str) -> int:
     return int(text)
 
 
-def _life(coordinators: Coordinators, text: str) -> Life:
+def _life(coordinators: TransactionCoordinators, text: str) -> RunningCoordinator:
     try:
         return coordinators.life(_number(text, "coordinator"))
     except ProtocolError as problem:
         raise HttpError(404, str(problem)) from None
 
 
-def _asked_lives(call: Call) -> list[Life]:
+def _asked_lives(call: AdminRequest) -> list[RunningCoordinator]:
     coordinators = _coordinators(call)
     number = call.query.get("coordinatorId")
     return coordinators.lives if number is None else [_life(coordinators, number)]
@@ -53,19 +53,19 @@ def _asked_lives(call: Call) -> list[Life]:
 # Coordinators.
 
 
-async def coordinators(call: Call) -> Response:
+async def coordinators(call: AdminRequest) -> Response:
     url = call.service_url
     return Response([{"id": number, "brokerServiceUrl": url} for number in range(_coordinators(call).count)])
 
 
-async def coordinator_stats(call: Call) -> Response:
+async def coordinator_stats(call: AdminRequest) -> Response:
     lives = _asked_lives(call)
     if "coordinatorId" in call.query:
         return Response(_stats(lives[0]))
     return Response({str(life.number): _stats(life) for life in lives})
 
 
-def _stats(life: Life) -> dict[str, Any]:
+def _stats(life: RunningCoordinator) -> dict[str, Any]:
     return {
         "state": "Ready",
         "leastSigBits": life.core.next_least - 1,
@@ -76,12 +76,12 @@ def _stats(life: Life) -> dict[str, Any]:
     }
 
 
-async def internal_stats(call: Call) -> Response:
+async def internal_stats(call: AdminRequest) -> Response:
     life = _life(_coordinators(call), call.names["coordinator"])
     return Response({"transactionLogStats": life.journal_figures()})
 
 
-async def set_replicas(call: Call) -> Response:
+async def set_replicas(call: AdminRequest) -> Response:
     raise HttpError(
         406,
         "transaction_coordinators is a setting of the region: change it in the topology and restart the"
@@ -98,7 +98,7 @@ def _whole(body: Any) -> int:
 # Transactions.
 
 
-async def metadata(call: Call) -> Response:
+async def metadata(call: AdminRequest) -> Response:
     life = _life(_coordinators(call), call.names["most"])
     least = _number(call.names["least"], "transaction")
     transaction = life.core.live.get(least)
@@ -113,7 +113,7 @@ async def metadata(call: Call) -> Response:
     )
 
 
-def _metadata(call: Call, transaction: Transaction) -> dict[str, Any]:
+def _metadata(call: AdminRequest, transaction: Transaction) -> dict[str, Any]:
     acked: dict[str, dict[str, Any]] = {}
     for topic, subscription in transaction.subscriptions:
         acked.setdefault(topic, {})[subscription] = {}
@@ -124,7 +124,7 @@ def _metadata(call: Call, transaction: Transaction) -> dict[str, Any]:
         "why": transaction.why,
         "openTimestamp": opened_at_ms,
         "timeoutAt": transaction.timeout_ms,
-        "ageMs": call.place.region.environment.wall_clock_ms() - opened_at_ms,
+        "ageMs": call.context.region.environment.wall_clock_ms() - opened_at_ms,
         **_named(transaction.holder),
         "producedPartitions": {topic: {} for topic in transaction.topics},
         "ackedPartitions": acked,
@@ -139,9 +139,9 @@ def _named(holder: Holder | None) -> dict[str, str | None]:
     }
 
 
-async def slow(call: Call) -> Response:
+async def slow(call: AdminRequest) -> Response:
     timeout_ms = _number(call.names["timeout"], "timeout")
-    now_ms = call.place.region.environment.wall_clock_ms()
+    now_ms = call.context.region.environment.wall_clock_ms()
     return Response(
         {
             transaction.txn.text: _metadata(call, transaction)
@@ -152,7 +152,7 @@ async def slow(call: Call) -> Response:
     )
 
 
-async def abort(call: Call) -> Response:
+async def abort(call: AdminRequest) -> Response:
     life = _life(_coordinators(call), call.names["most"])
     try:
         least = _number(call.names["least"], "transaction")
@@ -165,12 +165,12 @@ async def abort(call: Call) -> Response:
 # A topic's part.
 
 
-async def _topic(call: Call) -> Topic:
+async def _topic(call: AdminRequest) -> Topic:
     _coordinators(call)
-    return await call.place.region.directory.acquire(topic_name(call.names), Wish.EXISTING)
+    return await call.context.region.directory.acquire(topic_name(call.names), OpenMode.EXISTING)
 
 
-async def buffer_stats(call: Call) -> Response:
+async def buffer_stats(call: AdminRequest) -> Response:
     topic = await _topic(call)
     buffer = topic.state.buffer
     return Response(
@@ -185,7 +185,7 @@ async def buffer_stats(call: Call) -> Response:
     )
 
 
-async def in_buffer(call: Call) -> Response:
+async def in_buffer(call: AdminRequest) -> Response:
     topic = await _topic(call)
     txn = TxnId(_number(call.names["most"], "coordinator"), _number(call.names["least"], "transaction"))
     found = topic.state.buffer.open.get(txn)
@@ -198,7 +198,7 @@ async def in_buffer(call: Call) -> Response:
 # A subscription's part.
 
 
-async def _pending_acks(call: Call) -> tuple[Topic, PendingAcks]:
+async def _pending_acks(call: AdminRequest) -> tuple[Topic, PendingAcks]:
     topic, name = await _topic(call), call.names["subscription"]
     subscription = topic.subscriptions.get(name)
     if subscription is None:
@@ -206,7 +206,7 @@ async def _pending_acks(call: Call) -> tuple[Topic, PendingAcks]:
     return topic, PendingAcks() if subscription.pending_acks is None else subscription.pending_acks.acks
 
 
-async def pending_ack_stats(call: Call) -> Response:
+async def pending_ack_stats(call: AdminRequest) -> Response:
     _, acks = await _pending_acks(call)
     return Response(
         {
@@ -218,7 +218,7 @@ async def pending_ack_stats(call: Call) -> Response:
     )
 
 
-async def in_pending_acks(call: Call) -> Response:
+async def in_pending_acks(call: AdminRequest) -> Response:
     topic, acks = await _pending_acks(call)
     txn = TxnId(_number(call.names["most"], "coordinator"), _number(call.names["least"], "transaction"))
     held = acks.by_txn.get(txn)
@@ -230,7 +230,7 @@ async def in_pending_acks(call: Call) -> Response:
     )
 
 
-async def position_in_pending_acks(call: Call) -> Response:
+async def position_in_pending_acks(call: AdminRequest) -> Response:
     topic, acks = await _pending_acks(call)
     entry_id = _number(call.names["entry"], "entry")
     if _number(call.names["ledger"], "ledger") != topic.ledger_id or entry_id >= topic.readable_end:
@@ -245,13 +245,13 @@ async def position_in_pending_acks(call: Call) -> Response:
     return Response({"state": "PendingAck" if held else "NotInPendingAck"})
 
 
-async def no_buffer_log(call: Call) -> Response:
+async def no_buffer_log(call: AdminRequest) -> Response:
     """The log of the topic itself says which transaction an entry belongs to."""
     await _topic(call)
     return Response({"snapshotType": None})
 
 
-async def no_pending_ack_log(call: Call) -> Response:
+async def no_pending_ack_log(call: AdminRequest) -> Response:
     """Pending acknowledgements are rows of the region's store."""
     await _pending_acks(call)
     return Response({"pendingAckLogStats": None})
@@ -260,7 +260,7 @@ async def no_pending_ack_log(call: Call) -> Response:
 # Keys.
 
 
-async def keys(call: Call) -> Response:
+async def keys(call: AdminRequest) -> Response:
     names = [
         full_text(state.owner, state.key)
         for life in _coordinators(call).lives
@@ -269,7 +269,7 @@ async def keys(call: Call) -> Response:
     return Response(sorted(names))
 
 
-async def key(call: Call) -> Response:
+async def key(call: AdminRequest) -> Response:
     life, state = _key(call)
     status = None if state.least is None else life.core.status(state.least)
     return Response(
@@ -293,13 +293,13 @@ def _of_key(one: OfKey) -> dict[str, Any]:
     return {"txnId": one.txn.text, "status": one.status.name, "why": one.why, "epoch": one.epoch}
 
 
-async def delete_key(call: Call) -> Response:
+async def delete_key(call: AdminRequest) -> Response:
     life, state = _key(call)
     await life.keys.delete(state.owner, state.key)
     return Response(status=204)
 
 
-def _key(call: Call) -> tuple[Life, KeyState]:
+def _key(call: AdminRequest) -> tuple[RunningCoordinator, KeyState]:
     """Of `key` or `owner&key`. HttpError 404 for none, 409 when two owners have it."""
     name = call.names["key"]
     owner, separator, short = name.rpartition(SEPARATOR)
@@ -326,10 +326,10 @@ _OF_TOPIC = "{tenant}/{namespace}/{topic}"
 
 def _key_rows(base: str) -> tuple[Resource, ...]:
     return (
-        Resource(f"{base}/transaction-keys", Scope.REGION, get=reads(keys, "All transaction keys.")),
+        Resource(f"{base}/transaction-keys", ResourceScope.REGION, get=reads(keys, "All transaction keys.")),
         Resource(
             f"{base}/transaction-keys/{{key}}",
-            Scope.REGION,
+            ResourceScope.REGION,
             get=reads(
                 key,
                 "A key's epoch, its last client, and every transaction of it that is not forgotten, with its status. "
@@ -346,20 +346,22 @@ def _key_rows(base: str) -> tuple[Resource, ...]:
 RESOURCES = (
     *_key_rows("/admin/v2/transactions"),
     *_key_rows(_V3),
-    Resource(f"{_V3}/coordinators", Scope.REGION, get=reads(coordinators, "The transaction coordinators.")),
+    Resource(
+        f"{_V3}/coordinators", ResourceScope.REGION, get=reads(coordinators, "The transaction coordinators.")
+    ),
     Resource(
         f"{_V3}/coordinatorStats",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(coordinator_stats, "Figures of each coordinator, by its number.", _COORDINATOR),
     ),
     Resource(
         f"{_V3}/coordinatorInternalStats/{{coordinator}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(internal_stats, "A coordinator's log."),
     ),
     Resource(
         f"{_V3}/transactionCoordinator/replicas",
-        Scope.REGION,
+        ResourceScope.REGION,
         post=changes(
             set_replicas,
             "Refused (406): the number of coordinators is a setting.",
@@ -368,42 +370,42 @@ RESOURCES = (
     ),
     Resource(
         f"{_V3}/transactionMetadata/{{most}}/{{least}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(metadata, "A transaction: status, age, key, participants; its outcome if it ended."),
     ),
     Resource(
         f"{_V3}/slowTransactions/{{timeout}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(slow, "Transactions open for longer than this many milliseconds.", _COORDINATOR),
     ),
     Resource(
         f"{_V3}/abortTransaction/{{most}}/{{least}}",
-        Scope.REGION,
+        ResourceScope.REGION,
         post=changes(abort, "Abort a transaction."),
     ),
     Resource(
         f"{_V3}/transactionBufferStats/{_OF_TOPIC}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(buffer_stats, "Open transactions of a topic."),
     ),
     Resource(
         f"{_V3}/transactionInBufferStats/{_OF_TOPIC}/{{most}}/{{least}}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(in_buffer, "Where a transaction begins in a topic."),
     ),
     Resource(
         f"{_V3}/pendingAckStats/{_OF_TOPIC}/{{subscription}}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(pending_ack_stats, "Pending acknowledgements of a subscription."),
     ),
     Resource(
         f"{_V3}/transactionInPendingAckStats/{_OF_TOPIC}/{{subscription}}/{{most}}/{{least}}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(in_pending_acks, "Pending acknowledgements of one transaction on a subscription."),
     ),
     Resource(
         f"{_V3}/positionStatsInPendingAck/{_OF_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(
             position_in_pending_acks,
             "Whether an open transaction acknowledged an entry at a subscription: `state` is `PendingAck`, "
@@ -413,12 +415,12 @@ RESOURCES = (
     ),
     Resource(
         f"{_V3}/transactionBufferInternalStats/{_OF_TOPIC}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(no_buffer_log, "No log: the topic's own log holds what its transaction buffer needs."),
     ),
     Resource(
         f"{_V3}/pendingAckInternalStats/{_OF_TOPIC}/{{subscription}}",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(no_pending_ack_log, "No log: the region's store holds pending acknowledgements."),
     ),
 )

@@ -7,11 +7,11 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
+from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.clusters import described
-from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.scope import ResourceScope
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 """The property by which tools make a topic another one's shadow."""
@@ -44,62 +44,62 @@ def refuse_shadow(properties: Any) -> None:
         raise HttpError(412, f"{SHADOW_SOURCE}: {_NO_SHADOWS}")
 
 
-def _topic(call: Call) -> str:
+def _topic(call: AdminRequest) -> str:
     """HttpError 404 when there is none."""
-    region = call.place.region
+    region = call.context.region
     topic = region.check_topic(topic_name(call.names))
     if region.partitioned.get(topic) is None and not region.directory.exists(str(topic)):
         raise HttpError(404, f"Topic {topic} not found")
     return str(topic)
 
 
-async def shadows(call: Call) -> Response:
+async def shadows(call: AdminRequest) -> Response:
     _topic(call)
     return Response([])
 
 
-async def shadow(call: Call) -> Response:
+async def shadow(call: AdminRequest) -> Response:
     _topic(call)
     if call.body:
         raise HttpError(412, _NO_SHADOWS)
     return Response(status=204)
 
 
-async def offloading(call: Call) -> Response:
+async def offloading(call: AdminRequest) -> Response:
     _topic(call)
     return Response({"status": "NOT_RUN", "lastError": ""})
 
 
-async def offload(call: Call) -> Response:
+async def offload(call: AdminRequest) -> Response:
     _topic(call)
     raise HttpError(412, "a region does not offload to another store")
 
 
-async def migration(call: Call) -> Response:
+async def migration(call: AdminRequest) -> Response:
     described(call, call.names["cluster"])
     return Response({"migrated": False, "migratedClusterUrl": None})
 
 
-async def migrate_cluster(call: Call) -> Response:
+async def migrate_cluster(call: AdminRequest) -> Response:
     described(call, call.names["cluster"])
     return _stays(call)
 
 
-async def migrate_namespace(call: Call) -> Response:
-    call.place.namespace(call.names["tenant"], call.names["namespace"])
+async def migrate_namespace(call: AdminRequest) -> Response:
+    call.context.namespace(call.names["tenant"], call.names["namespace"])
     return _stays(call)
 
 
-def _stays(call: Call) -> Response:
+def _stays(call: AdminRequest) -> Response:
     if call.query.get("migrated", False):
         raise HttpError(412, "migrated: true: a region does not migrate clients to another cluster")
     return Response(status=204)
 
 
-async def hash_positions(call: Call) -> Response:
+async def hash_positions(call: AdminRequest) -> Response:
     """Where Pulsar would see topics in the ring of bundles: CRC32 of their full names."""
-    region = call.place.region
-    namespace = call.place.namespace(call.names["tenant"], call.names["namespace"])
+    region = call.context.region
+    namespace = call.context.namespace(call.names["tenant"], call.names["namespace"])
     directory = region.directory
     present = [*directory.names(namespace), *directory.non_persistent_names(namespace)]
     asked = [name for name in call.query.get("topics", "").split(",") if name]
@@ -126,20 +126,20 @@ _MIGRATED = Query("migrated", "Only false: 412 for true.")
 RESOURCES = (
     Resource(
         f"{_TOPIC}/shadowTopics",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(shadows, "None: `[]`."),
         put=changes(shadow, "412, unless the list is empty.", body=_NAMES),
         delete=changes(shadow, "Succeeds: there are none."),
     ),
     Resource(
         f"{_TOPIC}/offload",
-        Scope.TOPIC,
+        ResourceScope.TOPIC,
         get=reads(offloading, "NOT_RUN: a region does not offload."),
         put=changes(offload, "Refused (412): a region does not offload to another store."),
     ),
     Resource(
         "/admin/v2/clusters/{cluster}/migrate",
-        Scope.REGION,
+        ResourceScope.REGION,
         get=reads(migration, "It is not migrated."),
         post=changes(
             migrate_cluster,
@@ -150,12 +150,12 @@ RESOURCES = (
     ),
     Resource(
         "/admin/v2/namespaces/{tenant}/{namespace}/migration",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         post=changes(migrate_namespace, "412, unless `migrated` is false.", _MIGRATED),
     ),
     Resource(
         f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}/topicHashPositions",
-        Scope.NAMESPACE,
+        ResourceScope.NAMESPACE,
         get=reads(
             hash_positions,
             "The topics' positions in the hash ring of bundles; a namespace has one bundle here.",

@@ -30,9 +30,9 @@ class VolatileServices:
 
     def __init__(self, region: RegionServices) -> None:
         self._region = region
-        self.store = region.environment.parts.store_of_fleeting(region.store)
-        parts = replace(region.environment.parts, strategy_for=at_most_once)
-        self.environment = replace(region.environment, store=self.store, parts=parts)
+        self.store = region.environment.components.store_of_fleeting(region.store)
+        components = replace(region.environment.components, strategy_for=at_most_once)
+        self.environment = replace(region.environment, store=self.store, components=components)
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the region's."""
@@ -82,7 +82,7 @@ class NonPersistentTopic(Topic):
         is_acked, last = subscription.cursor.is_acked, self.readable_end - 1
         dropped = sum([entry.messages for entry in entries if not is_acked(entry.entry_id)])
         if dropped:
-            drops = self.dropped.setdefault(subscription.name, self.region.environment.parts.drops())
+            drops = self.dropped.setdefault(subscription.name, self.region.environment.components.drops())
             drops.count(dropped, self.now_ms())
             subscription.move(lambda cursor: cursor.ack_range(cursor.mark_delete + 1, last))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.broker.replication.schema_numbers import SchemaNumbers
+from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
 from emulator.client import EARLIEST, ClientError, Message, Schema, SchemaType
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
@@ -122,7 +122,7 @@ def schemas_travel(evidence: Evidence) -> Found:
             )
 
 
-class _BelievesNumbers(SchemaNumbers):
+class _BelievesNumbers(RemoteSchemaVersions):
     def there(self, version: bytes) -> bytes:
         return version
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.broker.connection.flow_control import ANSWERS_BYTES_MAX, Pause, Pressure
+from emulator.broker.connection.flow_control import ANSWERS_BYTES_MAX, FlowControl, PauseReason
 from emulator.client import ClientError
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
@@ -102,8 +102,8 @@ def memory_is_bounded(evidence: Evidence) -> Found:
             )
 
 
-class _NeverStops(Pressure):
-    def pause(self, reason: Pause) -> None:
+class _NeverStops(FlowControl):
+    def pause(self, reason: PauseReason) -> None:
         pass
 
 
@@ -116,7 +116,7 @@ WORD = Word(
             "no-backpressure",
             "A region reads from a client regardless of the memory that its pending responses use.",
             ("INV-22",),
-            parts(pressure=_NeverStops),
+            parts(flow_control=_NeverStops),
         ),
     ),
 )

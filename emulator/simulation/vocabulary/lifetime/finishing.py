@@ -13,7 +13,7 @@ from typing import Any
 
 from emulator.broker.topic.termination import Ending
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.inactivity import Disuse
+from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.core.policies.inactivity import DeleteMode, Inactivity
 from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts, topic
@@ -95,14 +95,14 @@ class _NobodyUsesIt(Topic):
         return False
 
 
-class _SubscriptionsAreNoUse(Disuse):
+class _SubscriptionsAreNoUse(InactivityTracker):
     """A topic counts as unused although it has subscriptions."""
 
     def _is_idle(self, mode: DeleteMode) -> bool:
         return not any(one.consumers for one in self._topic.subscriptions.values())
 
 
-class _AlwaysInUse(Disuse):
+class _AlwaysInUse(InactivityTracker):
     """No topic ever counts as unused."""
 
     def is_unused(self, policy: Inactivity, now_ms: int) -> bool:

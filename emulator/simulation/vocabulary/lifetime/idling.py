@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import ClassVar
 
-from emulator.broker.topic_directory.inactivity import Disuse
+from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.client import Client, Consumer
 from emulator.core.policies.lifetime import MS_PER_MINUTE
 from emulator.net.http import NoAnswer
@@ -178,7 +178,7 @@ def _program(random: Random, plan: Plan) -> Idle:
 _told, _acted = partial(told, NAME), acted(NAME)
 
 
-class _ExpiresAtOnce(Disuse):
+class _ExpiresAtOnce(InactivityTracker):
     """However short the time is in which nobody used a subscription."""
 
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
@@ -186,12 +186,12 @@ class _ExpiresAtOnce(Disuse):
         await super().expire_subscriptions(minutes, now_ms + minutes * MS_PER_MINUTE)
 
 
-class _NothingExpires(Disuse):
+class _NothingExpires(InactivityTracker):
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
         return
 
 
-class _AllExpire(Disuse):
+class _AllExpire(InactivityTracker):
     """Also those that have consumers."""
 
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from emulator.broker.transactions.journal import Journal
+from emulator.broker.transactions.journal import TransactionJournal
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.transactions.coordinator import Coordinator, Transaction
 from emulator.core.transactions.journal_format import Began, Granted, KeyEntry
@@ -59,7 +59,7 @@ class _ForgetsEpochs(KeyBook):
             super().apply(entry)
 
 
-class _BelievedAtOnce(Journal):
+class _BelievedAtOnce(TransactionJournal):
     def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
         super().append(entries).add_done_callback(lambda written: written.cancelled() or written.exception())
         believed: asyncio.Future[int] = asyncio.get_running_loop().create_future()

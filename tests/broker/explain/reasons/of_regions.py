@@ -9,12 +9,12 @@ from typing import Any
 
 import tests.broker.regions as set_up
 from emulator.broker.explain.topics import explain
-from emulator.broker.replication import replicator as replicators
+from emulator.broker.replication import replicator as replicator_module
 from emulator.broker.replication.link import PeerLink
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.directory import Wish
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import EARLIEST, Client, ConsumerType, InitialPosition
 from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
@@ -302,14 +302,14 @@ async def producer_asked() -> AsyncIterator[Codes]:
 
 @situation(Cause.PRODUCER_UNANSWERED)
 async def producer_unanswered() -> AsyncIterator[Codes]:
-    usual, replicators.OPEN_SECONDS = replicators.OPEN_SECONDS, 0.05
+    usual, replicator_module.OPEN_SECONDS = replicator_module.OPEN_SECONDS, 0.05
     try:
         async with eu_does_not_open() as (world, let_it_open):
             yield replication_codes(world)
             let_it_open()
             yield tuple
     finally:
-        replicators.OPEN_SECONDS = usual
+        replicator_module.OPEN_SECONDS = usual
 
 
 @situation(Cause.REPLICATOR_RESTS)
@@ -651,7 +651,7 @@ def topic_codes(world: Regions) -> Codes:
 async def topic_opening() -> AsyncIterator[Codes]:
     async with linked("us") as (world, _):
         region, go_on = world.running["us"], asyncio.Event()
-        await region.directory.acquire(TOPIC, Wish.CREATE)
+        await region.directory.acquire(TOPIC, OpenMode.CREATE)
         await region.directory.unload(TOPIC, "a test")
         open_log = region.store.open_log
 
@@ -660,7 +660,7 @@ async def topic_opening() -> AsyncIterator[Codes]:
             return await open_log(*wanted, **more)
 
         region.store.open_log = slow  # type: ignore[method-assign]
-        opened = asyncio.ensure_future(region.directory.acquire(TOPIC, Wish.CREATE))
+        opened = asyncio.ensure_future(region.directory.acquire(TOPIC, OpenMode.CREATE))
         yield topic_codes(world)
         go_on.set()
         yield tuple

@@ -16,10 +16,10 @@ from emulator.broker.connection.flow_control import (
     PUBLISHES_BYTES_MAX,
     REQUESTS_BYTES_MAX,
     STRANGER_FRAME_BYTES_MAX,
-    Pause,
-    Pressure,
+    FlowControl,
+    PauseReason,
 )
-from emulator.broker.memory_budgets import Account
+from emulator.broker.memory_budgets import MemoryBudget
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import PONG_FRAME, send_frame
 from emulator.wire.frames import simple_frame
@@ -32,8 +32,8 @@ class Switch:
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        self.clients = Account("clients")
-        self.pressure = Pressure(
+        self.clients = MemoryBudget("clients")
+        self.flow_control = FlowControl(
             self.clients, lambda: self.told.append("stop"), lambda: self.told.append("go on")
         )
 
@@ -41,45 +41,45 @@ class Switch:
 def test_reasons_are_a_set() -> None:
     """B2: the same reason twice is one, and reading goes on when none is left."""
     switch = Switch()
-    for reason in (Pause.PUBLISHES, Pause.PUBLISHES, Pause.ANSWERS):
-        switch.pressure.pause(reason)
-    for reason in (Pause.PUBLISHES, Pause.PUBLISHES):
-        switch.pressure.resume(reason)
-    assert (switch.told, switch.pressure.is_reading_paused) == (["stop"], True)
-    switch.pressure.resume(Pause.ANSWERS)
-    switch.pressure.resume(Pause.ANSWERS)
-    assert (switch.told, switch.pressure.is_reading_paused) == (["stop", "go on"], False)
+    for reason in (PauseReason.PUBLISHES, PauseReason.PUBLISHES, PauseReason.ANSWERS):
+        switch.flow_control.pause(reason)
+    for reason in (PauseReason.PUBLISHES, PauseReason.PUBLISHES):
+        switch.flow_control.resume(reason)
+    assert (switch.told, switch.flow_control.is_reading_paused) == (["stop"], True)
+    switch.flow_control.resume(PauseReason.ANSWERS)
+    switch.flow_control.resume(PauseReason.ANSWERS)
+    assert (switch.told, switch.flow_control.is_reading_paused) == (["stop", "go on"], False)
 
 
 def test_unanswered_publishes_stop_reading_until_half_of_them_are_answered() -> None:
     switch = Switch()
-    pressure = switch.pressure
-    pressure.pending_bytes += PUBLISHES_BYTES_MAX
-    pressure.admitted()
-    assert not pressure.is_reading_paused
-    pressure.pending_bytes += 1
-    pressure.admitted()
-    assert pressure.is_reading_paused
+    flow_control = switch.flow_control
+    flow_control.pending_bytes += PUBLISHES_BYTES_MAX
+    flow_control.admitted()
+    assert not flow_control.is_reading_paused
+    flow_control.pending_bytes += 1
+    flow_control.admitted()
+    assert flow_control.is_reading_paused
     assert switch.clients.held_bytes == PUBLISHES_BYTES_MAX + 1
-    pressure.answered(PUBLISHES_BYTES_MAX // 2)
-    assert pressure.is_reading_paused
-    pressure.answered(2)
-    assert not pressure.is_reading_paused
-    pressure.release()
+    flow_control.answered(PUBLISHES_BYTES_MAX // 2)
+    assert flow_control.is_reading_paused
+    flow_control.answered(2)
+    assert not flow_control.is_reading_paused
+    flow_control.release()
     assert switch.clients.held_bytes == 0
 
 
 def test_pending_requests_stop_reading_until_half_of_them_are_over() -> None:
     switch = Switch()
-    charges = [switch.pressure.request_began(REQUESTS_BYTES_MAX // 4) for _ in range(4)]
-    assert not switch.pressure.is_reading_paused
-    charges.append(switch.pressure.request_began(1))
-    assert switch.pressure.reasons == Pause.REQUESTS
+    charges = [switch.flow_control.request_began(REQUESTS_BYTES_MAX // 4) for _ in range(4)]
+    assert not switch.flow_control.is_reading_paused
+    charges.append(switch.flow_control.request_began(1))
+    assert switch.flow_control.reasons == PauseReason.REQUESTS
     for charge in charges[:3]:
-        switch.pressure.request_over(charge)
-    assert not switch.pressure.is_reading_paused
+        switch.flow_control.request_over(charge)
+    assert not switch.flow_control.is_reading_paused
     for charge in charges:
-        switch.pressure.request_over(charge)
+        switch.flow_control.request_over(charge)
     assert switch.clients.held_bytes == 0
 
 
@@ -188,13 +188,13 @@ def test_answers_that_nobody_reads_stop_reading_of_that_client_alone() -> None:
             for number in range(TOPICS):
                 await other.open_producer(number, f"{number}-{'long' * 40}")
             client.writer.write(b"".join(map(get_topics, range(REQUESTS))))
-            await until(lambda: connection.pressure.reasons == Pause.ANSWERS)
+            await until(lambda: connection.flow_control.reasons == PauseReason.ANSWERS)
             held = world.running["us"].client_memory.held_bytes
             assert ANSWERS_BYTES_MAX < held < 2 * ANSWERS_BYTES_MAX
             assert (await other.open_producer(TOPICS, "other")).producer_name
             for number in range(REQUESTS):
                 assert (await client.next()).getTopicsOfNamespaceResponse.request_id == number
-            assert connection.pressure.account.held_bytes == 0
+            assert connection.flow_control.account.held_bytes == 0
 
     asyncio.run(story())
 
@@ -218,12 +218,12 @@ def test_a_client_is_not_judged_while_we_do_not_read_it() -> None:
     async def story() -> None:
         async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
             connection = the_connection(world)
-            connection.pressure.pause(Pause.PUBLISHES)
+            connection.flow_control.pause(PauseReason.PUBLISHES)
             reading = asyncio.create_task(client.next())
             await until(lambda: client.pings >= 4)
             assert connection.is_open
             assert await connection.is_alive()
-            connection.pressure.resume(Pause.PUBLISHES)
+            connection.flow_control.resume(PauseReason.PUBLISHES)
             with pytest.raises(EOFError):
                 await reading
 
@@ -235,7 +235,7 @@ def test_a_client_that_takes_nothing_of_what_it_leaves_unread_is_gone() -> None:
 
     async def story() -> None:
         async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
-            the_connection(world).pressure.pause(Pause.ANSWERS)
+            the_connection(world).flow_control.pause(PauseReason.ANSWERS)
             with pytest.raises(EOFError):
                 await client.next()
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from emulator.broker.admin.http import Head, HttpError
-from emulator.broker.admin.scope import Scope
-from emulator.broker.authorization import Action, Resource, Standing, authorize
+from emulator.broker.admin.http import HttpError, RequestHead
+from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import Action, ProtectedResource, TrustLevel, authorize
 from emulator.broker.region import Region
-from emulator.broker.replication.link_emulation import ShapedLink
+from emulator.broker.replication.link_emulation import EmulatedLink
 from emulator.model.values import PERSISTENT, is_valid_name
 from emulator.net.addresses import in_url
 
-Authorize = Callable[[Head, Action, Resource], None]
+Authorize = Callable[[RequestHead, Action, ProtectedResource], None]
 """Whether the sender of a request may do something. ProtocolError (authentication or authorization) when not."""
 
 
-def allow_clients(head: Head, action: Action, resource: Resource) -> None:
+def allow_clients(head: RequestHead, action: Action, resource: ProtectedResource) -> None:
     """Everybody is a client: nobody has to say who they are, so far."""
-    authorize(Standing.CLIENT, action, resource)
+    authorize(TrustLevel.CLIENT, action, resource)
 
 
 @dataclass(slots=True)
-class Place:
+class AdminContext:
     """Made by `Admin`, one for a region."""
 
     region: Region
-    links: dict[str, ShapedLink]
+    links: dict[str, EmulatedLink]
     """By peer region; empty where somebody else shapes the links."""
     authorize: Authorize = allow_clients
     port: int = 0
@@ -39,21 +39,21 @@ class Place:
         host = in_url(config.advertised_host or came_by)
         return f"http://{host}:{config.advertised_admin_port or self.port}"
 
-    def resource(self, scope: Scope, names: Mapping[str, str]) -> Resource:
+    def resource(self, scope: ResourceScope, names: Mapping[str, str]) -> ProtectedResource:
         """What a row with these names in its path is about. HttpError 412 for a name that nobody can have: with a slash
         inside, two different paths would be about the same topic."""
         for kind in ("tenant", "namespace"):
             if not is_valid_name(names.get(kind, "none")):
                 raise HttpError(412, f"{names[kind]!r} is not a valid {kind} name")
         match scope:
-            case Scope.REGION:
-                return Resource(scope.value, self.region.config.region)
-            case Scope.TENANT:
-                return Resource(scope.value, names["tenant"])
-            case Scope.NAMESPACE:
-                return Resource(scope.value, f"{names['tenant']}/{names['namespace']}")
-            case Scope.TOPIC:
-                return Resource(scope.value, topic_name(names))
+            case ResourceScope.REGION:
+                return ProtectedResource(scope.value, self.region.config.region)
+            case ResourceScope.TENANT:
+                return ProtectedResource(scope.value, names["tenant"])
+            case ResourceScope.NAMESPACE:
+                return ProtectedResource(scope.value, f"{names['tenant']}/{names['namespace']}")
+            case ResourceScope.TOPIC:
+                return ProtectedResource(scope.value, topic_name(names))
 
     def namespace(self, tenant: str, namespace: str) -> str:
         """The full name of a namespace. HttpError 404 when there is none."""
