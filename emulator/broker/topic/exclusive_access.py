@@ -1,7 +1,7 @@
 """Carries out what `core.access` decides for one topic: stores grants, opens, evicts and refuses producers.
 
     enter ──▶ decisions ──▶ told to the producer's connection
-                  └─ Write: wait for what is issued ──▶ put the grant ──▶ durable ──▶ decisions
+                  └─ WriteGrant: wait for what is issued ──▶ put the grant ──▶ durable ──▶ decisions
 
 Who waits is remembered in the store too, but nobody waits for that: losing it costs an order, not a promise.
 """
@@ -20,16 +20,16 @@ from emulator.broker.environment import RegionServices
 from emulator.config.compatibility import Compatibility
 from emulator.core.access import (
     Access,
+    AccessRules,
     Admit,
-    Change,
     Claimant,
     Decision,
+    Enqueue,
     Evict,
     Grant,
-    Habits,
+    GrantChange,
+    GrantStep,
     Refuse,
-    Step,
-    Wait,
 )
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.model.stored_keys import GrantKey, LineKey
@@ -105,9 +105,9 @@ class TopicAccess:
         """Who was given the topic last."""
         self._machine: Access = region.environment.components.access(
             newest,
-            patient=self._patience_seconds > 0,
-            line_before=line_before,
-            habits=_habits(chosen),
+            reserved=self._patience_seconds > 0,
+            queued_before=line_before,
+            rules=_access_rules(chosen),
         )
         self.standing = Standing(region.environment.wall_clock_ms())
         self._figures = region.access_figures
@@ -124,21 +124,23 @@ class TopicAccess:
         """Of who waits; most topics never need it."""
         self._line_changes = 0
         """Of which the keeper was told."""
-        self._is_patient = self._machine.awaited is not None or bool(line_before)
+        self._is_patient = self._machine.reserved_for is not None or bool(line_before)
 
     def look_after(self) -> None:
         """The topic is served from now on: those who had it, or waited for it, may come back. One that could not be
         loaded decides nothing."""
         if not self._is_patient:
             return
-        if self._machine.awaited is not None:
-            self._say(f"it is reserved for {self._machine.awaited!r}, the owner before the topic was loaded")
+        if self._machine.reserved_for is not None:
+            self._say(
+                f"it is reserved for {self._machine.reserved_for!r}, the owner before the topic was loaded"
+            )
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._patience_seconds, self._patience_over)
 
     def _patience_over(self) -> None:
-        former = self._machine.awaited
-        self._carry_out(self._machine.patience_over(), f"{former!r} did not reconnect in time")
+        former = self._machine.reserved_for
+        self._carry_out(self._machine.grace_period_over(), f"{former!r} did not reconnect in time")
 
     # What it is told.
 
@@ -162,9 +164,10 @@ class TopicAccess:
 
     def move_home(self, home: str) -> None:
         """From now on clients publish in another region only; empty: here."""
-        if home != self._machine.home:
+        if home != self._machine.exclusive_region:
             self._carry_out(
-                self._machine.move_home(home), f"clients may now publish in {home or 'this region'}"
+                self._machine.set_exclusive_region(home),
+                f"clients may now publish in {home or 'this region'}",
             )
 
     # What it tells.
@@ -172,7 +175,7 @@ class TopicAccess:
     @property
     def home(self) -> str:
         """The only region in which clients publish, when it is another one."""
-        return self._machine.home
+        return self._machine.exclusive_region
 
     @property
     def epoch(self) -> int | None:
@@ -186,7 +189,7 @@ class TopicAccess:
     @property
     def awaited(self) -> str | None:
         """The name of the former owner for which the topic is kept."""
-        return self._machine.awaited
+        return self._machine.reserved_for
 
     @property
     def line(self) -> list[Producer]:
@@ -195,7 +198,7 @@ class TopicAccess:
 
     @property
     def waiting_count(self) -> int:
-        return len(self._machine.line)
+        return len(self._machine.queue)
 
     @property
     def is_in_use(self) -> bool:
@@ -211,7 +214,7 @@ class TopicAccess:
         for decision in decisions:
             if isinstance(decision, Admit):
                 self._admit(cast("Producer", decision.claimant), decision.epoch)
-            elif isinstance(decision, Wait):
+            elif isinstance(decision, Enqueue):
                 producer = cast("Producer", decision.claimant)
                 self._waited[producer] = None
                 producer.connection.producer_waits(producer)
@@ -243,11 +246,11 @@ class TopicAccess:
         producer.connection.close_producer(producer)
         self._topic.transactions.owner_lost(producer.producer_name, "its producer was fenced")
 
-    def _begin_writing(self, change: Change, why: str) -> None:
+    def _begin_writing(self, change: GrantChange, why: str) -> None:
         self._writing = asyncio.get_running_loop().create_future()
         self._topic.region.spawn(self._write(change, why, self._writing))
 
-    async def _write(self, change: Change, why: str, writing: asyncio.Future[None]) -> None:
+    async def _write(self, change: GrantChange, why: str, writing: asyncio.Future[None]) -> None:
         try:
             grant = await self._stored(change, why)
         except StorageError as failure:
@@ -263,7 +266,7 @@ class TopicAccess:
             self._note_change(change, grant, why)
             self._carry_out(self._machine.written(grant), why)
 
-    async def _stored(self, change: Change, why: str) -> Grant:
+    async def _stored(self, change: GrantChange, why: str) -> Grant:
         """X1: what the former owner sent has its outcome before the new epoch begins, and the epoch is durable before
         its owner hears of it. StorageError when it is not, or nobody knows."""
         await self.everything_issued()
@@ -288,14 +291,14 @@ class TopicAccess:
         self._store.get(key)  # a key whose last put failed is refused until somebody looked (S5)
         return self._store.put(key, _encoded(grant, why, self._topic.region.environment.wall_clock_ms()))
 
-    def _note_change(self, change: Change, grant: Grant, why: str) -> None:
+    def _note_change(self, change: GrantChange, grant: Grant, why: str) -> None:
         owner, epoch = grant.owner, grant.epoch
-        if change.step is Step.GRANT:
+        if change.step is GrantStep.GRANT:
             self._owner_changes(owner, epoch)
             self._say(f"{owner!r} became the owner in epoch {epoch}, because {why}")
-        elif change.step is Step.BAR:
+        elif change.step is GrantStep.BAR:
             self._say(f"epoch {epoch} has no owner, because {why}")
-        elif change.step is Step.END:
+        elif change.step is GrantStep.END:
             self._say(f"{owner!r} is no longer the owner, because {why}; no producer waits")
         else:
             self._say(f"{owner!r} reconnected and remains the owner in epoch {epoch}")
@@ -327,9 +330,9 @@ class TopicAccess:
     # Who waits, over a restart.
 
     def _keep_line(self) -> None:
-        if self._machine.line_changes == self._line_changes:
+        if self._machine.queue.changes == self._line_changes:
             return
-        self._line_changes = self._machine.line_changes
+        self._line_changes = self._machine.queue.changes
         if self._keeper is None:
             key, keeper = (
                 LineKey(self._topic.full_name).text,
@@ -339,7 +342,7 @@ class TopicAccess:
         self._keeper.soon(LINE_WRITE_DELAY_SECONDS)
 
     def _line_bytes(self) -> bytes:
-        places = self._machine.line[:LINE_REMEMBERED_MAX]
+        places = self._machine.queue.entries[:LINE_REMEMBERED_MAX]
         return json.dumps([[place.claimant.producer_name, place.arrived_us] for place in places]).encode()
 
     # Leaving.
@@ -411,9 +414,9 @@ def _line_not_kept(failure: BaseException) -> None:
     logger.warning("the wait queue for exclusive access could not be stored: %s", failure)
 
 
-def _habits(chosen: Compatibility) -> Habits:
-    return Habits(
+def _access_rules(chosen: Compatibility) -> AccessRules:
+    return AccessRules(
         first_come_first_served=chosen.follows_upstream("queue_priority"),
         promotes_once=chosen.follows_upstream("failed_promotion"),
-        forgets_losers=chosen.follows_upstream("fenced_producers"),
+        forgets_fenced=chosen.follows_upstream("fenced_producers"),
     )

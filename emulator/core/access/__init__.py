@@ -1,43 +1,45 @@
-"""Who may publish to a topic (PIP-68), and who is next (PIP-440). The contract of this room: docs/components/access.md.
+"""Exclusive access of producers to topics (PIP-68, PIP-440). Its contract: docs/components/access.md.
 
-types.py        who asks, what is granted, what is decided
-machine.py    the machine, one a topic and region
+types.py        claimants, grants, decisions
+machine.py      the state machine, one per topic and region
+grants.py       the newest grant and its change
+wait_queue.py   producers that wait
 """
 
 from emulator.core.access.machine import Access
 from emulator.core.access.types import (
     AS_PROPOSED,
-    NOBODY,
+    NO_OWNER,
+    AccessRules,
     Admit,
-    Change,
     Claimant,
     Decision,
+    Enqueue,
     Evict,
     Grant,
-    Habits,
-    Place,
+    GrantChange,
+    GrantStep,
+    QueueEntry,
     Refuse,
-    Step,
-    Wait,
-    Write,
+    WriteGrant,
     next_epoch,
 )
 
 __all__ = [
     "AS_PROPOSED",
-    "NOBODY",
+    "NO_OWNER",
     "Access",
+    "AccessRules",
     "Admit",
-    "Change",
     "Claimant",
     "Decision",
+    "Enqueue",
     "Evict",
     "Grant",
-    "Habits",
-    "Place",
+    "GrantChange",
+    "GrantStep",
+    "QueueEntry",
     "Refuse",
-    "Step",
-    "Wait",
-    "Write",
+    "WriteGrant",
     "next_epoch",
 ]

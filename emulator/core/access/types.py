@@ -1,4 +1,4 @@
-"""The words of access to a topic: who asks, what is granted, what is decided (docs/components/access.md)."""
+"""Types of access to a topic: the claimant, the grant, decisions and rules (docs/components/access.md)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final, NamedTuple, Protocol
 from emulator.errors import ServerError
 from emulator.model.values import AccessMode
 
-NOBODY: Final = ""
-"""Owner of an epoch that bars all before it."""
+NO_OWNER: Final = ""
+"""Owner of an epoch that only fences the epochs before it."""
 
 
 class Claimant(Protocol):
-    """A producer that is connected to the topic, or wants to be. Compared by identity."""
+    """A client's producer that is connected to the topic, or requests to be. Compared by identity."""
 
     @property
     def producer_name(self) -> str: ...
@@ -22,7 +22,7 @@ class Claimant(Protocol):
     def access_mode(self) -> AccessMode: ...
     @property
     def topic_epoch(self) -> int | None:
-        """The epoch that it says it was granted. A claim: it counts only if the grant of that epoch names it."""
+        """The epoch that it claims. It counts only if the grant of that epoch names the producer."""
         ...
 
     @property
@@ -44,13 +44,13 @@ class Grant:
     owner: str
     """Name of the producer."""
     first_entry: int
-    """What the owner publishes lies here or behind; what others published lies before."""
+    """The owner's entries have this id or a larger one; entries of others have smaller ones."""
     end_entry: int | None = None
-    """What others publish lies here or behind. None: nobody else may publish yet."""
+    """Entries of other producers have this id or a larger one. None: the owner still has the topic."""
 
 
-class Step(Enum):
-    """What a write makes true."""
+class GrantStep(Enum):
+    """What a write of the grant stores."""
 
     GRANT = "a new epoch and its owner"
     END = "the topic has no owner any more"
@@ -58,10 +58,10 @@ class Step(Enum):
     BAR = "an epoch without an owner: the former owner is fenced"
 
 
-class Change(NamedTuple):
+class GrantChange(NamedTuple):
     """One write of a grant."""
 
-    step: Step
+    step: GrantStep
     before: Grant | None
     """The newest grant so far."""
     owner: str
@@ -69,12 +69,12 @@ class Change(NamedTuple):
     def at(self, entry_id: int) -> Grant:
         """What is to be stored. `entry_id`: the end of the log, when everything issued before has its outcome."""
         before = self.before
-        if self.step is Step.GRANT:
+        if self.step is GrantStep.GRANT:
             return Grant(next_epoch(before), self.owner, entry_id)
-        if self.step is Step.BAR:
-            return Grant(next_epoch(before), NOBODY, entry_id, entry_id)
+        if self.step is GrantStep.BAR:
+            return Grant(next_epoch(before), NO_OWNER, entry_id, entry_id)
         assert before is not None
-        return replace(before, end_entry=entry_id if self.step is Step.END else None)
+        return replace(before, end_entry=entry_id if self.step is GrantStep.END else None)
 
 
 def next_epoch(newest: Grant | None) -> int:
@@ -92,8 +92,8 @@ class Admit(NamedTuple):
     """Where exclusive access was asked for."""
 
 
-class Wait(NamedTuple):
-    """It stands in line."""
+class Enqueue(NamedTuple):
+    """It waits for exclusive access."""
 
     claimant: Claimant
 
@@ -105,23 +105,23 @@ class Refuse(NamedTuple):
 
 
 class Evict(NamedTuple):
-    """It publishes no more, from this step on. Already out of the machine."""
+    """Disconnect it: it may not publish any more. It has left the state machine already."""
 
     claimant: Claimant
 
 
-class Write(NamedTuple):
-    """Store `change.at(end of the log)` when everything issued before has its outcome; then say `written`, or
+class WriteGrant(NamedTuple):
+    """Store `change.at(end of the log)` when everything issued before has its outcome; then call `written` or
     `not_written`."""
 
-    change: Change
+    change: GrantChange
 
 
-Decision = Admit | Wait | Refuse | Evict | Write
+Decision = Admit | Enqueue | Refuse | Evict | WriteGrant
 
 
-class Place(NamedTuple):
-    """One in line. Sorted as PIP-440 says: priority, then creation time, then chance."""
+class QueueEntry(NamedTuple):
+    """A waiting producer. Sorted as PIP-440 requires: priority, then creation time, then chance."""
 
     descending_priority: int
     arrived_us: int
@@ -132,16 +132,15 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
-    """What upstream does otherwise (docs/PROTOCOL.md, switches)."""
+class AccessRules:
+    """Where upstream's behaviour differs from the proposals (docs/PROTOCOL.md, switches)."""
 
     first_come_first_served: bool = False
-    """Priorities count for nothing."""
+    """Priorities are ignored."""
     promotes_once: bool = False
-    """When storing a promotion fails nobody else is tried: the topic stays without an owner."""
-    forgets_losers: bool = False
-    """A shared producer that was fenced off is no different from any other that comes too late, and an owner that was
-    fenced off may stand in line again with its old epoch."""
+    """When storing a promotion fails, no other producer is promoted: the topic stays without an owner."""
+    forgets_fenced: bool = False
+    """A fenced shared producer is treated like a new one, and a fenced owner may wait again with its old epoch."""
 
 
-AS_PROPOSED: Final = Habits()
+AS_PROPOSED: Final = AccessRules()

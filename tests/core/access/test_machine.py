@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.access import (
-    NOBODY,
+    NO_OWNER,
     Access,
+    AccessRules,
     Admit,
     Claimant,
     Decision,
+    Enqueue,
     Evict,
     Grant,
-    Habits,
     Refuse,
-    Wait,
-    Write,
+    WriteGrant,
 )
 from emulator.model.values import AccessMode
 
@@ -67,13 +67,13 @@ class World:
             if isinstance(decision, Admit):
                 self.told[decision.claimant] = decision.epoch
                 self.promoted.append(decision.claimant.producer_name)
-            elif isinstance(decision, Wait):
+            elif isinstance(decision, Enqueue):
                 self.told[decision.claimant] = WAITS
             elif isinstance(decision, Refuse):
                 self.told[decision.claimant] = decision.code.name
             elif isinstance(decision, Evict):
                 self.told[decision.claimant] = "evicted"
-        if any(isinstance(decision, Write) for decision in decisions) and self.writes:
+        if any(isinstance(decision, WriteGrant) for decision in decisions) and self.writes:
             self.write()
 
     def write(self) -> None:
@@ -91,8 +91,8 @@ class World:
         self.carry_out(self.access.not_written("nobody knows"))
 
     def restarted(self, *, patient: bool = True) -> World:
-        line = {place.claimant.producer_name: place.arrived_us for place in self.access.line}
-        access = Access(self.stored[-1] if self.stored else None, patient=patient, line_before=line)
+        line = {place.claimant.producer_name: place.arrived_us for place in self.access.queue.entries}
+        access = Access(self.stored[-1] if self.stored else None, reserved=patient, queued_before=line)
         return World(access, end=self.end, stored=self.stored, now_us=self.now_us)
 
 
@@ -312,9 +312,11 @@ def test_a_fencing_producer_waits_for_the_grant_that_is_being_written() -> None:
     assert world.told[winner] == 1
 
 
-@pytest.mark.parametrize("habits", [Habits(), Habits(promotes_once=True)], ids=["ours", "upstream's"])
-def test_a_promotion_that_cannot_be_stored_is_tried_with_the_next_one(habits: Habits) -> None:
-    world = World(Access(habits=habits))
+@pytest.mark.parametrize(
+    "rules", [AccessRules(), AccessRules(promotes_once=True)], ids=["ours", "upstream's"]
+)
+def test_a_promotion_that_cannot_be_stored_is_tried_with_the_next_one(rules: AccessRules) -> None:
+    world = World(Access(rules=rules))
     owner, first, second = One("owner"), One("first", WAITING), One("second", WAITING)
     for one in (owner, first, second):
         world.enter(one)
@@ -323,7 +325,7 @@ def test_a_promotion_that_cannot_be_stored_is_tried_with_the_next_one(habits: Ha
     world.writes = True
     world.carry_out(world.access.not_written("disk full"))
     assert world.told[first] == "PersistenceError"
-    if habits.promotes_once:
+    if rules.promotes_once:
         assert world.access.owner is None, "upstream: nobody has it, and somebody waits"
         assert world.told[second] == WAITS
     else:
@@ -359,7 +361,7 @@ def test_a_grant_that_may_be_stored_is_barred_before_shared_producers_publish() 
         assert world.told[shared] is None
         newest = world.stored[-1]
         assert newest.epoch == world.stored[0].epoch
-        assert (newest.owner, newest.first_entry) == (NOBODY, newest.end_entry)
+        assert (newest.owner, newest.first_entry) == (NO_OWNER, newest.end_entry)
 
 
 def test_a_former_owner_does_not_go_on_in_its_epoch_when_a_newer_one_may_be_stored() -> None:
@@ -444,7 +446,7 @@ def test_a_dead_owner_costs_no_more_than_the_patience() -> None:
     world = left_behind("waiter")
     waiter = One("waiter", WAITING)
     world.enter(waiter)
-    world.carry_out(world.access.patience_over())
+    world.carry_out(world.access.grace_period_over())
     assert world.told[waiter] == 1
     assert world.enter(One("owner", WAITING, topic_epoch=0, was_opened_before=True)) == FENCED
 
@@ -478,13 +480,13 @@ def test_a_topic_whose_owner_left_is_not_kept_for_it() -> None:
     world.enter(owner)
     world.left(owner)
     again = world.restarted()
-    assert again.access.awaited is None
+    assert again.access.reserved_for is None
     assert again.enter(One("shared", SHARED)) is None
 
 
 def test_after_a_restart_the_end_of_an_epoch_is_stored_before_shared_producers_publish() -> None:
     world = left_behind()
-    world.carry_out(world.access.patience_over())
+    world.carry_out(world.access.grace_period_over())
     assert world.stored[-1].end_entry is not None
     assert world.enter(One("shared", SHARED)) is None
 
@@ -517,11 +519,11 @@ def test_when_the_home_moves_away_everybody_who_publishes_is_thrown_out_and_barr
     owner, waiter = One("owner", WAITING), One("waiter", WAITING)
     world.enter(owner)
     world.enter(waiter)
-    world.carry_out(world.access.move_home("eu"))
+    world.carry_out(world.access.set_exclusive_region("eu"))
     assert world.told == {owner: "evicted", waiter: WAITS}
     assert world.enter(One("owner", WAITING, topic_epoch=0, was_opened_before=True)) == FENCED
     assert world.enter(One("other", FENCING)) == "NotAllowedError"
-    world.carry_out(world.access.move_home(""))
+    world.carry_out(world.access.set_exclusive_region(""))
     assert world.told[waiter] == 2
 
 
@@ -530,7 +532,7 @@ def test_an_owner_of_before_a_move_is_barred_after_it_too() -> None:
     owner = One("owner")
     world.enter(owner)
     world.left(owner)
-    world.carry_out(world.access.move_home("eu"))
+    world.carry_out(world.access.set_exclusive_region("eu"))
     world = world.restarted()
     assert world.enter(One("owner", topic_epoch=0, was_opened_before=True)) == FENCED
 
@@ -540,18 +542,18 @@ def test_a_bar_that_cannot_be_stored_is_owed() -> None:
     owner = One("owner")
     world.enter(owner)
     world.writes = False
-    world.carry_out(world.access.move_home("eu"))
+    world.carry_out(world.access.set_exclusive_region("eu"))
     world.carry_out(world.access.not_written("disk full"))
     world.writes = True
-    world.carry_out(world.access.move_home(""))
+    world.carry_out(world.access.set_exclusive_region(""))
     assert world.enter(One("owner", topic_epoch=0, was_opened_before=True)) == FENCED
 
 
-# Upstream's habits.
+# Upstream's rules.
 
 
 def test_upstream_promotes_in_order_of_arrival() -> None:
-    world = World(Access(habits=Habits(first_come_first_served=True)))
+    world = World(Access(rules=AccessRules(first_come_first_served=True)))
     owner = One("owner")
     world.enter(owner)
     world.enter(One("old", WAITING))
@@ -564,7 +566,7 @@ def test_upstream_promotes_in_order_of_arrival() -> None:
     ("mode", "met"), [(SHARED, BUSY), (WAITING, WAITS), (EXCLUSIVE, FENCED), (FENCING, FENCED)]
 )
 def test_what_the_losers_of_upstream_meet(mode: AccessMode, met: str) -> None:
-    world = World(Access(habits=Habits(forgets_losers=True)))
+    world = World(Access(rules=AccessRules(forgets_fenced=True)))
     loser = One("loser", mode)
     epoch = world.enter(loser)
     world.enter(One("winner", FENCING))
@@ -610,9 +612,9 @@ def test_there_is_one_owner_epochs_only_grow_and_nobody_waits_for_a_free_topic(d
         elif action == "fail" and access.change is not None:
             world.carry_out(access.not_written("no"))
         elif action == "patience":
-            world.carry_out(access.patience_over())
+            world.carry_out(access.grace_period_over())
         elif action == "home":
-            world.carry_out(access.move_home("" if access.home else "eu"))
+            world.carry_out(access.set_exclusive_region("" if access.exclusive_region else "eu"))
         for other in players:
             told = world.told.get(other.one) if other.one is not None else None
             if isinstance(told, int):
@@ -628,7 +630,7 @@ def test_there_is_one_owner_epochs_only_grow_and_nobody_waits_for_a_free_topic(d
         assert len(held) + bool(shared) <= 1
         if access.change is None:
             assert all(p.one is None or p.one in world.told for p in players), "everybody has an answer"
-            assert not access.line or access.home or access.owner is not None or access.shared
+            assert not access.queue or access.exclusive_region or access.owner is not None or access.shared
     grants = [grant for grant in world.stored if grant.end_entry is None]
     assert [grant.epoch for grant in world.stored] == sorted(grant.epoch for grant in world.stored)
     assert all(before.first_entry <= after.first_entry for before, after in pairwise(grants))
@@ -654,17 +656,17 @@ def test_those_who_wait_behind_a_bar_that_cannot_be_stored_are_told_one_after_th
     """A region whose disk is full must not try the same for ever."""
     world = World()
     world.enter(One("owner"))
-    world.carry_out(world.access.move_home("eu"))
+    world.carry_out(world.access.set_exclusive_region("eu"))
     first, second = One("first", WAITING), One("second", WAITING)
-    world.carry_out(world.access.move_home(""))
+    world.carry_out(world.access.set_exclusive_region(""))
     owner = One("again")
     world.enter(owner)
     world.enter(first)
     world.enter(second)
     world.writes = False
-    world.carry_out(world.access.move_home("eu"))
+    world.carry_out(world.access.set_exclusive_region("eu"))
     failing(world)
-    world.carry_out(world.access.move_home(""))
+    world.carry_out(world.access.set_exclusive_region(""))
     failing(world)
     failing(world)
     assert (world.told[first], world.told[second]) == ("PersistenceError", "PersistenceError")
@@ -713,8 +715,8 @@ def test_a_home_that_goes_away_and_comes_back_while_the_first_grant_fails_leaves
 ):
     world = World(writes=False)
     world.enter(One("owner"))
-    world.carry_out(world.access.move_home("eu"))
-    world.carry_out(world.access.move_home(""))
+    world.carry_out(world.access.set_exclusive_region("eu"))
+    world.carry_out(world.access.set_exclusive_region(""))
     failing(world)
     world.writes = True
     assert isinstance(world.enter(One("next")), int)
@@ -725,8 +727,8 @@ def test_a_home_that_goes_away_and_comes_back_during_a_write_bars_before_anybody
     world = World(writes=False)
     owner, shared, late = One("owner"), One("shared", SHARED), One("late", EXCLUSIVE)
     world.enter(owner)
-    world.carry_out(world.access.move_home("eu"))
-    world.carry_out(world.access.move_home(""))
+    world.carry_out(world.access.set_exclusive_region("eu"))
+    world.carry_out(world.access.set_exclusive_region(""))
     world.enter(shared)
     world.enter(late)
     for _ in range(3):

@@ -40,7 +40,7 @@ class _BelievesOldEpochs(Access):
 class _PromotesOnce(Access):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.habits = replace(self.habits, promotes_once=True)
+        self.rules = replace(self.rules, promotes_once=True)
 
 
 class _KeepsTheDeadInLine(Access):
@@ -67,7 +67,7 @@ class _KeepsTheDeadInLine(Access):
 class _FirstComeFirstServed(Access):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.habits = replace(self.habits, first_come_first_served=True)
+        self.rules = replace(self.rules, first_come_first_served=True)
 
 
 def _shell(type_: type[TopicAccess]) -> Callable[[Seams], Seams]:

@@ -1,0 +1,81 @@
+"""Producers that wait for exclusive access (PIP-440), and those that wait for the outcome of a write of the grant."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator
+
+from emulator.core.access.types import Claimant, QueueEntry
+
+
+class WaitQueue:
+    """Owned by `Access`. Every operation is logarithmic: ten thousand waiting producers may leave at once."""
+
+    def __init__(self) -> None:
+        self.entries: list[QueueEntry] = []
+        """Sorted: the first one is promoted next."""
+        self.changes = 0
+        """Number of additions to and removals from `entries`."""
+        self._postponed: deque[QueueEntry] = deque()
+        """Claims that arrived during a write of the grant. Some may have left since."""
+        self._by_claimant: dict[Claimant, QueueEntry] = {}
+        """Of all that are in `entries` or `_postponed`."""
+        self._by_name: dict[str, Claimant] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a producer waits for exclusive access."""
+        return bool(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def is_empty(self) -> bool:
+        """No producer waits, neither for access nor for the outcome of a write."""
+        return not self._by_claimant
+
+    def named(self, name: str) -> Claimant | None:
+        return self._by_name.get(name)
+
+    def add(self, entry: QueueEntry) -> None:
+        insort(self.entries, entry)
+        self.changes += 1
+        self._note(entry)
+
+    def postpone(self, entry: QueueEntry) -> None:
+        """Decide the claim after the write of the grant. An entry that is postponed again stays the first."""
+        if self._postponed and entry.serial < self._postponed[0].serial:
+            self._postponed.appendleft(entry)
+        else:
+            self._postponed.append(entry)
+        self._note(entry)
+
+    def take_postponed(self) -> Iterator[QueueEntry]:
+        """Remove postponed entries one by one, in order of arrival, skipping those that left."""
+        while self._postponed:
+            entry = self._postponed.popleft()
+            if self.remove(entry.claimant):
+                yield entry
+
+    def pop_first(self) -> Claimant:
+        claimant = self.entries[0].claimant
+        self.remove(claimant)
+        return claimant
+
+    def remove(self, claimant: Claimant) -> bool:
+        """Remove a claimant; False when it is not here."""
+        entry = self._by_claimant.pop(claimant, None)
+        if entry is None:
+            return False
+        if self._by_name.get(claimant.producer_name) is claimant:
+            del self._by_name[claimant.producer_name]
+        at = bisect_left(self.entries, entry)
+        if at < len(self.entries) and self.entries[at] is entry:
+            del self.entries[at]
+            self.changes += 1
+        return True
+
+    def _note(self, entry: QueueEntry) -> None:
+        self._by_claimant[entry.claimant] = entry
+        self._by_name[entry.claimant.producer_name] = entry.claimant
