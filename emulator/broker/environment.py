@@ -7,7 +7,7 @@ timers come from the running asyncio loop, which the simulation replaces as a wh
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,8 +20,10 @@ from emulator.storage.contract import Store
 if TYPE_CHECKING:
     from emulator.broker.metadata.schemas import Schemas
     from emulator.broker.replication.entry_forms import ReplicatedEntryCache
+    from emulator.broker.replication.link import PeerLink
     from emulator.broker.topic.access_metrics import AccessFigures
     from emulator.broker.topic.entry_cache import TailPool
+    from emulator.broker.topic_directory.housekeeper import Housekeeper
     from emulator.broker.transactions.contract import TransactionAuthority
 
 
@@ -58,6 +60,14 @@ class RegionServices(Protocol):
     """Of exclusive producers, for metrics."""
     schemas: Schemas
     """Of all topics of the cluster."""
+
+    @property
+    def peers(self) -> Mapping[str, PeerLink]:
+        """Links to the other regions, by name."""
+        ...
+
+    @property
+    def housekeeper(self) -> Housekeeper: ...
 
     @property
     def transactions(self) -> TransactionAuthority:

@@ -99,7 +99,6 @@ class Region:
         self._assembly = Assembly(
             self,
             self.policies,
-            self.peers,
             self._send_away,
             topic_type,
             self.housekeeper,

@@ -7,30 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from emulator.broker.compaction.stored import log_names_of
 from emulator.broker.environment import RegionServices
-from emulator.broker.metadata import dispatch_policies, policy_application
-from emulator.broker.metadata.policies import Effective, Policies
-from emulator.broker.replication.link import PeerLink
+from emulator.broker.metadata.policies import Policies
 from emulator.broker.subscription.cursor_store import cursors_of_topic
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription, pending_rows_of_topic
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.topic.non_persistent.topic import NonPersistentTopic
+from emulator.broker.topic.replicators import note_owing, remote_regions
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.deletions import Deletions
 from emulator.broker.topic_directory.housekeeper import Housekeeper
 from emulator.broker.topic_directory.partition_subscriptions import begin_like_the_first
-from emulator.core.policies.inactivity import COMPACTION_THRESHOLD
-from emulator.core.policies.topics import (
-    DEDUPLICATION,
-    EXCLUSIVE_HOME,
-    KEEP_ALIVE_INTERVAL,
-    REPLICATION_CLUSTERS,
-)
-from emulator.errors import CheckpointDamaged, ProtocolError, ServerError, StorageError
+from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
+from emulator.errors import CheckpointDamaged, ProtocolError, ServerError
 from emulator.model.stored_keys import OwesKey, PendingAckKey, keys_of_topic, parse_key
 from emulator.model.values import TopicName
 from emulator.storage.contract import Log
@@ -40,9 +33,6 @@ logger = logging.getLogger(__name__)
 VOLATILE_BITS: Final = 24
 """So many non-persistent topics can be made between two starts of a region before ids repeat."""
 
-OBEYS = (COMPACTION_THRESHOLD, DEDUPLICATION, EXCLUSIVE_HOME, KEEP_ALIVE_INTERVAL, REPLICATION_CLUSTERS)
-"""Policies that this module acts upon (P1)."""
-
 
 class Assembly:
     """Implements `topic_directory.Opener`."""
@@ -51,7 +41,6 @@ class Assembly:
         self,
         region: RegionServices,
         policies: Policies,
-        peers: Mapping[str, PeerLink],
         send_away: Callable[[Topic], None],
         topic_type: type[Topic],
         housekeeper: Housekeeper,
@@ -62,7 +51,6 @@ class Assembly:
         """`starts`: how often the region was started. `partitions`: how many a topic has, 0 for none."""
         self._region = region
         self._policies = policies
-        self._peers = peers
         self._topic_type = topic_type
         self._housekeeper = housekeeper
         self._deletions = deletions
@@ -71,10 +59,6 @@ class Assembly:
         self._volatile_made = 0
         """Non-persistent topics, since the region was started."""
         self._send_away = send_away
-        self._effective: dict[Topic, Effective] = {}
-        """Of open topics."""
-        self._following: dict[Topic, asyncio.Lock] = {}
-        """One change of a topic's regions after the other."""
 
     async def open(self, name: TopicName, *, create: bool) -> Topic | None:
         if not self._policies.has_namespace(name.full_namespace):
@@ -98,84 +82,43 @@ class Assembly:
         await self._deletions.forget(str(name))
         self._volatile_made += 1
         ledger_id = (self._starts() + 1 << VOLATILE_BITS) + self._volatile_made
-        effective = self._policies.of_topic(name)
-        try:
-            topic = await NonPersistentTopic.make(self._region, name, ledger_id)
-            self._obey(topic, effective)
-        except BaseException:
-            effective.close()
-            raise
-        self._effective[topic] = effective
+        topic = await NonPersistentTopic.make(self._region, name, ledger_id)
+        self._follow_policies(topic)
         return topic
 
     async def _load(self, name: TopicName, log: Log) -> Topic:
         """CheckpointDamaged when a cursor needs a part of the checkpoint that cannot be read. It is discarded then, and
         the topic can be made from its log."""
-        effective = self._policies.of_topic(name)
+        if remote_regions(self._region, self._policies.of_topic(name)):
+            await note_owing(self._region, name)
+        deduplicates = self._policies.of_topic(name)[DEDUPLICATION]
+        topic = await self._topic_type.load(self._region, name, log, deduplicates=deduplicates)
         try:
-            if self._remotes(effective):
-                await self._note_owing(str(name))
-            load = self._topic_type.load
-            topic = await load(self._region, name, log, deduplicates=effective[DEDUPLICATION])
-            try:
-                self._obey(topic, effective)
-            except CheckpointDamaged:
-                topic.close("its checkpoint is damaged")
-                await topic.discard_checkpoint()
-                raise
-            except BaseException:
-                topic.close("it cannot be served")
-                raise
-        except BaseException:
-            effective.close()
+            self._follow_policies(topic)
+        except CheckpointDamaged:
+            topic.close("its checkpoint is damaged")
+            await topic.checkpoints.discard()
             raise
-        self._effective[topic] = effective
+        except BaseException:
+            topic.close("it cannot be served")
+            raise
         return topic
 
-    def _obey(self, topic: Topic, effective: Effective) -> None:
+    def _follow_policies(self, topic: Topic) -> None:
         """From this step on the topic follows its policies."""
-
-        def home_changed() -> None:
-            home = effective[EXCLUSIVE_HOME]
-            topic.access.move_home("" if home == self._region.config.region else home)
-
-        def keep_alive_changed() -> None:
-            topic.set_keep_alive(effective[KEEP_ALIVE_INTERVAL])
-
-        def threshold_changed() -> None:
-            topic.compaction.set_threshold(effective[COMPACTION_THRESHOLD] if topic.keeps_messages else 0)
-
-        for policy, changed in (
-            (EXCLUSIVE_HOME, home_changed),
-            (KEEP_ALIVE_INTERVAL, keep_alive_changed),
-            (COMPACTION_THRESHOLD, threshold_changed),
-        ):
-            changed()  # it may have changed while the topic was loaded
-            effective.on_change(policy, changed)
-        dispatch_policies.follow(topic, effective)
-        policy_application.follow(topic, effective)
-        switch = self._switch_deduplication
-        effective.on_change(DEDUPLICATION, lambda: self._region.spawn(switch(topic, effective)))
-        if topic.deduplicates != _deduplicates(topic, effective):  # it changed while the topic was loaded
-            self._region.spawn(switch(topic, effective))
-        effective.on_change(
-            REPLICATION_CLUSTERS, lambda: self._region.spawn(self._replicate_elsewhere(topic, effective))
-        )
-        remotes = self._remotes(effective)
-        if remotes and topic.keeps_messages:
-            topic.sync = ReplicatedSubscriptions(topic, remotes)
-        self._restore_subscriptions(topic)
-        for remote in remotes:
-            topic.replicators[remote] = topic.replicator_type(topic, self._peers[remote])
+        self._policies.follow(topic)
+        try:
+            remotes = remote_regions(self._region, topic.policies)
+            if remotes and topic.keeps_messages:
+                topic.sync = ReplicatedSubscriptions(topic, remotes)
+            self._restore_subscriptions(topic)
+            for remote in remotes:
+                topic.replicators.add(remote)
+        except BaseException:
+            self._policies.forget(topic)
+            raise
         if topic.keeps_messages:
-            self._housekeeper.follow(topic, effective)
-
-    def _remotes(self, effective: Effective) -> list[str]:
-        """Whom the topic is replicated to: nobody, when this region does not share the messages itself."""
-        sharing = effective[REPLICATION_CLUSTERS]
-        if self._region.config.region not in sharing:
-            return []
-        return [region for region in sharing if region in self._peers]
+            self._housekeeper.follow(topic)
 
     def _restore_subscriptions(self, topic: Topic) -> None:
         parts_type = self._region.environment.components.cursor_parts
@@ -201,72 +144,14 @@ class Assembly:
         for subscription in topic.subscriptions.values():
             if subscription.pending_acks is not None:
                 subscription.pending_acks.look_after()
-        for remote, replicator in topic.replicators.items():
-            self._peers[remote].add(replicator)
+        topic.replicators.serve()
         topic.compaction.serve()
 
     def send_away(self, topic: Topic) -> None:
-        self._effective.pop(topic).close()
+        self._policies.forget(topic)
         self._housekeeper.forget(topic)
-        self._following.pop(topic, None)
         topic.access.close()  # before its producers are gone: they lose nothing
         self._send_away(topic)
-
-    async def _switch_deduplication(self, topic: Topic, effective: Effective) -> None:
-        """One change after the other; the last one counts."""
-        async with self._following.setdefault(topic, asyncio.Lock()):
-            wanted = _deduplicates(topic, effective)
-            if topic.closed or topic.deduplicates == wanted:
-                return
-            try:
-                await topic.deduplicate(wanted)
-            except StorageError as failure:
-                topic.failed(failure)
-
-    # Following a change of the regions.
-
-    async def _replicate_elsewhere(self, topic: Topic, effective: Effective) -> None:
-        """Start and stop replicators, so that the topic is replicated to whom its policies say now."""
-        async with self._following.setdefault(topic, asyncio.Lock()):
-            if topic.closed:
-                return
-            wanted = self._remotes(effective)
-            try:
-                if wanted:
-                    await self._note_owing(topic.full_name)
-                await self._stop_replicating(topic, wanted)
-            except StorageError as failure:
-                topic.failed(failure)
-                return
-            if not topic.closed:
-                self._replicate_to(topic, wanted)
-        if wanted != self._remotes(effective):
-            await self._replicate_elsewhere(topic, effective)
-
-    async def _stop_replicating(self, topic: Topic, wanted: list[str]) -> None:
-        for remote in [name for name in topic.replicators if name not in wanted]:
-            await topic.replicators[remote].flush()
-            if topic.closed:
-                return
-            replicator = topic.replicators.pop(remote)
-            replicator.close()
-            # A replicator that starts later on the same row must not be overtaken by what this one is writing.
-            await replicator.settled()
-
-    def _replicate_to(self, topic: Topic, wanted: list[str]) -> None:
-        if topic.sync is not None:
-            topic.sync.remotes_changed(wanted)
-        elif wanted and topic.keeps_messages:
-            topic.sync = ReplicatedSubscriptions(topic, wanted)
-            for subscription in topic.subscriptions.values():
-                if subscription.cursor.replicated:
-                    topic.sync.subscription_added(subscription)
-        for remote in wanted:
-            if remote not in topic.replicators:
-                # It goes on where a former replicator to this region got, or begins with the first entry there is.
-                topic.replicators[remote] = topic.replicator_type(topic, self._peers[remote])
-                self._peers[remote].add(topic.replicators[remote])
-        logger.info("topic %s is replicated to: %s", topic.full_name, ", ".join(wanted) or "no region")
 
     # Use and debt.
 
@@ -284,14 +169,6 @@ class Assembly:
             return True
         # A replicated subscription takes part in snapshots, and tells other regions where it is.
         return any(one.cursor.replicated for one in topic.subscriptions.values())
-
-    async def _note_owing(self, name: str) -> None:
-        """D3: before anything is acknowledged that has to be replicated."""
-        if not TopicName.parse(name).is_persistent:
-            return
-        key = OwesKey(name).text
-        if self._region.store.get(key) is None:
-            await self._region.store.put(key, b"")
 
     async def forget_owing(self, topic: Topic) -> bool:
         if self.owes(topic):
@@ -331,12 +208,8 @@ class Assembly:
 
     def _is_shared(self, name: str) -> bool:
         """Another region may have the topic, and replicate it to us."""
-        return any(region in self._peers for region in self._policies.of_name(name)[REPLICATION_CLUSTERS])
-
-
-def _deduplicates(topic: Topic, effective: Effective) -> bool:
-    """What keeps nothing has nothing to compare with."""
-    return effective[DEDUPLICATION] and topic.keeps_messages
+        sharing = self._policies.of_topic(TopicName.parse(name))[REPLICATION_CLUSTERS]
+        return any(region in self._region.peers for region in sharing)
 
 
 def _belongs_to(text: str, name: str) -> bool:

@@ -270,7 +270,7 @@ def _storing(figures: RegionMetrics, topic: Topic, of: Mapping[str, str]) -> Non
 
 def _quotas(figures: RegionMetrics, region: Region, topic: Topic) -> None:
     of = {"cluster": region.config.region, "namespace": topic.name.full_namespace, "topic": topic.full_name}
-    quotas = region.policies.now(topic.name, BACKLOG_QUOTAS)
+    quotas = topic.policies[BACKLOG_QUOTAS]
     size_quota, age_quota = quotas.get(QuotaKind.SIZE), quotas.get(QuotaKind.AGE)
     limit = -1 if size_quota is None else size_quota.limit_bytes
     seconds = -1 if age_quota is None else age_quota.limit_seconds

@@ -35,6 +35,7 @@ from emulator.broker.subscription.consumer import Consumer, SubscriptionOfConsum
 from emulator.broker.topic.producer import Producer, ProducerHost
 from emulator.core.admission import Peer
 from emulator.core.dispatch import SubscriptionType
+from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.values import TopicName
 from emulator.net.addresses import in_url
@@ -375,7 +376,7 @@ class ClientConnection(asyncio.Protocol):
     def keep_alive_interval_ms(self) -> int | None:
         """The shortest that its topics ask for. None: none of them does."""
         topics = {producer.topic for producer in (*self.producers.values(), *self.claims.values())}
-        return min(filter(None, (topic.keep_alive_interval_ms for topic in topics)), default=None)
+        return min(filter(None, (topic.policies[KEEP_ALIVE_INTERVAL] for topic in topics)), default=None)
 
     def published(self, size_bytes: int) -> None:
         """So many admitted bytes have been answered."""
@@ -415,7 +416,7 @@ class ClientConnection(asyncio.Protocol):
                 self.forget_producer(former, "its client opened it again")
         self.claims[producer.producer_id] = producer
         self.flow_control.producer_came(producer.held_bytes)
-        self.hurry(producer.topic.keep_alive_interval_ms)
+        self.hurry(producer.topic.policies[KEEP_ALIVE_INTERVAL])
 
     def producer_admitted(self, producer: Producer, epoch: int | None) -> None:
         """It publishes from now on."""

@@ -54,7 +54,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     wish = OpenMode.CREATE if command.may_create_topic else OpenMode.EXISTING
     topic = await connection.region.directory.acquire(command.topic, wish)
     connection.region.check_open_to_clients(topic.full_name, command.subscription)
-    check_rate(connection.region.policies, topic, connection.address.rpartition(":")[0], command)
+    check_rate(topic, connection.address.rpartition(":")[0], command)
     await schemas.of_consumer(connection, topic, command.schema)
     while True:
         if connection.opening.get(key) is not command or not connection.is_open:
@@ -65,7 +65,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
             raise ProtocolError(
                 ServerError.NotAllowedError, "readCompacted only allowed on persistent topics"
             )
-        check_policies(connection.region.policies, topic, command, type_)
+        check_policies(topic, command, type_)
         subscription = await _find_or_create(topic, command)
         if await _is_free(subscription, type_):
             break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from emulator.broker.metadata.policies import Policies
 from emulator.broker.topic.topic import Topic
 from emulator.core.dispatch import SubscriptionType
 from emulator.core.policies.subscribing import (
@@ -25,9 +24,9 @@ _NAMES = {
 }
 
 
-def check_rate(policies: Policies, topic: Topic, host: str, command: Subscribe) -> None:
+def check_rate(topic: Topic, host: str, command: Subscribe) -> None:
     """ProtocolError for a consumer that comes too often. Its asking counts, whatever else is said to it."""
-    rate = policies.now(topic.name, SUBSCRIBE_RATE)
+    rate = topic.policies[SUBSCRIBE_RATE]
     consumer = (host, command.consumer_name, command.consumer_id)
     now_ms = asyncio.get_running_loop().time() * 1000
     if not topic.arrivals.admit(consumer, rate, now_ms):
@@ -38,16 +37,16 @@ def check_rate(policies: Policies, topic: Topic, host: str, command: Subscribe) 
         )
 
 
-def check_policies(policies: Policies, topic: Topic, command: Subscribe, type_: SubscriptionType) -> None:
+def check_policies(topic: Topic, command: Subscribe, type_: SubscriptionType) -> None:
     """ProtocolError for a subscription that the topic's policies do not allow."""
-    enabled = policies.now(topic.name, SUBSCRIPTION_TYPES_ENABLED)
+    enabled = topic.policies[SUBSCRIPTION_TYPES_ENABLED]
     if enabled and _NAMES[type_] not in enabled:
         raise ProtocolError(
             ServerError.NotAllowedError,
             f"Topic[{topic.full_name}] doesn't support {_NAMES[type_]} sub type! It has {', '.join(enabled)}",
         )
     is_new = command.durable and command.subscription not in topic.subscriptions
-    if is_new and not policies.now(topic.name, AUTO_SUBSCRIPTION_CREATION):
+    if is_new and not topic.policies[AUTO_SUBSCRIPTION_CREATION]:
         raise ProtocolError(
             ServerError.SubscriptionNotFound,
             f"Subscription does not exist: {command.subscription}, and {topic.full_name} has none created on use",

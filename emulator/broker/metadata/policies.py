@@ -10,25 +10,28 @@ They live in the cluster's configuration store, one document a place:
 
 What a topic sets, its partitions set: they have no policies of their own.
 
-The topology only seeds it: once a cluster, and never over what is there (P3). One watch a region; a value is worked out
-when something changes, and reading it costs nothing.
+The topology only seeds it: once a cluster, and never over what is there (P3).
+
+    change in the store ─▶ Policies resolves ─▶ PolicyRollout, in steps ─▶ Topic.apply ─▶ the parts of the topic
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from emulator.broker.metadata.store import Metadata
 from emulator.config.region import NamespaceConfig
 from emulator.core.metadata.event import policy_element
 from emulator.core.metadata.merge import Overruled
-from emulator.core.policies.declaration import Policy, Scope, effective
+from emulator.core.policies.declaration import Policy, Scope
 from emulator.core.policies.lifetime import MESSAGE_TTL, RETENTION, Retention
-from emulator.core.policies.registry import REGISTRY
+from emulator.core.policies.topic_policies import TopicPolicies, resolve
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.stored_keys import (
     BROKER_POLICIES_PATH,
@@ -56,44 +59,74 @@ _WITH_POLICIES = (
 )
 """Paths whose documents contain policies. Documents at other paths (schemas, for example) are not read here."""
 
+OBJECTS_PER_STEP: Final = 50
+"""Topics, subscriptions and producers that one iteration of the event loop visits when policies change. One takes up to
+some 20 µs."""
 
-class Effective:
-    """What applies to one topic, until `close`."""
 
-    def __init__(self, policies: Policies, topic: TopicName) -> None:
-        self._policies = policies
-        self._topic = topic
-        self.owner = str(topic.partitioned or topic)
-        """Whose policies they are."""
-        self._values: dict[str, Any] = {}
-        self._callbacks: list[tuple[Policy[Any], Callable[[], None]]] = []
-        self.refresh()
-
-    def __getitem__(self, policy: Policy[T]) -> T:
-        value: T = self._values[policy.name]
-        return value
-
-    def on_change(self, policy: Policy[Any], callback: Callable[[], None]) -> None:
-        """Call it after the value changed, in the same step."""
-        self._callbacks.append((policy, callback))
-
-    def refresh(self) -> None:
-        """Something that may apply was changed."""
-        places = self._policies.places(self._topic)
-        before, self._values = self._values, {}
-        for policy in REGISTRY.values():
-            self._values[policy.name] = _worked_out(policy, places, str(self._topic))
-        for policy, callback in list(self._callbacks):
-            if before[policy.name] != self._values[policy.name]:
-                callback()
-
-    def close(self) -> None:
-        self._callbacks.clear()
-        self._policies.forget(self)
+class PolicyFollower(Protocol):
+    """A loaded topic."""
 
     @property
-    def namespace(self) -> str:
-        return self._topic.full_namespace
+    def name(self) -> TopicName: ...
+    @property
+    def policies(self) -> TopicPolicies:
+        """The value that it follows now."""
+        ...
+
+    def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> int:
+        """Follow `new` from this step on. Return the number of objects that were visited, at least 1."""
+        ...
+
+
+class PolicyRollout:
+    """Applies changed policies to loaded topics: a bounded number of objects in one iteration of the event loop.
+
+    The value of a topic is resolved when its turn comes, so the latest change wins. Topics without an entry in
+    `_pending` follow the current value.
+    """
+
+    def __init__(self, resolve: Callable[[TopicName], TopicPolicies]) -> None:
+        self._resolve = resolve
+        self._pending: OrderedDict[PolicyFollower, None] = OrderedDict()
+        self._left = OBJECTS_PER_STEP
+        """Objects that may still be visited in this iteration of the loop."""
+        self._refill: asyncio.Handle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def begin(self, topics: Iterable[PolicyFollower]) -> None:
+        """Policies of these topics changed. The first of them follow before this returns."""
+        self._pending.update(dict.fromkeys(topics))
+        if self._pending:
+            self._idle.clear()
+            self._work()
+
+    def forget(self, topic: PolicyFollower) -> None:
+        self._pending.pop(topic, None)
+
+    async def finished(self) -> None:
+        """Wait until every loaded topic follows its current policies."""
+        await self._idle.wait()
+
+    def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._pending and self._left > 0:
+            topic, _ = self._pending.popitem(last=False)
+            try:
+                self._left -= topic.apply(topic.policies, self._resolve(topic.name))
+            except Exception as problem:  # any: the other topics still get their policies
+                self._left -= 1
+                message = f"policies of {topic.name} could not be applied"
+                loop.call_exception_handler({"message": message, "exception": problem})
+        if self._left < OBJECTS_PER_STEP and self._refill is None:
+            self._refill = loop.call_soon(self._continue)
+        if not self._pending:
+            self._idle.set()
+
+    def _continue(self) -> None:
+        self._refill, self._left = None, OBJECTS_PER_STEP
+        self._work()
 
 
 class Policies:
@@ -104,7 +137,13 @@ class Policies:
         self._region = region
         self._documents: dict[str, Mapping[str, Any]] = {}
         """What each path's document says of policies."""
-        self._effective: dict[Effective, None] = {}
+        self._set_by_topics: dict[str, set[str]] = {}
+        """Paths of the documents that contain policies of a topic, by its name."""
+        self._resolved: dict[tuple[str, str], TopicPolicies] = {}
+        """By namespace and by topic if it sets policies itself; "" for all other topics of the namespace."""
+        self._followers: dict[str, dict[PolicyFollower, str]] = {}
+        """Loaded topics by namespace, with the name under which their policies are stored."""
+        self._rollout = PolicyRollout(self.of_topic)
 
     async def start(self, tenants: Iterable[str], namespaces: Iterable[NamespaceConfig]) -> None:
         """Seed the store if nobody has, and follow it. The metadata is open. StorageError when seeding fails."""
@@ -140,38 +179,55 @@ class Policies:
         return NamespacePath(name).text in self._documents
 
     def of_namespace(self, name: str, policy: Policy[T]) -> T:
-        """What applies to its topics, as far as they set nothing themselves."""
+        """Return what applies to the topics of a namespace that do not set the policy themselves."""
+        return self._resolve(name, None)[policy]
+
+    def of_topic(self, topic: TopicName) -> TopicPolicies:
+        """Return what applies to a topic now."""
+        sets = bool(self._set_by_topics) and str(topic.partitioned or topic) in self._set_by_topics
+        return self._resolve(topic.full_namespace, topic if sets else None)
+
+    def _resolve(self, namespace: str, topic: TopicName | None) -> TopicPolicies:
+        owner = str(topic.partitioned or topic) if topic is not None else ""
+        found = self._resolved.get((namespace, owner))
+        if found is not None:
+            return found
         places = {
             Scope.BROKER: self.set_at(BROKER_POLICIES_PATH),
-            Scope.NAMESPACE: self.set_at(NamespacePath(name)),
+            Scope.NAMESPACE: self.set_at(NamespacePath(namespace)),
         }
-        value: T = _worked_out(policy, places, name)
-        return value
-
-    def now(self, topic: TopicName, policy: Policy[T]) -> T:
-        """What applies to a topic at this moment."""
-        value: T = _worked_out(policy, self.places(topic), str(topic))
-        return value
-
-    def of_topic(self, topic: TopicName) -> Effective:
-        """What applies to a topic, kept up to date until it is closed."""
-        found = Effective(self, topic)
-        self._effective[found] = None
-        return found
-
-    def of_name(self, topic: str) -> Effective:
-        """What applies to a topic now; nobody keeps it up to date."""
-        return Effective(self, TopicName.parse(topic))
-
-    def places(self, topic: TopicName) -> dict[Scope, Mapping[str, Any]]:
-        return {
-            Scope.BROKER: self.set_at(BROKER_POLICIES_PATH),
-            Scope.NAMESPACE: self.set_at(NamespacePath(topic.full_namespace)),
-            Scope.TOPIC: {
+        if topic is not None:
+            places[Scope.TOPIC] = {
                 **self.set_at(self.topic_place(topic, everywhere=True)),
                 **self.set_at(self.topic_place(topic, everywhere=False)),
-            },
-        }
+            }
+
+        def invalid(policy: Policy[Any], problem: ValueError) -> None:
+            logger.warning(
+                "policy %s of %s is invalid and ignored: %s", policy.name, owner or namespace, problem
+            )
+
+        found = resolve(places, invalid)
+        if self.has_namespace(namespace):
+            self._resolved[namespace, owner] = found
+        return found
+
+    # Loaded topics.
+
+    def follow(self, topic: PolicyFollower) -> None:
+        """Apply the current policies to a topic that was loaded, and every later change until `forget`."""
+        topic.apply(None, self.of_topic(topic.name))
+        followers = self._followers.setdefault(topic.name.full_namespace, {})
+        followers[topic] = str(topic.name.partitioned or topic.name)
+
+    def forget(self, topic: PolicyFollower) -> None:
+        """A topic leaves memory."""
+        namespace = topic.name.full_namespace
+        followers = self._followers.get(namespace, {})
+        followers.pop(topic, None)
+        if not followers:
+            self._followers.pop(namespace, None)
+        self._rollout.forget(topic)
 
     def topic_place(self, topic: TopicName, *, everywhere: bool) -> StoredKey:
         """Where a topic's policies are: those of all regions of the cluster, or those of this one."""
@@ -182,13 +238,11 @@ class Policies:
         """What a place itself sets, by policy name, as JSON."""
         return self._documents.get(path.text, {})
 
-    def forget(self, one: Effective) -> None:
-        self._effective.pop(one, None)
-
     # Changing.
 
     async def set(self, place: StoredKey, policy: Policy[T], value: T | None) -> int:
-        """Set a policy at a namespace, a topic or the broker; None: unset it (P2). Gives the revision. StorageError."""
+        """Set a policy at a namespace, a topic or the broker; None: unset it (P2). Return the revision once the
+        change is durable and the loaded topics of this region follow it. StorageError."""
         return await self.change(place, policy, lambda present: value)
 
     async def change(
@@ -208,7 +262,9 @@ class Policies:
                 policies[policy.name] = policy.codec.encode(value)
             return _dumped({**document, "policies": policies})
 
-        return await self._metadata.update(place.text, change, touched=(policy_element(policy.name),))
+        revision = await self._metadata.update(place.text, change, touched=(policy_element(policy.name),))
+        await self._rollout.finished()
+        return revision
 
     # Following.
 
@@ -216,19 +272,32 @@ class Policies:
         if not change.path.startswith(_WITH_POLICIES):
             return
         self._read(change)
-        key = parse_path(change.path)
-        for one in list(self._effective):
-            match key:
-                case NamespacePath(name) if name == one.namespace:
-                    one.refresh()
-                case TopicPoliciesPath(topic) if topic == one.owner:
-                    one.refresh()
-                case RegionTopicPoliciesPath(region, topic) if (region, topic) == (self._region, one.owner):
-                    one.refresh()
-                case BrokerPoliciesPath():
-                    one.refresh()
+        match parse_path(change.path):
+            case BrokerPoliciesPath():
+                self._resolved.clear()
+                self._rollout.begin([topic for topics in self._followers.values() for topic in topics])
+            case NamespacePath(name):
+                self._resolved = {key: value for key, value in self._resolved.items() if key[0] != name}
+                self._rollout.begin(self._followers.get(name, ()))
+            case TopicPoliciesPath(topic):
+                self._topic_changed(topic)
+            case RegionTopicPoliciesPath(region, topic) if region == self._region:
+                self._topic_changed(topic)
+
+    def _topic_changed(self, owner: str) -> None:
+        """The policies that are stored under a topic's name changed."""
+        try:
+            namespace = TopicName.parse(owner).full_namespace
+        except ValueError:
+            return  # no topic has this name
+        self._resolved.pop((namespace, owner), None)
+        followers = self._followers.get(namespace, {})
+        self._rollout.begin([topic for topic, its_owner in followers.items() if its_owner == owner])
 
     def _read(self, change: Change) -> None:
+        match parse_path(change.path):
+            case TopicPoliciesPath(topic) | RegionTopicPoliciesPath(_, topic):
+                self._note_topic(topic, change)
         if change.value is None:
             self._documents.pop(change.path, None)
             return
@@ -240,6 +309,15 @@ class Policies:
             )
             policies = {}
         self._documents[change.path] = policies if isinstance(policies, dict) else {}
+
+    def _note_topic(self, topic: str, change: Change) -> None:
+        paths = self._set_by_topics.setdefault(topic, set())
+        if change.value is not None:
+            paths.add(change.path)
+            return
+        paths.discard(change.path)
+        if not paths:
+            del self._set_by_topics[topic]
 
 
 def _declared(namespace: NamespaceConfig) -> dict[str, Any]:
@@ -258,14 +336,6 @@ def _declared(namespace: NamespaceConfig) -> dict[str, Any]:
     if namespace.message_ttl_seconds:
         policies[MESSAGE_TTL.name] = namespace.message_ttl_seconds
     return policies
-
-
-def _worked_out(policy: Policy[T], places: Mapping[Scope, Mapping[str, Any]], of: str) -> T:
-    try:
-        return effective(policy, places)
-    except ValueError as problem:
-        logger.warning("policy %s of %s is invalid and ignored: %s", policy.name, of, problem)
-        return policy.default
 
 
 def _dumped(document: Mapping[str, Any]) -> bytes:

@@ -110,19 +110,18 @@ class Schemas:
         return found
 
     def strategy(self, topic: TopicName) -> Strategy:
-        now = self._policies.now
-        whole = topic.partitioned or topic
-        return strategy_of(now(whole, SCHEMA_COMPATIBILITY), now(whole, SCHEMA_AUTO_UPDATE))
+        policies = self._policies.of_topic(topic)
+        return strategy_of(policies[SCHEMA_COMPATIBILITY], policies[SCHEMA_AUTO_UPDATE])
 
     def wants_one(self, topic: TopicName) -> bool:
         """Whether a producer without a schema is refused."""
         if self.newest(topic) is None:
             return False
-        return self._policies.now(topic.partitioned or topic, SCHEMA_VALIDATION)
+        return self._policies.of_topic(topic)[SCHEMA_VALIDATION]
 
     def may_be_brought(self, topic: TopicName) -> bool:
         """Whether clients may register new ones."""
-        return self._policies.now(topic.partitioned or topic, SCHEMA_UPDATES)
+        return self._policies.of_topic(topic)[SCHEMA_UPDATES]
 
     # Registering.
 

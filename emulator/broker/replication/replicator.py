@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from emulator.broker.debounced_writer import one_key
 from emulator.broker.topic.traffic import Traffic
 from emulator.core.flow.rate_limit import Pace, Throttle, throttle_of
+from emulator.core.policies.limits import REPLICATOR_DISPATCH_RATE
 from emulator.core.replication.progress import Forwarding, ReplicatorLife, ReplicatorState
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError, StorageError
@@ -66,7 +67,7 @@ class Replicator:
         self._retry_seconds = RETRY_SECONDS
         self._retry: asyncio.TimerHandle | None = None
         """Runs in OPENING and REFUSED only."""
-        self._throttle = throttle_of(topic.replicator_rate, _now_ms(), topic.publish_rate)
+        self._throttle = throttle_of(topic.policies[REPLICATOR_DISPATCH_RATE], _now_ms(), topic.publish_rate)
         self._slowed: asyncio.TimerHandle | None = None
         """Runs while the rate allows no more entries."""
 

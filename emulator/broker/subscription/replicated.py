@@ -264,7 +264,7 @@ class ReplicatedSubscriptions:
             self._now_ms(),
             f"{topic.region.environment.random.getrandbits(128):032x}",
             last_data_position=Position(topic.ledger_id, last[0]) if last is not None else None,
-            disconnected=topic.disconnected(self.controller.remotes),
+            disconnected=topic.replicators.disconnected(self.controller.remotes),
         )
         self._do(effects)
         if effects or self.controller.pending or self.controller.skip is Skip.EARLY:
@@ -338,7 +338,7 @@ class ReplicatedSubscriptions:
     def _observed(self) -> Observed:
         topic, last = self.topic, self.topic.last_data
         last_position = None if last is None else Position(topic.ledger_id, last[0])
-        unreachable = topic.unreachable(self.controller.remotes)
+        unreachable = topic.replicators.unreachable(self.controller.remotes)
         return Observed(self._now_ms(), last_position, unreachable)
 
     def summary(self) -> dict[str, Any]:

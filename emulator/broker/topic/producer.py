@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from emulator.broker.topic.publishing import CheckedEntry
 from emulator.broker.topic.traffic import Traffic
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scope, scope_of
+from emulator.core.policies.consuming import DELAYED_DELIVERY
 from emulator.core.transactions.names import TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.markers import Marker
@@ -23,6 +24,7 @@ from emulator.wire.message_metadata import EntryInfo
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
     from emulator.broker.topic.publishing import Attachment, PendingPublish
+    from emulator.core.policies.topic_policies import TopicPolicies
     from emulator.wire.commands import CreateProducer
 
 logger = logging.getLogger(__name__)
@@ -104,9 +106,7 @@ class ProducerHost(Protocol):
     @property
     def ledger_id(self) -> int: ...
     @property
-    def keep_alive_interval_ms(self) -> int:
-        """How often those who publish here are asked whether they live; 0: as often as everybody."""
-        ...
+    def policies(self) -> TopicPolicies: ...
 
     @property
     def limits(self) -> Limits:
@@ -116,11 +116,6 @@ class ProducerHost(Protocol):
     @property
     def client_limits(self) -> Limits:
         """What an entry of a client may weigh."""
-        ...
-
-    @property
-    def delay_ms_max(self) -> int:
-        """How long a client may put a message off; 0: any time."""
         ...
 
     @property
@@ -273,7 +268,8 @@ class Producer:
 
     def _too_late(self, deliver_at_time_ms: int) -> Refusal | None:
         """What another region took it may have taken under another policy."""
-        delay_ms_max = self.topic.delay_ms_max
+        delays = self.topic.policies[DELAYED_DELIVERY]
+        delay_ms_max = delays.delay_ms_max if delays is not None else 0
         delay_ms = deliver_at_time_ms - self.topic.region.environment.wall_clock_ms()
         if not delay_ms_max or delay_ms <= delay_ms_max or self.source_region is not None:
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -22,6 +22,7 @@ from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.checkpoints import Checkpoints
 from emulator.broker.topic.entry_cache import StoredEntry, TailCache
 from emulator.broker.topic.exclusive_access import TopicAccess
+from emulator.broker.topic.policy_application import apply_limits
 from emulator.broker.topic.publishing import (
     Attachment,
     CheckedEntry,
@@ -32,6 +33,7 @@ from emulator.broker.topic.publishing import (
 )
 from emulator.broker.topic.reading import TopicReading
 from emulator.broker.topic.recovery import check_is_whole, replay
+from emulator.broker.topic.replicators import Replicators
 from emulator.broker.topic.storing import Storing
 from emulator.broker.topic.termination import Ending
 from emulator.broker.topic.traffic import Traffic
@@ -43,20 +45,26 @@ from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
 from emulator.core.dispatch import Limits as DispatchLimits
 from emulator.core.flow.fair_queue import Turns
-from emulator.core.flow.rate_limit import UNLIMITED, Pace, Throttle
+from emulator.core.flow.rate_limit import Pace, Throttle
+from emulator.core.policies.inactivity import COMPACTION_THRESHOLD
+from emulator.core.policies.limits import DISPATCH_RATES_BY_SUBSCRIPTION, SUBSCRIPTION_DISPATCH_RATE
+from emulator.core.policies.topic_policies import DEFAULTS, TopicPolicies
+from emulator.core.policies.topics import DEDUPLICATION, EXCLUSIVE_HOME, KEEP_ALIVE_INTERVAL
 from emulator.core.replication.subscription_updates import Applied
 from emulator.core.topic.limits import NO_CAPS, Arrivals
 from emulator.core.topic.state import LastData
 from emulator.core.transactions.names import TxnId
-from emulator.errors import CheckpointDamaged, ProtocolError
+from emulator.errors import CheckpointDamaged, ProtocolError, StorageError
 from emulator.model.markers import Marker
-from emulator.model.reasons import Cause, ReasonRow
 from emulator.model.stored_keys import CursorKey
 from emulator.model.values import Position, TopicName
 from emulator.storage.contract import Log
 from emulator.wire.codec import SendCommand
 from emulator.wire.markers import encode_marker
 from emulator.wire.message_metadata import EntryInfo
+
+OBEYS = (COMPACTION_THRESHOLD, DEDUPLICATION, EXCLUSIVE_HOME, KEEP_ALIVE_INTERVAL)
+"""Policies that this module acts upon (P1)."""
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.replicated import ReplicatedSubscriptions
@@ -85,6 +93,8 @@ class Topic:
         self.region = region
         self.name = name
         self.full_name = str(name)
+        self.policies = DEFAULTS
+        """What applies to it; replaced by `apply`."""
         self.log = log
         self.ledger_id = log.ledger_id
         self.tail = TailCache(log.next_entry_id, region.tails)
@@ -100,7 +110,7 @@ class Topic:
         self.producers: dict[str, Producer] = {}
         """Connected producers by name, inbound replicators included."""
         self.subscriptions: dict[str, Subscription] = {}
-        self.replicators: dict[str, Replicator] = {}
+        self.replicators = Replicators(self)
         self.trimmer = Trimmer(self)
         """Lets go of the log's oldest entries, and knows who still needs them."""
         self.quota_refusal: ProtocolError | None = None
@@ -118,10 +128,6 @@ class Topic:
         self.compaction = Compaction(self)
         self.trimmer.needs.add("compaction", self.compaction.needs)
         self.trimmer.needs.add("transactions", self.transactions.needs)
-        self.keep_alive_interval_ms = 0
-        """How often those who publish here are asked whether they live; 0: as often as everybody."""
-        self.delay_ms_max = 0
-        """Of messages that clients send; 0: any."""
         self.closed = False
         self.limits = self.client_limits = limits_of(region.config)
         """What an entry may weigh; of another region, and of a client."""
@@ -134,9 +140,6 @@ class Topic:
         """Of all its consumers. None: as fast as they can."""
         self.dispatch_turns = Turns()
         """Its subscriptions that wait for that."""
-        self.subscription_rate = self.replicator_rate = UNLIMITED
-        self.subscription_rates: Mapping[str, Pace] = {}
-        """Of subscriptions that have a rate of their own, by name."""
         settings = region.config.settings
         self.dispatch_limits = DispatchLimits(
             settings.max_unacked_messages_per_consumer,
@@ -157,6 +160,32 @@ class Topic:
         """Groups issued and not yet durable."""
         self._last_issued: asyncio.Future[int] | None = None
         self._entries_since_checkpoint = 0
+        self._switching_deduplication = asyncio.Lock()
+        """One change after the other; the last one counts."""
+
+    def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> int:
+        """Follow `new` from this step on; `old` is None when the topic was loaded. Return the number of objects that
+        may have been visited."""
+        self.policies = new
+        if new is not old:
+            if new.differs(old, EXCLUSIVE_HOME):
+                home = new[EXCLUSIVE_HOME]
+                self.access.move_home("" if home == self.region.config.region else home)
+            if new.differs(old, KEEP_ALIVE_INTERVAL):
+                for producer in (*self.producers.values(), *self.access.line):
+                    producer.connection.hurry(new[KEEP_ALIVE_INTERVAL])
+            if self.keeps_messages and new.differs(old, COMPACTION_THRESHOLD):
+                self.compaction.set_threshold(new[COMPACTION_THRESHOLD])
+            apply_limits(self, old, new)
+            switches = (
+                self.deduplicates != new[DEDUPLICATION] if old is None else new.differs(old, DEDUPLICATION)
+            )
+            if self.keeps_messages and switches:
+                self.region.spawn(self._switch_deduplication())
+            self.replicators.apply(old, new)
+            if self.keeps_messages:
+                self.region.housekeeper.policies_changed(self)
+        return 1 + len(self.subscriptions) + len(self.producers)
 
     # Loading.
 
@@ -179,10 +208,6 @@ class Topic:
             topic.close("its log cannot be read")
             raise
         return topic
-
-    async def discard_checkpoint(self) -> None:
-        """Have the topic made again from its log when it is loaded next. StorageError when that cannot be written."""
-        await self.checkpoints.discard()
 
     def _checkpoint(self) -> None:
         """Let a restart begin here, and let go of what every cursor has passed."""
@@ -323,12 +348,6 @@ class Topic:
         for replicator in self.replicators.values():
             replicator.pump()
 
-    def limit_dispatch(self, change: Callable[[DispatchLimits], None]) -> None:
-        """Its subscriptions keep to other limits from now on."""
-        change(self.dispatch_limits)
-        for subscription in self.subscriptions.values():
-            subscription.handing_out.limits_changed()
-
     def create_subscription(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
         """Add a subscription that does not exist yet. Not durable before its `persisted` returns."""
         assert name not in self.subscriptions
@@ -366,7 +385,8 @@ class Topic:
 
     def subscription_rate_of(self, name: str) -> Pace:
         """Return how fast a subscription may send: its own rate, else that of all subscriptions."""
-        return self.subscription_rates.get(name, self.subscription_rate)
+        rates = self.policies[DISPATCH_RATES_BY_SUBSCRIPTION]
+        return rates.get(name, self.policies[SUBSCRIPTION_DISPATCH_RATE])
 
     def subscription_ended(self, name: str) -> None:
         self.subscriptions.pop(name, None)
@@ -408,20 +428,22 @@ class Topic:
     def deduplicates(self) -> bool:
         return self.state.deduplicates
 
-    async def deduplicate(self, wanted: bool) -> None:
-        """From now on store each message once, or not. What was known of producers is forgotten first, and durably:
-        while nothing was judged they may have begun to count anew. StorageError when that is not certain."""
-        self.state.forget_producers()
-        await self.checkpoints.write_durably()
-        self.state.deduplicates = wanted and not self.closed
+    async def _switch_deduplication(self) -> None:
+        """Store each message once from now on, or not, as the policies say. What was known of producers is forgotten
+        first, and durably: while nothing was judged they may have begun to count anew."""
+        async with self._switching_deduplication:
+            wanted = self.policies[DEDUPLICATION]
+            if self.closed or self.deduplicates == wanted:
+                return
+            self.state.forget_producers()
+            try:
+                await self.checkpoints.write_durably()
+            except StorageError as failure:
+                self.failed(failure)
+                return
+            self.state.deduplicates = wanted and not self.closed
 
     # Its producers.
-
-    def set_keep_alive(self, interval_ms: int) -> None:
-        """From now on ask those who publish here so often whether they live; 0: as often as everybody."""
-        self.keep_alive_interval_ms = interval_ms
-        for producer in (*self.producers.values(), *self.access.line):
-            producer.connection.hurry(interval_ms)
 
     def last_sequence_id(self, producer_name: str) -> int:
         """Of a client's producer: its highest durable number, -1 for none."""
@@ -513,31 +535,6 @@ class Topic:
     @property
     def compacted(self) -> CompactedReading:
         return self.compaction.reading
-
-    def hears(self, region: str) -> bool:
-        """Whether that region's replicator is connected to this topic: only then can its answers arrive."""
-        return any(producer.source_region == region for producer in self.producers.values())
-
-    def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
-        """Regions that we replicate to, or are among `remotes`, to or from which nothing comes through now."""
-        deaf = {name for name, replicator in self.replicators.items() if not replicator.life.is_connected}
-        return frozenset(deaf | {name for name in remotes if not self.hears(name)})
-
-    def unreachable(self, remotes: frozenset[str]) -> dict[str, ReasonRow]:
-        return {region: cause for region in remotes if (cause := self._obstacle(region)) is not None}
-
-    def _obstacle(self, region: str) -> ReasonRow | None:
-        """Return what keeps requests from the region, or its responses from this one."""
-        replicator = self.replicators.get(region)
-        if replicator is not None and not replicator.peer.connected:
-            return Cause.SNAPSHOT_LINK_TO_DOWN
-        if replicator is not None and not replicator.life.is_connected:
-            return Cause.SNAPSHOT_REPLICATOR_DOWN
-        if self.hears(region):
-            return None
-        if self.region.is_linked_from(region):
-            return Cause.SNAPSHOT_ONE_WAY
-        return Cause.SNAPSHOT_LINK_FROM_DOWN
 
     # Leaving.
 

@@ -29,12 +29,13 @@ from emulator.core.flow.rate_limit import Pace, Throttle
 from emulator.core.replication.subscription_updates import Applied
 from emulator.core.topic.state import LastData
 from emulator.model.markers import Marker
-from emulator.model.reasons import ReasonRow
 from emulator.model.values import Position, TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.publishing import Attachment
+    from emulator.broker.topic.replicators import Replicators
+    from emulator.core.policies.topic_policies import TopicPolicies
 
 
 class Readable(Protocol):
@@ -157,9 +158,7 @@ class ReplicatorHost(TopicView, Protocol):
     """A replicator's topic."""
 
     @property
-    def replicator_rate(self) -> Pace:
-        """How fast each replicator may send."""
-        ...
+    def policies(self) -> TopicPolicies: ...
 
     def replicator_ready(self, remote: str) -> None:
         """The remote region has opened our producer."""
@@ -211,13 +210,8 @@ class PositionsHost(TopicView, Protocol):
         """Acknowledge what an update of `source`, which names these regions, allows (core.topic_state)."""
         ...
 
-    def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
-        """Regions among those that we replicate to, and `remotes`, to or from which nothing comes through now."""
-        ...
-
-    def unreachable(self, remotes: frozenset[str]) -> Mapping[str, ReasonRow]:
-        """Return the regions among `remotes` to or from which nothing comes through now, and the reason."""
-        ...
+    @property
+    def replicators(self) -> Replicators: ...
 
     def write_marker(self, attachment: Attachment, marker: Marker, replicate_to: Sequence[str]) -> None:
         """Append a marker for these regions; empty: for all."""

@@ -9,93 +9,85 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from emulator.broker.environment import RegionServices
-from emulator.broker.metadata.policies import Effective, Policies
+from emulator.broker.metadata.policies import Policies
 from emulator.broker.topic.backlogs import Backlogs
-from emulator.core.policies.declaration import Policy
 from emulator.core.policies.inactivity import INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, MESSAGE_TTL, RETENTION, QuotaAction, QuotaKind
+from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.errors import StorageError
+from emulator.model.values import TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 OBEYS = (RETENTION, MESSAGE_TTL, BACKLOG_QUOTAS, INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION)
 """Policies that this module acts upon (P1)."""
 
 
-class PolicyValues(Protocol):
-    """What applies to a topic, by policy."""
-
-    def __getitem__(self, policy: Policy[T]) -> T: ...
-
-
-def _lets_go(says: PolicyValues) -> bool:
-    if says[RETENTION].lets_go or says[MESSAGE_TTL] or says[BACKLOG_QUOTAS]:
+def _lets_go(policies: TopicPolicies) -> bool:
+    """Return whether any policy lets something of a topic go."""
+    if policies[RETENTION].lets_go or policies[MESSAGE_TTL] or policies[BACKLOG_QUOTAS]:
         return True
-    return bool(says[INACTIVE_TOPICS].delete or says[SUBSCRIPTION_EXPIRATION])
+    return bool(policies[INACTIVE_TOPICS].delete or policies[SUBSCRIPTION_EXPIRATION])
 
 
 class TrackedTopic:
     """One topic that is looked after."""
 
-    def __init__(self, topic: Topic, effective: Effective) -> None:
+    def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.effective = effective
         self.backlogs = Backlogs(topic)
         self.disuse = topic.region.environment.components.disuse(topic)
 
     @property
     def is_wanted(self) -> bool:
-        """Whether any policy lets something go."""
-        return _lets_go(self.effective)
+        return _lets_go(self.topic.policies)
 
     @property
     def has_work(self) -> bool:
         """Whether something is left that a policy may let go of: such a topic stays in memory."""
         topic = self.topic
-        if self.effective[INACTIVE_TOPICS].delete:
+        if self.topic.policies[INACTIVE_TOPICS].delete:
             return True
-        if self.effective[SUBSCRIPTION_EXPIRATION] and topic.subscriptions:
+        if self.topic.policies[SUBSCRIPTION_EXPIRATION] and topic.subscriptions:
             return True
         holds_entries = topic.log.first_entry_id < topic.log.next_entry_id
-        if self.effective[RETENTION].lets_go and holds_entries:
+        if self.topic.policies[RETENTION].lets_go and holds_entries:
             return True
         return self._lets_go_by_age and any(one.backlog() for one in topic.subscriptions.values())
 
     @property
     def _lets_go_by_age(self) -> bool:
         """Of messages that nobody acknowledged. A quota by size lets nothing go while nothing is published."""
-        by_age = self.effective[BACKLOG_QUOTAS].get(QuotaKind.AGE)
-        return bool(self.effective[MESSAGE_TTL]) or (
+        by_age = self.topic.policies[BACKLOG_QUOTAS].get(QuotaKind.AGE)
+        return bool(self.topic.policies[MESSAGE_TTL]) or (
             by_age is not None and by_age.action is QuotaAction.EVICT and by_age.limit_seconds >= 0
         )
 
     async def look(self, now_ms: int) -> None:
         """Let go of what may go. StorageError."""
-        effective, backlogs = self.effective, self.backlogs
-        if ttl_seconds := effective[MESSAGE_TTL]:
+        topic, backlogs = self.topic, self.backlogs
+        if ttl_seconds := topic.policies[MESSAGE_TTL]:
             await backlogs.expire(ttl_seconds * 1000, now_ms)
         await self.look_at_quotas(now_ms)
-        if effective[RETENTION].lets_go:
-            await backlogs.trim(effective[RETENTION], now_ms)
-        if minutes := effective[SUBSCRIPTION_EXPIRATION]:
+        if topic.policies[RETENTION].lets_go:
+            await backlogs.trim(topic.policies[RETENTION], now_ms)
+        if minutes := topic.policies[SUBSCRIPTION_EXPIRATION]:
             await self.disuse.expire_subscriptions(minutes, now_ms)
 
     def is_to_be_deleted(self, now_ms: int) -> bool:
         """Nobody has used it for so long that it goes."""
-        policy = self.effective[INACTIVE_TOPICS]
+        policy = self.topic.policies[INACTIVE_TOPICS]
         return policy.delete and self.disuse.is_unused(policy, now_ms) and self.disuse.rest()
 
     async def look_at_quotas(self, now_ms: int) -> None:
         """StorageError."""
-        quotas = self.effective[BACKLOG_QUOTAS]
+        quotas = self.topic.policies[BACKLOG_QUOTAS]
         if quotas or self.topic.quota_refusal is not None:
             await self.backlogs.hold_to(quotas, now_ms)
 
@@ -115,18 +107,21 @@ class Housekeeper:
         self._looking = False
         self._closed = False
 
-    def follow(self, topic: Topic, effective: Effective) -> None:
+    def follow(self, topic: Topic) -> None:
         """From now on the topic is kept as its policies say."""
-        kept = self._kept[topic] = TrackedTopic(topic, effective)
+        kept = self._kept[topic] = TrackedTopic(topic)
         topic.before_producers = lambda: self._before_producers(kept)
-        for policy in OBEYS:
-            effective.on_change(policy, lambda: self._wake((kept,)))
         self._wake((kept,))
+
+    def policies_changed(self, topic: Topic) -> None:
+        """A topic follows other policies."""
+        if topic in self._kept:
+            self._wake((self._kept[topic],))
 
     @staticmethod
     def concerned(policies: Policies, names: Iterable[str]) -> list[str]:
         """Of these topics those that have to be in memory, because a policy may let something of them go."""
-        return [name for name in names if _lets_go(policies.of_name(name))]
+        return [name for name in names if _lets_go(policies.of_topic(TopicName.parse(name)))]
 
     def forget(self, topic: Topic) -> None:
         """It leaves memory."""
@@ -138,7 +133,7 @@ class Housekeeper:
 
     async def _before_producers(self, kept: TrackedTopic) -> None:
         """A producer wants to attach: what it is told is so now, and not at the last round."""
-        if kept.effective[BACKLOG_QUOTAS] and not kept.topic.closed:
+        if kept.topic.policies[BACKLOG_QUOTAS] and not kept.topic.closed:
             await kept.look_at_quotas(self._now_ms())
 
     def _now_ms(self) -> int:
@@ -155,8 +150,8 @@ class Housekeeper:
     async def trim(self, topic: Topic) -> None:
         """Let go now of what retention lets go. StorageError."""
         kept = self._kept.get(topic)
-        if kept is not None and kept.effective[RETENTION].lets_go:
-            await kept.backlogs.trim(kept.effective[RETENTION], self._now_ms())
+        if kept is not None and kept.topic.policies[RETENTION].lets_go:
+            await kept.backlogs.trim(kept.topic.policies[RETENTION], self._now_ms())
 
     async def truncate(self, topic: Topic) -> None:
         """Every subscription passes everything that there is, and it goes. StorageError."""

@@ -107,7 +107,7 @@ COMPACTION_THRESHOLD: Policy[int] = Policy(
     codec=BYTES,
     default=0,
     scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
-    obeyed_by="emulator.broker.topic_assembly",
+    obeyed_by="emulator.broker.topic.topic",
     doc="Bytes by which a topic's log must grow before it is compacted again. 0: only on request.",
 )
 

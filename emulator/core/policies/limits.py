@@ -9,7 +9,7 @@ from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.declaration import BELOW_ZERO, Codec, OutOfRange, Policy, Scope
 from emulator.core.policies.lifetime import fields_of, whole_number
 
-OBEYED_BY: Final = "emulator.broker.metadata.policy_application"
+OBEYED_BY: Final = "emulator.broker.topic.policy_application"
 PERIOD_SECONDS_MAX: Final = 86_400
 
 
@@ -157,7 +157,7 @@ PUBLISH_RATE: Policy[Pace] = Policy(
 )
 
 
-def _dispatch_policy(name: str, segment: str, doc: str) -> Policy[Pace]:
+def _dispatch_policy(name: str, segment: str, doc: str, obeyed_by: str = OBEYED_BY) -> Policy[Pace]:
     return Policy(
         name=name,
         at_namespace=segment,
@@ -165,7 +165,7 @@ def _dispatch_policy(name: str, segment: str, doc: str) -> Policy[Pace]:
         codec=DISPATCH_RATE_FORM,
         default=UNLIMITED,
         scopes=_BOTH,
-        obeyed_by=OBEYED_BY,
+        obeyed_by=obeyed_by,
         doc=doc,
     )
 
@@ -208,6 +208,7 @@ REPLICATOR_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
     "replicator_dispatch_rate",
     "replicatorDispatchRate",
     "Rate of replication of a topic to each other region.",
+    obeyed_by="emulator.broker.topic.replicators",
 )
 
 POLICIES = (

@@ -12,7 +12,7 @@ REPLICATION_CLUSTERS: Policy[tuple[str, ...]] = Policy(
     codec=REGION_NAMES,
     default=(),
     scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
-    obeyed_by="emulator.broker.topic_assembly",
+    obeyed_by="emulator.broker.topic.replicators",
     doc=(
         "Regions that the topic is replicated to (to Pulsar a region is a cluster). Only one: no "
         "replication. A region that is not in the list sends nothing to others."
@@ -26,7 +26,7 @@ DEDUPLICATION: Policy[bool] = Policy(
     codec=BOOLEAN,
     default=False,
     scopes=frozenset(Scope),
-    obeyed_by="emulator.broker.topic_assembly",
+    obeyed_by="emulator.broker.topic.topic",
     doc="Whether repeated messages of a producer are stored once, from the moment it is set.",
 )
 KEEP_ALIVE_INTERVAL: Policy[int] = Policy(
@@ -35,7 +35,7 @@ KEEP_ALIVE_INTERVAL: Policy[int] = Policy(
     codec=MILLISECONDS,
     default=0,
     scopes=frozenset({Scope.NAMESPACE}),
-    obeyed_by="emulator.broker.topic_assembly",
+    obeyed_by="emulator.broker.topic.topic",
     doc=(
         "Keep-alive interval for clients with a producer here; a client without a response until the "
         "next PING is disconnected. 0: the region's interval."
@@ -47,7 +47,7 @@ EXCLUSIVE_HOME: Policy[str] = Policy(
     codec=REGION_OR_NONE,
     default="",
     scopes=frozenset({Scope.NAMESPACE}),
-    obeyed_by="emulator.broker.topic_assembly",
+    obeyed_by="emulator.broker.topic.topic",
     doc=(
         "The only region in which clients may publish to the namespace's topics, so that an exclusive "
         "producer is the only one in all regions. In other regions exclusive producers wait, and other "

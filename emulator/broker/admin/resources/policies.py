@@ -205,11 +205,7 @@ def _at_topic(call: AdminRequest, policy: Policy[Any]) -> Any:
     policies = call.context.region.policies
     place = _topic_place(call)
     if call.query.get("applied", False):
-        effective = policies.of_topic(_topic(call))
-        try:
-            return _as_json(policy, effective[policy])
-        finally:
-            effective.close()
+        return _as_json(policy, policies.of_topic(_topic(call))[policy])
     return policies.set_at(place).get(policy.name, policy.unset)
 
 

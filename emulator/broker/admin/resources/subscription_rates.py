@@ -35,8 +35,8 @@ async def get(call: AdminRequest) -> Response:
     policies, name = call.context.region.policies, call.names["subscription"]
     if call.query.get("applied", False):
         topic = _topic(call)
-        rates = policies.now(topic, DISPATCH_RATES_BY_SUBSCRIPTION)
-        rate = rates.get(name) or policies.now(topic, SUBSCRIPTION_DISPATCH_RATE)
+        applied = policies.of_topic(topic)
+        rate = applied[DISPATCH_RATES_BY_SUBSCRIPTION].get(name) or applied[SUBSCRIPTION_DISPATCH_RATE]
         return Response(DISPATCH_RATE_FORM.encode(rate))
     found = policies.set_at(_place(call)).get(DISPATCH_RATES_BY_SUBSCRIPTION.name, {}).get(name)
     return Response(status=204) if found is None else Response(found)

@@ -1,0 +1,139 @@
+"""The replicators of one topic: which remote regions receive its entries, as its policies say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from emulator.broker.environment import RegionServices
+from emulator.broker.replication.replicator import Replicator
+from emulator.broker.subscription.replicated import ReplicatedSubscriptions
+from emulator.core.policies.limits import REPLICATOR_DISPATCH_RATE
+from emulator.core.policies.topic_policies import TopicPolicies
+from emulator.core.policies.topics import REPLICATION_CLUSTERS
+from emulator.errors import StorageError
+from emulator.model.reasons import Cause, ReasonRow
+from emulator.model.stored_keys import OwesKey
+from emulator.model.values import TopicName
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+OBEYS = (REPLICATION_CLUSTERS, REPLICATOR_DISPATCH_RATE)
+"""Policies that this module acts upon (P1)."""
+
+
+def remote_regions(region: RegionServices, policies: TopicPolicies) -> list[str]:
+    """Return the regions that a topic is replicated to: none when this region does not share the messages itself."""
+    sharing = policies[REPLICATION_CLUSTERS]
+    if region.config.region not in sharing:
+        return []
+    return [name for name in sharing if name in region.peers]
+
+
+async def note_owing(region: RegionServices, topic: TopicName) -> None:
+    """Store that the topic has to be loaded after a restart (D3), before anything is acknowledged that has to be
+    replicated. StorageError."""
+    key = OwesKey(str(topic)).text
+    if topic.is_persistent and region.store.get(key) is None:
+        await region.store.put(key, b"")
+
+
+class Replicators(dict[str, Replicator]):
+    """By remote region."""
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__()
+        self._topic = topic
+        self._changing = asyncio.Lock()
+        """One change of the regions after the other."""
+
+    def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
+        """Follow changed policies. `open` starts the first replicators."""
+        if new.differs(old, REPLICATOR_DISPATCH_RATE):
+            for replicator in self.values():
+                replicator.set_rate(new[REPLICATOR_DISPATCH_RATE])
+        if old is not None and new.differs(old, REPLICATION_CLUSTERS):
+            self._topic.region.spawn(self._change_regions())
+
+    def add(self, remote: str) -> None:
+        """It continues where a former replicator to this region ended, or begins with the first entry there is."""
+        self[remote] = self._topic.replicator_type(self._topic, self._topic.region.peers[remote])
+
+    def serve(self) -> None:
+        """The topic accepts clients: connect to the remote regions."""
+        for replicator in self.values():
+            replicator.peer.add(replicator)
+
+    async def _change_regions(self) -> None:
+        """Start and stop replicators as the policies say now."""
+        topic = self._topic
+        async with self._changing:
+            if topic.closed:
+                return
+            wanted = remote_regions(topic.region, topic.policies)
+            try:
+                if wanted:
+                    await note_owing(topic.region, topic.name)
+                await self._stop_others(wanted)
+            except StorageError as failure:
+                topic.failed(failure)
+                return
+            if not topic.closed:
+                self._start(wanted)
+
+    async def _stop_others(self, wanted: list[str]) -> None:
+        for remote in [name for name in self if name not in wanted]:
+            await self[remote].flush()
+            if self._topic.closed:
+                return
+            replicator = self.pop(remote)
+            replicator.close()
+            # A replicator that starts later on the same row must not be overtaken by what this one is writing.
+            await replicator.settled()
+
+    def _start(self, wanted: list[str]) -> None:
+        topic = self._topic
+        if topic.sync is not None:
+            topic.sync.remotes_changed(wanted)
+        elif wanted and topic.keeps_messages:
+            topic.sync = ReplicatedSubscriptions(topic, wanted)
+            for subscription in topic.subscriptions.values():
+                if subscription.cursor.replicated:
+                    topic.sync.subscription_added(subscription)
+        for remote in wanted:
+            if remote not in self:
+                self.add(remote)
+                self[remote].peer.add(self[remote])
+        logger.info("topic %s is replicated to: %s", topic.full_name, ", ".join(wanted) or "no region")
+
+    # Connectivity.
+
+    def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
+        """Return the regions that have a replicator, or are among `remotes`, to or from which no entries pass now."""
+        without_producer = {name for name, replicator in self.items() if not replicator.life.is_connected}
+        return frozenset(without_producer | {name for name in remotes if not self._hears(name)})
+
+    def unreachable(self, remotes: frozenset[str]) -> dict[str, ReasonRow]:
+        """Return the reason for each of `remotes` to or from which no entries pass now."""
+        return {region: cause for region in remotes if (cause := self._obstacle(region)) is not None}
+
+    def _hears(self, region: str) -> bool:
+        """Whether that region's replicator is connected to this topic: only then can its responses arrive."""
+        return any(producer.source_region == region for producer in self._topic.producers.values())
+
+    def _obstacle(self, region: str) -> ReasonRow | None:
+        """Return what keeps requests from the region, or its responses from this one."""
+        replicator = self.get(region)
+        if replicator is not None and not replicator.peer.connected:
+            return Cause.SNAPSHOT_LINK_TO_DOWN
+        if replicator is not None and not replicator.life.is_connected:
+            return Cause.SNAPSHOT_REPLICATOR_DOWN
+        if self._hears(region):
+            return None
+        if self._topic.region.is_linked_from(region):
+            return Cause.SNAPSHOT_ONE_WAY
+        return Cause.SNAPSHOT_LINK_FROM_DOWN
