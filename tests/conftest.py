@@ -1,13 +1,28 @@
-"""What costs too much to be started more than once."""
+"""The runner of asynchronous tests, and fixtures that several packages share.
+
+A test that is `async def` runs on the event loop of its `runner`: by default `asyncio.run`. A test with the fixture
+`world` runs under virtual time in that world, and one with `simulation` on its driver. Packages and modules override
+`runner` where their tests need another loop.
+
+    @pytest.mark.world("us", "eu", settings=FAST)  # arguments of `emulator.simulation.world.world`, or a topology
+    @pytest.mark.within(60)                        # seconds: virtual ones in a world, real ones elsewhere
+    async def test_something(world: World) -> None:
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+
+from emulator.simulation.simulation import Simulation
+from emulator.simulation.world import World
+from emulator.simulation.world import world as simulated_world
 
 if TYPE_CHECKING:
     from emulator.runtimes.kafka_server import KafkaServer
@@ -15,6 +30,74 @@ if TYPE_CHECKING:
 # A deadline would fail correct code on a busy machine.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+Runner = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.fixturenames.append("runner")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test by its `runner`."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    pyfuncitem.funcargs["runner"](pyfuncitem.obj(**arguments))
+    return True
+
+
+def marked(request: pytest.FixtureRequest, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a test's marker; none where it has no such marker."""
+    marker = request.node.get_closest_marker(name)
+    return (marker.args, dict(marker.kwargs)) if marker else ((), {})
+
+
+def seed_of(request: pytest.FixtureRequest, default: int) -> int:
+    """The seed that the test is parametrised with."""
+    callspec = getattr(request.node, "callspec", None)
+    return default if callspec is None else callspec.params.get("seed", default)
+
+
+@pytest.fixture
+def runner(request: pytest.FixtureRequest) -> Runner:
+    (seconds,) = marked(request, "within")[0] or (None,)
+    limit = {} if seconds is None else {"within_seconds": seconds}
+    if "world" in request.fixturenames:
+        world: World = request.getfixturevalue("world")
+        return lambda test: world.play(test, **limit)
+    if "simulation" in request.fixturenames:
+        simulation: Simulation = request.getfixturevalue("simulation")
+        return lambda test: simulation.run(test, **limit)
+    if seconds is None:
+        return asyncio.run
+    return lambda test: asyncio.run(asyncio.wait_for(test, seconds))
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """Regions under virtual time, as the marker `world` describes them: one, `us`, by default."""
+    names, arguments = marked(request, "world")
+    arguments = {"seed": seed_of(request, 0), **arguments}
+    if "topology" in arguments:
+        with World(**arguments) as made:
+            yield made
+    else:
+        with simulated_world(*(names or ("us",)), **arguments) as made:
+            yield made
+
+
+@pytest.fixture
+def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
+    """Hosts and networks under virtual time, without regions; the marker `simulation` gives other arguments."""
+    seed, arguments = marked(request, "simulation")
+    with Simulation(*(seed or (seed_of(request, 1),)), **arguments) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)

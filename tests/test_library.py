@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -66,18 +65,15 @@ def test_an_exception_ends_everything_and_stays_what_it_was(folder: Path) -> Non
     assert living(folder / "run") == []
 
 
-def test_it_works_inside_of_somebody_s_event_loop_and_names_what_was_meant(folder: Path) -> None:
-    async def drill() -> None:
-        with geoemu.up(folder / "topology.yaml", run_dir=folder / "run") as geo:
-            assert geoemu.attach(folder / "run").url("us-west") == geo.url("us-west")
-            with pytest.raises(geoemu.GeoemuError, match="did you mean us-east"):
-                geo.kill("us-eats")
-            with pytest.raises(TypeError):
-                geo.kill()
-            told = geo.environment("us-west", actor="shop")
-            assert told["GEOEMU_SERVICE_URL"] == told["GEOEMU_SERVICE_URL_US_WEST"] == geo.url("us-west")
-
-    asyncio.run(drill())
+async def test_it_works_inside_of_somebody_s_event_loop_and_names_what_was_meant(folder: Path) -> None:
+    with geoemu.up(folder / "topology.yaml", run_dir=folder / "run") as geo:
+        assert geoemu.attach(folder / "run").url("us-west") == geo.url("us-west")
+        with pytest.raises(geoemu.GeoemuError, match="did you mean us-east"):
+            geo.kill("us-eats")
+        with pytest.raises(TypeError):
+            geo.kill()
+        told = geo.environment("us-west", actor="shop")
+        assert told["GEOEMU_SERVICE_URL"] == told["GEOEMU_SERVICE_URL_US_WEST"] == geo.url("us-west")
 
 
 def test_what_is_wrong_with_a_topology_is_raised_before_anything_starts(folder: Path) -> None:

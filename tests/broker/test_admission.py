@@ -42,12 +42,11 @@ FORGED: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("claim", FORGED)
-def test_what_a_client_forges_is_refused_and_others_notice_nothing(
+async def test_what_a_client_forges_is_refused_and_others_notice_nothing(
     claim: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """eu's messages, the victim's and everybody's backlog are as they were."""
-
-    async def story() -> None:
+    with caplog.at_level(logging.INFO):
         async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
             consumer = await us.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
             await publish(us, "victim", 3)
@@ -63,54 +62,43 @@ def test_what_a_client_forges_is_refused_and_others_notice_nothing(
             await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world))
             await check_all_have(world, {"victim": 3, "p": 1, "victim-2": 2, "q": 2})
             assert len([await consumer.receive() for _ in range(8)]) == 8
-
-    with caplog.at_level(logging.INFO):
-        asyncio.run(story())
     assert len([line for line in caplog.messages if line.startswith("refused: ")]) == 1
 
 
-def test_an_application_may_copy_the_properties_of_what_it_was_given() -> None:
+async def test_an_application_may_copy_the_properties_of_what_it_was_given() -> None:
     """Those that replication added are among them. The copy is a message of the region that took it, there and
     everywhere: nothing is a duplicate of it, whatever it says, also after all were read again from the logs."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world:
-            async with world.client("us") as us, world.client("eu") as eu:
-                await publish(eu, "far", 3)
-                consumer = await us.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-                copier = await us.producer(TOPIC, name="copier")
-                for number in range(3):
-                    given = await consumer.receive()
-                    assert given.replicated_from == "eu"
-                    await copier.send(b"%d" % number, properties=given.properties)
-                await until(lambda: drained(world))
-                await check_all_have(world, {"far": 3, "copier": 3})
-            for name in world.names:
-                await world.crash(name)
-            await world.start_all()
-            async with world.client("eu") as eu:
-                await publish(eu, "far again", 3)
-                await until(lambda: drained(world))
-                await check_all_have(world, {"far": 3, "copier": 3, "far again": 3})
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world:
+        async with world.client("us") as us, world.client("eu") as eu:
+            await publish(eu, "far", 3)
+            consumer = await us.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            copier = await us.producer(TOPIC, name="copier")
+            for number in range(3):
+                given = await consumer.receive()
+                assert given.replicated_from == "eu"
+                await copier.send(b"%d" % number, properties=given.properties)
+            await until(lambda: drained(world))
+            await check_all_have(world, {"far": 3, "copier": 3})
+        for name in world.names:
+            await world.crash(name)
+        await world.start_all()
+        async with world.client("eu") as eu:
+            await publish(eu, "far again", 3)
+            await until(lambda: drained(world))
+            await check_all_have(world, {"far": 3, "copier": 3, "far again": 3})
 
 
-def test_a_client_may_not_bear_a_regions_name() -> None:
+async def test_a_client_may_not_bear_a_regions_name() -> None:
     """However it writes it; a proven region may not bear another one's."""
-
-    async def story() -> None:
-        async with regions("us", "eu", "ap") as world:
-            for name in ("pulsar.repl.eu-->us", "pulsar.repl.eu", "pulsar.repl.nobody-->us", "pulsar.repl."):
-                client = await RawClient.connect(world)
-                client.ask_for_producer(1, name=name)
-                assert (await client.next()).error.error == pb.NotAllowedError
-            region = await RawClient.connect_as_region(world, "eu")
-            assert (await region.next()).type == pb.BaseCommand.CONNECTED
-            region.ask_for_producer(1, name="pulsar.repl.ap-->us")
-            assert "does not belong to region 'eu'" in (await region.next()).error.message
-
-    asyncio.run(story())
+    async with regions("us", "eu", "ap") as world:
+        for name in ("pulsar.repl.eu-->us", "pulsar.repl.eu", "pulsar.repl.nobody-->us", "pulsar.repl."):
+            client = await RawClient.connect(world)
+            client.ask_for_producer(1, name=name)
+            assert (await client.next()).error.error == pb.NotAllowedError
+        region = await RawClient.connect_as_region(world, "eu")
+        assert (await region.next()).type == pb.BaseCommand.CONNECTED
+        region.ask_for_producer(1, name="pulsar.repl.ap-->us")
+        assert "does not belong to region 'eu'" in (await region.next()).error.message
 
 
 @pytest.mark.parametrize(
@@ -118,71 +106,55 @@ def test_a_client_may_not_bear_a_regions_name() -> None:
     [("eu", "guessed", None), ("eu", "", None), ("eu", None, "ap")],
     ids=["another secret", "no secret", "the answer of another region"],
 )
-def test_who_cannot_prove_to_be_a_region_is_sent_away(
+async def test_who_cannot_prove_to_be_a_region_is_sent_away(
     name: str, secret: str | None, answers_as: str | None
 ) -> None:
-    async def story() -> None:
-        async with regions("us", "eu", "ap") as world:
-            wrong = {} if secret is None else {"secret": secret}
-            client = await RawClient.connect_as_region(world, name, answers_as=answers_as, **wrong)
-            assert (await client.next()).error.error == pb.AuthenticationError
-            with pytest.raises(EOFError):
-                await client.next()
-            assert world.is_ready("eu")
-
-    asyncio.run(story())
+    async with regions("us", "eu", "ap") as world:
+        wrong = {} if secret is None else {"secret": secret}
+        client = await RawClient.connect_as_region(world, name, answers_as=answers_as, **wrong)
+        assert (await client.next()).error.error == pb.AuthenticationError
+        with pytest.raises(EOFError):
+            await client.next()
+        assert world.is_ready("eu")
 
 
-def test_who_names_a_region_that_is_no_peer_is_sent_away_at_once() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world:
-            client = await RawClient.connect(world, handshake=False)
-            client.greet("geoemu-region", b"nobody")
-            error = (await client.next()).error
-            assert error.error == pb.AuthenticationError
-            assert "'nobody' is not a peer of region us" in error.message
-
-    asyncio.run(story())
+async def test_who_names_a_region_that_is_no_peer_is_sent_away_at_once() -> None:
+    async with regions("us", "eu") as world:
+        client = await RawClient.connect(world, handshake=False)
+        client.greet("geoemu-region", b"nobody")
+        error = (await client.next()).error
+        assert error.error == pb.AuthenticationError
+        assert "'nobody' is not a peer of region us" in error.message
 
 
-def test_a_client_with_a_token_of_its_own_is_a_client_like_any_other() -> None:
+async def test_a_client_with_a_token_of_its_own_is_a_client_like_any_other() -> None:
     """Authentication is not asked for, so what clients bring along is no reason to refuse them."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            client = await RawClient.connect(world, handshake=False)
-            client.greet("token", b"mine")
-            assert (await client.next()).type == pb.BaseCommand.CONNECTED
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        client = await RawClient.connect(world, handshake=False)
+        client.greet("token", b"mine")
+        assert (await client.next()).type == pb.BaseCommand.CONNECTED
 
 
-def test_nothing_behind_a_refused_entry_of_a_peer_is_admitted() -> None:
+async def test_nothing_behind_a_refused_entry_of_a_peer_is_admitted() -> None:
     """A watermark must not pass the hole: what was pipelined behind comes again when the peer attaches again, with
     what was refused in its turn (A2)."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world:
-            await world.stop("eu")
-            peer = await RawClient.connect_as_region(world, "eu")
-            assert (await peer.next()).type == pb.BaseCommand.CONNECTED
-            await peer.open_producer(topic=TOPIC, name="pulsar.repl.eu-->us")
-            good = [
-                with_replication(plain_entry("q", n, 1, b"%d" % n), "eu", Position(9, n)) for n in range(4)
-            ]
-            damaged = bytearray(good[1])
-            damaged[-1] ^= 1
-            sent = [good[0], bytes(damaged), good[2], good[3]]
-            peer.writer.write(b"".join(send_frame(1, n, data=data) for n, data in enumerate(sent)))
-            answers = [await peer.next()]
-            assert answers[-1].send_error.error == pb.NotAllowedError
-            await peer.open_producer(topic=TOPIC, name="pulsar.repl.eu-->us")
-            peer.writer.write(b"".join(send_frame(1, n, data=data) for n, data in enumerate(good)))
-            receipts = [(await peer.next()).send_receipt for _ in good]
-            assert [receipt.highest_sequence_id for receipt in receipts] == [0, 1, 2, 3]
-            assert [m.payload for m in await stored(world, "us")] == [b"0", b"1", b"2", b"3"]
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world:
+        await world.stop("eu")
+        peer = await RawClient.connect_as_region(world, "eu")
+        assert (await peer.next()).type == pb.BaseCommand.CONNECTED
+        await peer.open_producer(topic=TOPIC, name="pulsar.repl.eu-->us")
+        good = [with_replication(plain_entry("q", n, 1, b"%d" % n), "eu", Position(9, n)) for n in range(4)]
+        damaged = bytearray(good[1])
+        damaged[-1] ^= 1
+        sent = [good[0], bytes(damaged), good[2], good[3]]
+        peer.writer.write(b"".join(send_frame(1, n, data=data) for n, data in enumerate(sent)))
+        answers = [await peer.next()]
+        assert answers[-1].send_error.error == pb.NotAllowedError
+        await peer.open_producer(topic=TOPIC, name="pulsar.repl.eu-->us")
+        peer.writer.write(b"".join(send_frame(1, n, data=data) for n, data in enumerate(good)))
+        receipts = [(await peer.next()).send_receipt for _ in good]
+        assert [receipt.highest_sequence_id for receipt in receipts] == [0, 1, 2, 3]
+        assert [m.payload for m in await stored(world, "us")] == [b"0", b"1", b"2", b"3"]
 
 
 def filled(name: str, total_bytes: int, payload_bytes: int) -> bytes:
@@ -201,25 +173,21 @@ def filled(name: str, total_bytes: int, payload_bytes: int) -> bytes:
         size -= len(data) - total_bytes
 
 
-def test_what_one_region_takes_every_region_takes() -> None:
+async def test_what_one_region_takes_every_region_takes() -> None:
     """The largest entry there may be travels; one byte more is refused where it came in. It used to be acknowledged,
     and its form for other regions closed both links again and again, for all topics."""
-
-    async def story() -> None:
-        async with regions("us", "eu", max_message_bytes=1_000) as world:
-            client = await RawClient.connect(world)
-            await client.open_producer()
-            limit = 1_000 + FRAME_PADDING_BYTES - 256 - replication_bytes_max("us")
-            client.writer.write(send_frame(1, 0, data=filled("p", limit + 1, 1_000)))
-            error = (await client.next()).send_error
-            assert error.error == pb.NotAllowedError
-            assert f"exceeds the maximum of {limit}" in error.message
-            client.writer.write(send_frame(1, 1, data=filled("p", limit, 1_000)))
-            assert (await client.next()).send_receipt.sequence_id == 1
-            await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world))
-            assert len(await stored(world, "eu")) == 1
-
-    asyncio.run(story())
+    async with regions("us", "eu", max_message_bytes=1_000) as world:
+        client = await RawClient.connect(world)
+        await client.open_producer()
+        limit = 1_000 + FRAME_PADDING_BYTES - 256 - replication_bytes_max("us")
+        client.writer.write(send_frame(1, 0, data=filled("p", limit + 1, 1_000)))
+        error = (await client.next()).send_error
+        assert error.error == pb.NotAllowedError
+        assert f"exceeds the maximum of {limit}" in error.message
+        client.writer.write(send_frame(1, 1, data=filled("p", limit, 1_000)))
+        assert (await client.next()).send_receipt.sequence_id == 1
+        await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world))
+        assert len(await stored(world, "eu")) == 1
 
 
 @pytest.mark.parametrize("size_bytes", [2_000, 40_000], ids=["refused there", "not sent"])

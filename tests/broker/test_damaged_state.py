@@ -45,23 +45,22 @@ async def restarted(world: Regions, values: Mapping[str, bytes]) -> None:
     }.items(),
     ids=lambda damage: damage[0].rpartition("/")[2],
 )
-def test_a_damaged_cursor_is_named_and_keeps_its_topic_from_being_loaded(damage: tuple[str, bytes]) -> None:
+async def test_a_damaged_cursor_is_named_and_keeps_its_topic_from_being_loaded(
+    damage: tuple[str, bytes],
+) -> None:
     """A guess would lose messages. Other topics are served as ever."""
     key, value = damage
 
-    async def story() -> None:
-        async with regions("us") as world:
-            async with world.client("us") as client:
-                await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-                await publish(client, "p", 2)
-            await restarted(world, {key: value})
-            with pytest.raises(StorageDamaged) as refused:
-                await world.running["us"].directory.acquire(TOPIC, OpenMode.EXISTING)
-            assert CURSOR in str(refused.value) or key in str(refused.value)
-            async with world.client("us") as client:
-                await (await client.producer("another")).send(b"x")
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        async with world.client("us") as client:
+            await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            await publish(client, "p", 2)
+        await restarted(world, {key: value})
+        with pytest.raises(StorageDamaged) as refused:
+            await world.running["us"].directory.acquire(TOPIC, OpenMode.EXISTING)
+        assert CURSOR in str(refused.value) or key in str(refused.value)
+        async with world.client("us") as client:
+            await (await client.producer("another")).send(b"x")
 
 
 async def broken(world: Regions) -> bytes:
@@ -76,13 +75,15 @@ async def broken(world: Regions) -> bytes:
     return whole.value
 
 
-def test_a_damaged_topic_is_not_looked_at_for_everybody_who_asks(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_topic_is_not_looked_at_for_everybody_who_asks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Clients and the replicators of other regions ask several times a second."""
 
     def told() -> int:
         return sum("cannot be loaded" in line for line in caplog.messages)
 
-    async def story() -> None:
+    with caplog.at_level(logging.ERROR):
         async with regions("us", "eu") as world:
             await broken(world)
             await until(lambda: told() == 1)
@@ -91,24 +92,18 @@ def test_a_damaged_topic_is_not_looked_at_for_everybody_who_asks(caplog: pytest.
                     await world.running["us"].directory.acquire(TOPIC, OpenMode.EXISTING)
             assert told() == 1
 
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(story())
 
-
-def test_a_damaged_topic_that_was_mended_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_damaged_topic_that_was_mended_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "DAMAGED_SECONDS", 0.02)
 
-    async def story() -> None:
-        async with regions("us", "eu") as world:
-            whole = await broken(world)
-            us = world.running["us"]
-            with pytest.raises(StorageDamaged):
-                await us.directory.acquire(TOPIC, OpenMode.EXISTING)
-            await us.store.put(CURSOR, whole)
-            await until(lambda: TOPIC in us.directory.serving and drained(world))
-            await check_all_have(world, {"p": 2, "q": 2})
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world:
+        whole = await broken(world)
+        us = world.running["us"]
+        with pytest.raises(StorageDamaged):
+            await us.directory.acquire(TOPIC, OpenMode.EXISTING)
+        await us.store.put(CURSOR, whole)
+        await until(lambda: TOPIC in us.directory.serving and drained(world))
+        await check_all_have(world, {"p": 2, "q": 2})
 
 
 HEAD = CheckpointKey(TOPIC).text
@@ -123,111 +118,92 @@ DAMAGED_HEADS = {
 
 
 @pytest.mark.parametrize("head", DAMAGED_HEADS.values(), ids=DAMAGED_HEADS)
-def test_a_damaged_checkpoint_is_made_again_from_the_log(
+async def test_a_damaged_checkpoint_is_made_again_from_the_log(
     head: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with regions("us", state_checkpoint_entries=10) as world:
-            async with world.client("us") as client:
-                await publish(client, "p", 25)
-            await restarted(world, {HEAD: head})
-            async with world.client("us") as client:
-                assert (await client.producer(TOPIC, name="p")).last_sequence_id == 24
-            assert HEAD in caplog.text or "the log ends at 25" in caplog.text
-
-    asyncio.run(story())
+    async with regions("us", state_checkpoint_entries=10) as world:
+        async with world.client("us") as client:
+            await publish(client, "p", 25)
+        await restarted(world, {HEAD: head})
+        async with world.client("us") as client:
+            assert (await client.producer(TOPIC, name="p")).last_sequence_id == 24
+        assert HEAD in caplog.text or "the log ends at 25" in caplog.text
 
 
 def damaged_part(number: int) -> dict[str, bytes]:
     return {CheckpointPartKey(TOPIC, f"1-{number}").text: b"damaged"}
 
 
-def test_a_damaged_part_of_a_checkpoint_is_made_again_from_the_log() -> None:
+async def test_a_damaged_part_of_a_checkpoint_is_made_again_from_the_log() -> None:
     """Of markers: without it they would be backlog, or an update would skip what the other region never saw."""
-
-    async def story() -> None:
-        async with regions("us", "eu", state_checkpoint_entries=5) as world, world.client("us") as client:
-            consumer = await client.subscribe(TOPIC, "s", replicated=True)
-            await publish(client, "p", 20)
-            for _ in range(20):
-                await consumer.acknowledge(await consumer.receive(), confirmed=True)
-            topic = world.running["us"].directory.serving[TOPIC]
-            await until(lambda: bool(topic.hidden_ids))
-            hidden = topic.hidden_ids.runs()
-            await restarted(world, damaged_part(0))
-            topic = await world.running["us"].directory.acquire(TOPIC, OpenMode.EXISTING)
-            assert topic.hidden_ids.runs()[: len(hidden) - 1] == hidden[:-1]
-
-    asyncio.run(story())
+    async with regions("us", "eu", state_checkpoint_entries=5) as world, world.client("us") as client:
+        consumer = await client.subscribe(TOPIC, "s", replicated=True)
+        await publish(client, "p", 20)
+        for _ in range(20):
+            await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        topic = world.running["us"].directory.serving[TOPIC]
+        await until(lambda: bool(topic.hidden_ids))
+        hidden = topic.hidden_ids.runs()
+        await restarted(world, damaged_part(0))
+        topic = await world.running["us"].directory.acquire(TOPIC, OpenMode.EXISTING)
+        assert topic.hidden_ids.runs()[: len(hidden) - 1] == hidden[:-1]
 
 
-def test_a_seek_to_what_a_damaged_part_tells_of_is_refused_until_the_topic_was_made_again() -> None:
+async def test_a_seek_to_what_a_damaged_part_tells_of_is_refused_until_the_topic_was_made_again() -> None:
     """The part had been let go: nobody needed it until somebody went back."""
-
-    async def story() -> None:
-        async with regions("us", state_checkpoint_entries=1_000) as world, world.client("us") as client:
-            consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-            producer = await client.producer(TOPIC)
-            count = 2 * PART_IDS + 10
-            for start in range(0, count, 500):
-                messages = range(start, min(start + 500, count))
-                await asyncio.gather(
-                    *(producer.send(b"%d" % n, replicate_to=["nowhere"] if n < 9 else ()) for n in messages)
-                )
-            first = await consumer.receive()
-            last = first
-            for _ in range(count - 1):
-                last = await consumer.receive()
-            await consumer.acknowledge_cumulative(last, confirmed=True)
-            region = world.running["us"]
-            await publish(client, "p", 1_000)
-            topic = region.directory.serving[TOPIC]
-            assert topic.state.visibility.known_from > 0
-            await region.store.put(*damaged_part(0).popitem())
-            with pytest.raises(ClientError, match=r"topic-part/.*is damaged"):
-                await consumer.seek(first.id)
-            await until(lambda: region.directory.serving.get(TOPIC, topic) is not topic)
-            await consumer.close()
-            consumer = await client.subscribe(TOPIC, "s")
+    async with regions("us", state_checkpoint_entries=1_000) as world, world.client("us") as client:
+        consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+        producer = await client.producer(TOPIC)
+        count = 2 * PART_IDS + 10
+        for start in range(0, count, 500):
+            messages = range(start, min(start + 500, count))
+            await asyncio.gather(
+                *(producer.send(b"%d" % n, replicate_to=["nowhere"] if n < 9 else ()) for n in messages)
+            )
+        first = await consumer.receive()
+        last = first
+        for _ in range(count - 1):
+            last = await consumer.receive()
+        await consumer.acknowledge_cumulative(last, confirmed=True)
+        region = world.running["us"]
+        await publish(client, "p", 1_000)
+        topic = region.directory.serving[TOPIC]
+        assert topic.state.visibility.known_from > 0
+        await region.store.put(*damaged_part(0).popitem())
+        with pytest.raises(ClientError, match=r"topic-part/.*is damaged"):
             await consumer.seek(first.id)
-            assert (await consumer.receive()).payload == b"0"
-            again = region.directory.serving[TOPIC]
-            assert list(again.state.unseen_by("ap", 100)) == list(range(9))
+        await until(lambda: region.directory.serving.get(TOPIC, topic) is not topic)
+        await consumer.close()
+        consumer = await client.subscribe(TOPIC, "s")
+        await consumer.seek(first.id)
+        assert (await consumer.receive()).payload == b"0"
+        again = region.directory.serving[TOPIC]
+        assert list(again.state.unseen_by("ap", 100)) == list(range(9))
 
-    asyncio.run(story())
 
-
-def test_a_checkpoint_that_the_log_cannot_give_again_is_refused_with_its_key() -> None:
+async def test_a_checkpoint_that_the_log_cannot_give_again_is_refused_with_its_key() -> None:
     """The log was trimmed: what its first entries said of producers and other regions is gone."""
-
-    async def story() -> None:
-        store = await MemoryStore.open(region="us")
-        log = await store.open_log(TOPIC, create=True)
-        assert log is not None
-        await log.append([plain_entry("p", number, 1, b"x") for number in range(5)])
-        await log.trim(3)
-        await store.put(HEAD, b"damaged")
-        async with regions("us") as world:
-            region = world.running["us"]
-            region.store = store
-            with pytest.raises(CheckpointDamaged, match=r"^topic/.*damaged.*begins at entry 3"):
-                await Topic.load(region, TopicName.parse(TOPIC), log, deduplicates=True)
-
-    asyncio.run(story())
+    store = await MemoryStore.open(region="us")
+    log = await store.open_log(TOPIC, create=True)
+    assert log is not None
+    await log.append([plain_entry("p", number, 1, b"x") for number in range(5)])
+    await log.trim(3)
+    await store.put(HEAD, b"damaged")
+    async with regions("us") as world:
+        region = world.running["us"]
+        region.store = store
+        with pytest.raises(CheckpointDamaged, match=r"^topic/.*damaged.*begins at entry 3"):
+            await Topic.load(region, TopicName.parse(TOPIC), log, deduplicates=True)
 
 
-def test_a_damaged_progress_of_a_replicator_costs_sending_again() -> None:
+async def test_a_damaged_progress_of_a_replicator_costs_sending_again() -> None:
     """The other region drops what it has."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world:
-            async with world.client("us") as client:
-                await publish(client, "p", 5)
-                await until(lambda: drained(world))
-            await restarted(world, {ProgressKey(TOPIC, "eu").text: b"a:b"})
-            async with world.client("us") as client:
-                await publish(client, "q", 5)
-            await until(lambda: TOPIC in world.running["us"].directory.serving and drained(world))
-            await check_all_have(world, {"p": 5, "q": 5})
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world:
+        async with world.client("us") as client:
+            await publish(client, "p", 5)
+            await until(lambda: drained(world))
+        await restarted(world, {ProgressKey(TOPIC, "eu").text: b"a:b"})
+        async with world.client("us") as client:
+            await publish(client, "q", 5)
+        await until(lambda: TOPIC in world.running["us"].directory.serving and drained(world))
+        await check_all_have(world, {"p": 5, "q": 5})

@@ -55,112 +55,88 @@ def steps(*puts: dict[str, bytes], deletes: tuple[str, ...] = ()) -> Callable[[]
     return lambda: KeyChanges(list(puts), deletes)
 
 
-def test_a_step_begins_when_the_one_before_is_durable_and_deletes_come_last() -> None:
-    async def story() -> None:
-        store = SlowStore()
-        waiting = keeper_of(store, steps({"a": b"1", "b": b"1"}, {"head": b"1"}, deletes=("old",))).now()
-        assert set(store.under_way) == {"put a=1", "put b=1"}
-        await store.done("put b=1")
-        assert set(store.under_way) == {"put a=1"}
-        await store.done("put a=1")
-        assert set(store.under_way) == {"put head=1"}
-        assert not waiting.done()
-        await store.done("put head=1")
-        assert waiting.done(), "nobody waits for deletes"
-        assert set(store.under_way) == {"delete old"}
-
-    asyncio.run(story())
+async def test_a_step_begins_when_the_one_before_is_durable_and_deletes_come_last() -> None:
+    store = SlowStore()
+    waiting = keeper_of(store, steps({"a": b"1", "b": b"1"}, {"head": b"1"}, deletes=("old",))).now()
+    assert set(store.under_way) == {"put a=1", "put b=1"}
+    await store.done("put b=1")
+    assert set(store.under_way) == {"put a=1"}
+    await store.done("put a=1")
+    assert set(store.under_way) == {"put head=1"}
+    assert not waiting.done()
+    await store.done("put head=1")
+    assert waiting.done(), "nobody waits for deletes"
+    assert set(store.under_way) == {"delete old"}
 
 
-def test_one_write_is_under_way_and_the_next_has_all_that_changed_meanwhile() -> None:
-    async def story() -> None:
-        store, value = SlowStore(), [1]
-        keeper = keeper_of(store, one_key("a", lambda: b"%d" % value[0]))
-        first = keeper.now()
-        value[0] = 2
-        second = keeper.now()
-        value[0] = 3
-        third = keeper.now()
-        assert set(store.under_way) == {"put a=1"}
-        await store.done("put a=1")
-        assert (first.done(), second.done(), set(store.under_way)) == (True, False, {"put a=3"})
-        await store.done("put a=3")
-        assert second.done()
-        assert third.done()
-
-    asyncio.run(story())
+async def test_one_write_is_under_way_and_the_next_has_all_that_changed_meanwhile() -> None:
+    store, value = SlowStore(), [1]
+    keeper = keeper_of(store, one_key("a", lambda: b"%d" % value[0]))
+    first = keeper.now()
+    value[0] = 2
+    second = keeper.now()
+    value[0] = 3
+    third = keeper.now()
+    assert set(store.under_way) == {"put a=1"}
+    await store.done("put a=1")
+    assert (first.done(), second.done(), set(store.under_way)) == (True, False, {"put a=3"})
+    await store.done("put a=3")
+    assert second.done()
+    assert third.done()
 
 
-def test_what_did_not_change_is_durable_at_once() -> None:
-    async def story() -> None:
-        store = SlowStore()
-        assert keeper_of(store, steps()).now().done()
-        assert store.issued == []
-
-    asyncio.run(story())
+async def test_what_did_not_change_is_durable_at_once() -> None:
+    store = SlowStore()
+    assert keeper_of(store, steps()).now().done()
+    assert store.issued == []
 
 
-def test_a_key_is_looked_at_before_it_is_put_first() -> None:
+async def test_a_key_is_looked_at_before_it_is_put_first() -> None:
     """S5: a key that failed in an earlier life is refused until then."""
-
-    async def story() -> None:
-        store = SlowStore()
-        keeper = keeper_of(store, one_key("a", lambda: b"1"))
-        for _ in range(2):
-            keeper.now()
-            await store.done("put a=1")
-        assert store.issued == ["get a", "put a=1", "put a=1"]
-
-    asyncio.run(story())
+    store = SlowStore()
+    keeper = keeper_of(store, one_key("a", lambda: b"1"))
+    for _ in range(2):
+        keeper.now()
+        await store.done("put a=1")
+    assert store.issued == ["get a", "put a=1", "put a=1"]
 
 
-def test_a_key_is_looked_at_before_it_is_deleted() -> None:
+async def test_a_key_is_looked_at_before_it_is_deleted() -> None:
     """S5 holds for deletes, too. Without a look one that failed once failed in every later life, and its topic with it:
     nobody could consume there any more."""
-
-    async def story() -> None:
-        store = SlowStore()
-        keeper_of(store, steps({"head": b"1"}, deletes=("old",))).now()
-        await store.done("put head=1")
-        assert store.issued[-2:] == ["get old", "delete old"]
-
-    asyncio.run(story())
+    store = SlowStore()
+    keeper_of(store, steps({"head": b"1"}, deletes=("old",))).now()
+    await store.done("put head=1")
+    assert store.issued[-2:] == ["get old", "delete old"]
 
 
-def test_a_failure_is_told_when_every_put_has_its_outcome() -> None:
+async def test_a_failure_is_told_when_every_put_has_its_outcome() -> None:
     """Until then the store may still change behind the back of what is loaded from it."""
-
-    async def story() -> None:
-        store, failures = SlowStore(), list[BaseException]()
-        keeper = keeper_of(store, steps({"a": b"1", "b": b"1"}), failures)
-        waiting, behind = keeper.now(), keeper.now()
-        error = StorageError("full", definite=True)
-        await store.done("put a=1", failure=error)
-        assert not failures
-        await store.done("put b=1")
-        assert failures == [error]
-        for one in (waiting, behind):
-            with pytest.raises(StorageError, match="full"):
-                await one
-
-    asyncio.run(story())
+    store, failures = SlowStore(), list[BaseException]()
+    keeper = keeper_of(store, steps({"a": b"1", "b": b"1"}), failures)
+    waiting, behind = keeper.now(), keeper.now()
+    error = StorageError("full", definite=True)
+    await store.done("put a=1", failure=error)
+    assert not failures
+    await store.done("put b=1")
+    assert failures == [error]
+    for one in (waiting, behind):
+        with pytest.raises(StorageError, match="full"):
+            await one
 
 
-def test_a_closed_keeper_settles_when_its_puts_do_and_begins_no_further_step() -> None:
-    async def story() -> None:
-        store, failures = SlowStore(), list[BaseException]()
-        keeper = keeper_of(store, steps({"a": b"1"}, {"head": b"1"}), failures)
-        waiting = keeper.now()
-        keeper.close()
-        settling = asyncio.ensure_future(keeper.settled())
-        await asyncio.sleep(0)
-        assert not settling.done()
-        await store.done("put a=1")
-        assert settling.done()
-        assert store.under_way == {}
-        for one in (waiting, keeper.now()):
-            with pytest.raises(StorageError, match="not stored here"):
-                await one
-        assert failures == []
-
-    asyncio.run(story())
+async def test_a_closed_keeper_settles_when_its_puts_do_and_begins_no_further_step() -> None:
+    store, failures = SlowStore(), list[BaseException]()
+    keeper = keeper_of(store, steps({"a": b"1"}, {"head": b"1"}), failures)
+    waiting = keeper.now()
+    keeper.close()
+    settling = asyncio.ensure_future(keeper.settled())
+    await asyncio.sleep(0)
+    assert not settling.done()
+    await store.done("put a=1")
+    assert settling.done()
+    assert store.under_way == {}
+    for one in (waiting, keeper.now()):
+        with pytest.raises(StorageError, match="not stored here"):
+            await one
+    assert failures == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from pathlib import Path
@@ -44,22 +43,19 @@ async def started(path: Path) -> Region:
     return region
 
 
-def test_a_file_holds_a_round_or_two_of_many(tmp_path: Path) -> None:
+async def test_a_file_holds_a_round_or_two_of_many(tmp_path: Path) -> None:
     """The topology says that nothing is kept, so what a later round needs is there again."""
     path = tmp_path / "log.sqlite"
 
-    async def story() -> None:
-        region = await started(path)
-        async with Client([f"pulsar://127.0.0.1:{region.service_port}"], settings=ClientSettings()) as client:
-            producer = await client.producer(TOPIC)
-            consumer = await client.subscribe(TOPIC, "s")
-            topic = region.directory.serving[TOPIC]
-            for _ in range(8):
-                for _ in range(ROUND_MESSAGES):
-                    await producer.send(bytes(MESSAGE_BYTES))
-                    await consumer.acknowledge(await consumer.receive())
-                await until(lambda: topic.log.size_bytes == 0, 30)
-        await region.stop()
-        assert path.stat().st_size < 4 * ROUND_MESSAGES * MESSAGE_BYTES
-
-    asyncio.run(story())
+    region = await started(path)
+    async with Client([f"pulsar://127.0.0.1:{region.service_port}"], settings=ClientSettings()) as client:
+        producer = await client.producer(TOPIC)
+        consumer = await client.subscribe(TOPIC, "s")
+        topic = region.directory.serving[TOPIC]
+        for _ in range(8):
+            for _ in range(ROUND_MESSAGES):
+                await producer.send(bytes(MESSAGE_BYTES))
+                await consumer.acknowledge(await consumer.receive())
+            await until(lambda: topic.log.size_bytes == 0, 30)
+    await region.stop()
+    assert path.stat().st_size < 4 * ROUND_MESSAGES * MESSAGE_BYTES

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from emulator.broker.region import Region
 from emulator.client import InitialPosition
 from emulator.errors import StorageError
 from emulator.simulation.durable_media import DiskFaults
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 
 TOPIC = "persistent://public/default/orders"
 SLOW = DiskFaults(commit_seconds=(0.5, 0.5))
@@ -20,111 +22,89 @@ def broker_of(w: World, region: str = "us") -> Region:
     return broker
 
 
-def test_an_append_under_way_is_awaited_before_a_topic_is_loaded_again() -> None:
+@pytest.mark.world("us", disk=SLOW)
+async def test_an_append_under_way_is_awaited_before_a_topic_is_loaded_again(world: World) -> None:
     """A cursor could not be written while an append was under way: the append became durable after the topic was
     loaded again, behind its back, and what the client sent again was stored twice."""
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC, name="p")
-            sent = producer.send_nowait(b"once")
-            await w.simulation.until(lambda: broker_of(w).directory.serving[TOPIC]._issued > 0)
-            broker_of(w).topic_failed(TOPIC, StorageError("a cursor was not written", definite=False))
-            await sent
-            await producer.send(b"next")
-            assert len(w.regions["us"].disk.entries(TOPIC)) == 2
-            consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-            assert [(await consumer.receive()).payload for _ in range(2)] == [b"once", b"next"]
-
-        w.play(story())
+    client = world.client("us")
+    producer = await client.producer(TOPIC, name="p")
+    sent = producer.send_nowait(b"once")
+    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC]._issued > 0)
+    broker_of(world).topic_failed(TOPIC, StorageError("a cursor was not written", definite=False))
+    await sent
+    await producer.send(b"next")
+    assert len(world.regions["us"].disk.entries(TOPIC)) == 2
+    consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+    assert [(await consumer.receive()).payload for _ in range(2)] == [b"once", b"next"]
 
 
-def test_a_cursor_under_way_is_awaited_before_a_topic_is_loaded_again() -> None:
+@pytest.mark.world("us", disk=SLOW)
+async def test_a_cursor_under_way_is_awaited_before_a_topic_is_loaded_again(world: World) -> None:
     """Otherwise the older one of two cursors would be written last."""
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            consumer = await client.subscribe(TOPIC, "s")
-            producer = await client.producer(TOPIC)
-            await asyncio.gather(*(producer.send_nowait(b"%d" % number) for number in range(3)))
-            first = await consumer.receive()
-            acknowledged = asyncio.ensure_future(consumer.acknowledge(first, confirmed=True))
-            await w.simulation.until(
-                lambda: (
-                    broker_of(w).directory.serving[TOPIC].subscriptions["s"]._keeper._under_way is not None
-                )
-            )
-            broker_of(w).topic_failed(TOPIC, StorageError("an append failed", definite=False))
-            await w.simulation.until(lambda: consumer._connection is None)
-            await asyncio.wait([acknowledged])
-            await w.simulation.until(lambda: consumer._connection is not None)
-            assert (await consumer.receive()).payload == b"1"
-
-        w.play(story())
+    client = world.client("us")
+    consumer = await client.subscribe(TOPIC, "s")
+    producer = await client.producer(TOPIC)
+    await asyncio.gather(*(producer.send_nowait(b"%d" % number) for number in range(3)))
+    first = await consumer.receive()
+    acknowledged = asyncio.ensure_future(consumer.acknowledge(first, confirmed=True))
+    await world.simulation.until(
+        lambda: broker_of(world).directory.serving[TOPIC].subscriptions["s"]._keeper._under_way is not None
+    )
+    broker_of(world).topic_failed(TOPIC, StorageError("an append failed", definite=False))
+    await world.simulation.until(lambda: consumer._connection is None)
+    await asyncio.wait([acknowledged])
+    await world.simulation.until(lambda: consumer._connection is not None)
+    assert (await consumer.receive()).payload == b"1"
 
 
-def test_a_cursor_that_could_not_be_written_can_be_written_later() -> None:
+@pytest.mark.within(60)
+async def test_a_cursor_that_could_not_be_written_can_be_written_later(world: World) -> None:
     """A key is refused after a failed put until somebody looks at it; nobody did, and the topic failed for ever."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            consumer = await client.subscribe(TOPIC, "s")
-            w.regions["us"].disk.fill()
-            subscribing = asyncio.ensure_future(client.subscribe(TOPIC, "new"))
-            await asyncio.sleep(2)
-            w.regions["us"].disk.make_room()
-            await subscribing
-            await producer.send(b"x")
-            message = await consumer.receive()
-            await w.simulation.until(lambda: consumer._connection is not None)
-            await consumer.acknowledge(message, confirmed=True)
-
-        w.play(story(), within_seconds=60)
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    consumer = await client.subscribe(TOPIC, "s")
+    world.regions["us"].disk.fill()
+    subscribing = asyncio.ensure_future(client.subscribe(TOPIC, "new"))
+    await asyncio.sleep(2)
+    world.regions["us"].disk.make_room()
+    await subscribing
+    await producer.send(b"x")
+    message = await consumer.receive()
+    await world.simulation.until(lambda: consumer._connection is not None)
+    await consumer.acknowledge(message, confirmed=True)
 
 
-def test_a_request_behind_a_failed_write_is_answered() -> None:
+@pytest.mark.world("us", disk=SLOW)
+async def test_a_request_behind_a_failed_write_is_answered(world: World) -> None:
     """The one whose write failed was told; the other, which waited for the write after it, never was."""
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await client.producer(TOPIC)
-            await client.subscribe(TOPIC, "s")
-            subscription = broker_of(w).directory.serving[TOPIC].subscriptions["s"]
-            w.regions["us"].disk.fill()
-            subscription.cursor.set_replicated(True)
-            waiting = [asyncio.ensure_future(subscription.persisted()) for _ in range(2)]
-            done, _ = await asyncio.wait(waiting, timeout=10)
-            assert len(done) == 2
-            assert all(isinstance(one.exception(), StorageError) for one in done)
-
-        w.play(story())
+    client = world.client("us")
+    await client.producer(TOPIC)
+    await client.subscribe(TOPIC, "s")
+    subscription = broker_of(world).directory.serving[TOPIC].subscriptions["s"]
+    world.regions["us"].disk.fill()
+    subscription.cursor.set_replicated(True)
+    waiting = [asyncio.ensure_future(subscription.persisted()) for _ in range(2)]
+    done, _ = await asyncio.wait(waiting, timeout=10)
+    assert len(done) == 2
+    assert all(isinstance(one.exception(), StorageError) for one in done)
 
 
-def test_a_producer_is_told_of_what_its_former_life_has_under_way() -> None:
+@pytest.mark.world("us", disk=SLOW)
+async def test_a_producer_is_told_of_what_its_former_life_has_under_way(world: World) -> None:
     """It was told the last durable number while a higher one was still being written: it went on with that one, and its
     new message was acknowledged as a duplicate of the old."""
-    with world("us", disk=SLOW) as w:
+    host = world.client_host("first-life", "us")
+    first = world.client_on(host, ("us",))
 
-        async def story() -> None:
-            host = w.client_host("first-life", "us")
-            first = w.client_on(host, ("us",))
+    async def life() -> None:
+        producer = await first.producer(TOPIC, name="p")
+        await producer.send(b"old")
 
-            async def life() -> None:
-                producer = await first.producer(TOPIC, name="p")
-                await producer.send(b"old")
-
-            host.start(life())
-            await w.simulation.until(lambda: TOPIC in broker_of(w).directory.serving)
-            await w.simulation.until(lambda: broker_of(w).directory.serving[TOPIC]._issued > 0)
-            host.kill()
-            again = await w.client("us").producer(TOPIC, name="p")
-            assert again.last_sequence_id == 0
-            await again.send(b"new")
-            assert len(w.regions["us"].disk.entries(TOPIC)) == 2
-
-        w.play(story())
+    host.start(life())
+    await world.simulation.until(lambda: TOPIC in broker_of(world).directory.serving)
+    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC]._issued > 0)
+    host.kill()
+    again = await world.client("us").producer(TOPIC, name="p")
+    assert again.last_sequence_id == 0
+    await again.send(b"new")
+    assert len(world.regions["us"].disk.entries(TOPIC)) == 2

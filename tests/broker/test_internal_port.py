@@ -83,35 +83,28 @@ async def _region_with_two_ways_in() -> AsyncIterator[tuple[Region, int]]:
         await region.stop()
 
 
-def test_lookups_answer_with_the_address_of_the_side_that_asked() -> None:
-    async def story() -> None:
-        async with _region_with_two_ways_in() as (region, _):
-            inside = int(region.internal_url.rpartition(":")[2])
-            assert await looked_up(region.service_port) == "pulsar://127.0.0.1:16650"
-            assert await looked_up(inside) == f"pulsar://us:{inside}"
-
-    asyncio.run(story())
+async def test_lookups_answer_with_the_address_of_the_side_that_asked() -> None:
+    async with _region_with_two_ways_in() as (region, _):
+        inside = int(region.internal_url.rpartition(":")[2])
+        assert await looked_up(region.service_port) == "pulsar://127.0.0.1:16650"
+        assert await looked_up(inside) == f"pulsar://us:{inside}"
 
 
-def test_lookups_by_http_answer_with_the_address_of_the_side_whose_name_was_used() -> None:
+async def test_lookups_by_http_answer_with_the_address_of_the_side_whose_name_was_used() -> None:
     """There is one port for both, and a client says how it calls the region."""
-
-    async def story() -> None:
-        async with _region_with_two_ways_in() as (region, port):
-            for host in ("127.0.0.1:18080", "localhost:18080", "us.example.com:18080", ""):
-                assert await _looked_up_by_http(port, host) == {
-                    "brokerUrl": "pulsar://127.0.0.1:16650",
-                    "nativeUrl": "pulsar://127.0.0.1:16650",
-                    "httpUrl": "http://127.0.0.1:18080",
-                }
-            for host in ("us:8080", "US:8080", "us"):
-                assert await _looked_up_by_http(port, host) == {
-                    "brokerUrl": region.internal_url,
-                    "nativeUrl": region.internal_url,
-                    "httpUrl": f"http://{host}",
-                }
-
-    asyncio.run(story())
+    async with _region_with_two_ways_in() as (region, port):
+        for host in ("127.0.0.1:18080", "localhost:18080", "us.example.com:18080", ""):
+            assert await _looked_up_by_http(port, host) == {
+                "brokerUrl": "pulsar://127.0.0.1:16650",
+                "nativeUrl": "pulsar://127.0.0.1:16650",
+                "httpUrl": "http://127.0.0.1:18080",
+            }
+        for host in ("us:8080", "US:8080", "us"):
+            assert await _looked_up_by_http(port, host) == {
+                "brokerUrl": region.internal_url,
+                "nativeUrl": region.internal_url,
+                "httpUrl": f"http://{host}",
+            }
 
 
 def test_a_process_has_one_way_in_only() -> None:

@@ -51,38 +51,32 @@ def received(world: Regions) -> bytes:
 @pytest.mark.parametrize("deduplication", [True, False], ids=["deduplicated", "as they come"])
 @pytest.mark.parametrize("is_killed", [False, True], ids=["the link breaks", "the region is killed"])
 @pytest.mark.parametrize("first", range(PIECES))
-def test_pieces_that_are_sent_again_are_stored_once(first: int, is_killed: bool, deduplication: bool) -> None:
+async def test_pieces_that_are_sent_again_are_stored_once(
+    first: int, is_killed: bool, deduplication: bool
+) -> None:
     """From whichever piece the client has no receipt for. The other region has them once, too."""
-
-    async def story() -> None:
-        async with regions("us", "eu", settings=FAST, deduplication=deduplication) as world:
-            async with raw_client(world) as client:
-                await client.open_producer()
-                assert [await send(client, number) for number in range(2)] == [0, 1]
-            if is_killed:
-                await world.crash("us")
-                await world.start("us")
-            async with raw_client(world) as client:
-                await client.open_producer()
-                for number in range(first, PIECES):
-                    await send(client, number)
-            await until(lambda: len(stored(world, "eu")) == PIECES, DEADLINE)
-            assert stored(world, "us") == stored(world, "eu") == [0, 1, 2]
-            assert await asyncio.to_thread(received, world) == b"012"
-
-    asyncio.run(story())
-
-
-def test_another_message_of_the_same_number_is_stored_as_a_whole() -> None:
-    """Of a new life of the application, which was not told of the number that its last one died with."""
-
-    async def story() -> None:
-        async with regions("us", settings=FAST) as world, raw_client(world) as client:
+    async with regions("us", "eu", settings=FAST, deduplication=deduplication) as world:
+        async with raw_client(world) as client:
             await client.open_producer()
-            for number in range(2):
+            assert [await send(client, number) for number in range(2)] == [0, 1]
+        if is_killed:
+            await world.crash("us")
+            await world.start("us")
+        async with raw_client(world) as client:
+            await client.open_producer()
+            for number in range(first, PIECES):
                 await send(client, number)
-            for number in range(PIECES):
-                await send(client, number, publish_time=2)
-            assert stored(world, "us") == [0, 1, 0, 1, 2]
+        await until(lambda: len(stored(world, "eu")) == PIECES, DEADLINE)
+        assert stored(world, "us") == stored(world, "eu") == [0, 1, 2]
+        assert await asyncio.to_thread(received, world) == b"012"
 
-    asyncio.run(story())
+
+async def test_another_message_of_the_same_number_is_stored_as_a_whole() -> None:
+    """Of a new life of the application, which was not told of the number that its last one died with."""
+    async with regions("us", settings=FAST) as world, raw_client(world) as client:
+        await client.open_producer()
+        for number in range(2):
+            await send(client, number)
+        for number in range(PIECES):
+            await send(client, number, publish_time=2)
+        assert stored(world, "us") == [0, 1, 0, 1, 2]

@@ -38,115 +38,95 @@ async def gone(w: World, region: str = "us") -> None:
     assert w.regions[region].formers[0].state is HostState.DOWN
 
 
-def test_a_region_that_was_replaced_acknowledges_nothing_that_is_not_stored() -> None:
+@pytest.mark.world("us", disk=SLOW)
+async def test_a_region_that_was_replaced_acknowledges_nothing_that_is_not_stored(world: World) -> None:
     """Some publishes were on their way when it was frozen, others reach it after it woke up. What got a receipt is
     stored; nothing is stored by the old one behind what the new one wrote; the client goes on there."""
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            producer = await w.client("us").producer(TOPIC, name="p")
-            sent = [producer.send_nowait(b"%d" % number) for number in range(3)]
-            await sent[0]
-            sent += [producer.send_nowait(b"%d" % number) for number in range(3, 6)]
-            await asyncio.sleep(0.05)
-            await replaced(w)
-            other = await w.client("us").producer(TOPIC, name="other")
-            await other.send(b"new")
-            w.resume("us")
-            sent += [producer.send_nowait(b"%d" % number) for number in range(6, 9)]
-            await gone(w)
-            await asyncio.gather(*sent)
-            consumer = await w.client("us").subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-            found = [(await consumer.receive()).payload for _ in range(10)]
-            assert [payload for payload in found if payload != b"new"] == [b"%d" % n for n in range(9)]
-            assert len(w.remote_log("us").entries(TOPIC)) == 10
-            assert list(trespasses("us", w.remote_log("us"))) == []
-
-        w.play(story())
+    producer = await world.client("us").producer(TOPIC, name="p")
+    sent = [producer.send_nowait(b"%d" % number) for number in range(3)]
+    await sent[0]
+    sent += [producer.send_nowait(b"%d" % number) for number in range(3, 6)]
+    await asyncio.sleep(0.05)
+    await replaced(world)
+    other = await world.client("us").producer(TOPIC, name="other")
+    await other.send(b"new")
+    world.resume("us")
+    sent += [producer.send_nowait(b"%d" % number) for number in range(6, 9)]
+    await gone(world)
+    await asyncio.gather(*sent)
+    consumer = await world.client("us").subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+    found = [(await consumer.receive()).payload for _ in range(10)]
+    assert [payload for payload in found if payload != b"new"] == [b"%d" % n for n in range(9)]
+    assert len(world.remote_log("us").entries(TOPIC)) == 10
+    assert list(trespasses("us", world.remote_log("us"))) == []
 
 
-def test_a_region_that_was_replaced_and_has_nothing_to_write_ends_too() -> None:
+@pytest.mark.world("us", disk=RemoteFaults())
+async def test_a_region_that_was_replaced_and_has_nothing_to_write_ends_too(world: World) -> None:
     """It looks now and then. Its consumer goes on at the new one."""
-    with world("us", disk=RemoteFaults()) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            consumer = await client.subscribe(TOPIC, "s")
-            await replaced(w)
-            w.resume("us")
-            await gone(w)
-            producer = await w.client("us").producer(TOPIC)
-            await producer.send(b"x")
-            assert (await consumer.receive()).payload == b"x"
-
-        w.play(story())
+    client = world.client("us")
+    consumer = await client.subscribe(TOPIC, "s")
+    await replaced(world)
+    world.resume("us")
+    await gone(world)
+    producer = await world.client("us").producer(TOPIC)
+    await producer.send(b"x")
+    assert (await consumer.receive()).payload == b"x"
 
 
-def test_an_acknowledgement_is_not_confirmed_by_a_region_that_was_replaced() -> None:
+@pytest.mark.world("us", disk=SLOW)
+async def test_an_acknowledgement_is_not_confirmed_by_a_region_that_was_replaced(world: World) -> None:
     """The new one would give the message out again, so the consumer may not be told that it will not."""
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-            await producer.send(b"x")
-            message = await consumer.receive()
-            await replaced(w)
-            w.resume("us")
-            with pytest.raises(ClientError):
-                await consumer.acknowledge(message, confirmed=True)
-            assert (await consumer.receive()).payload == b"x"
-
-        w.play(story())
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+    await producer.send(b"x")
+    message = await consumer.receive()
+    await replaced(world)
+    world.resume("us")
+    with pytest.raises(ClientError):
+        await consumer.acknowledge(message, confirmed=True)
+    assert (await consumer.receive()).payload == b"x"
 
 
-def test_a_fenced_region_with_something_left_to_write_ends_in_order() -> None:
+@pytest.mark.world("us", disk=RemoteFaults(commit_seconds=(0.001, 0.001)))
+async def test_a_fenced_region_with_something_left_to_write_ends_in_order(world: World) -> None:
     """It was refused what it wanted to write last, and `stop` failed: its links and clients were told nothing, and
     its exit code was that of a region that could not start."""
-    with world("us", disk=RemoteFaults(commit_seconds=(0.001, 0.001))) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            consumer = await client.subscribe(TOPIC, "s")
-            await producer.send(b"x")
-            message = await consumer.receive()
-            former = broker_of(w)
-            w.replace("us")
-            await w.simulation.until(lambda: w.regions["us"].is_up)
-            await consumer.acknowledge(message)
-            subscription = former.directory.serving[TOPIC].subscriptions["s"]
-            await w.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
-            assert isinstance(former.store, RemoteStore)
-            former.store.look()
-            await gone(w)
-            assert former.fenced.is_set()
-            assert former.connections == {}
-            assert (await consumer.receive()).payload == b"x"
-
-        w.play(story())
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    consumer = await client.subscribe(TOPIC, "s")
+    await producer.send(b"x")
+    message = await consumer.receive()
+    former = broker_of(world)
+    world.replace("us")
+    await world.simulation.until(lambda: world.regions["us"].is_up)
+    await consumer.acknowledge(message)
+    subscription = former.directory.serving[TOPIC].subscriptions["s"]
+    await world.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
+    assert isinstance(former.store, RemoteStore)
+    former.store.look()
+    await gone(world)
+    assert former.fenced.is_set()
+    assert former.connections == {}
+    assert (await consumer.receive()).payload == b"x"
 
 
-def test_a_region_stops_although_its_log_is_away() -> None:
+@pytest.mark.world("us", disk=RemoteFaults())
+async def test_a_region_stops_although_its_log_is_away(world: World) -> None:
     """What is left to write is not waited for longer than for the store itself."""
-    with world("us", disk=RemoteFaults()) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            consumer = await client.subscribe(TOPIC, "s")
-            await producer.send(b"x")
-            message = await consumer.receive()
-            w.remote_log("us").go_away()
-            await consumer.acknowledge(message)
-            subscription = broker_of(w).directory.serving[TOPIC].subscriptions["s"]
-            await w.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
-            begin = w.simulation.now
-            await w.regions["us"].host.ask(broker_of(w).stop())
-            assert w.simulation.now - begin <= FLUSH_SECONDS + CLOSE_SECONDS + 0.1
-
-        w.play(story())
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    consumer = await client.subscribe(TOPIC, "s")
+    await producer.send(b"x")
+    message = await consumer.receive()
+    world.remote_log("us").go_away()
+    await consumer.acknowledge(message)
+    subscription = broker_of(world).directory.serving[TOPIC].subscriptions["s"]
+    await world.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
+    begin = world.simulation.now
+    await world.regions["us"].host.ask(broker_of(world).stop())
+    assert world.simulation.now - begin <= FLUSH_SECONDS + CLOSE_SECONDS + 0.1
 
 
 def test_publishes_wait_while_the_log_is_away() -> None:

@@ -22,120 +22,100 @@ def broken(*_: Any, **__: Any) -> Any:
     raise RuntimeError("broken")
 
 
-def test_a_link_is_tried_again_after_an_error_that_is_none_of_the_network(
+async def test_a_link_is_tried_again_after_an_error_that_is_none_of_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A host name of nonsense, or a replicator that fails when it is told that the link is down."""
-
-    async def story() -> None:
-        async with regions("us", "eu", peer_reconnect_backoff_ms=5) as world, world.client("us") as client:
-            await publish(client, "p", 1)
-            await until(lambda: drained(world))
-            us = world.running["us"]
-            peer, replicator = us.peers["eu"], us.directory.serving[TOPIC].replicators["eu"]
-            with monkeypatch.context() as once:
-                once.setattr(replicator, "link_down", broken)
-                once.setattr(us.environment.peer_network, "connect", broken)
-                assert peer._transport is not None
-                peer._transport.abort()
-                await until(lambda: "broken" in peer.why_not)
-            replicator.link_down()
-            await until(lambda: peer.connected)
-            await publish(client, "q", 1)
-            await until(lambda: drained(world))
-
-    asyncio.run(story())
-
-
-def test_a_link_has_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that is lost while its establishment times out was tried again twice, and so for ever."""
-
-    async def story() -> None:
-        async with regions("us", "eu", peer_reconnect_backoff_ms=5) as world:
-            peer = world.running["us"].peers["eu"]
-            started = 0
-
-            def start(_: PeerLink) -> None:
-                nonlocal started
-                started += 1
-
-            monkeypatch.setattr(PeerLink, "start", start)
+    async with regions("us", "eu", peer_reconnect_backoff_ms=5) as world, world.client("us") as client:
+        await publish(client, "p", 1)
+        await until(lambda: drained(world))
+        us = world.running["us"]
+        peer, replicator = us.peers["eu"], us.directory.serving[TOPIC].replicators["eu"]
+        with monkeypatch.context() as once:
+            once.setattr(replicator, "link_down", broken)
+            once.setattr(us.environment.peer_network, "connect", broken)
             assert peer._transport is not None
             peer._transport.abort()
-            await until(lambda: peer._retry is not None)
-            peer._try_again()
-            await until(lambda: started > 0)
-            assert (started, peer._retry) == (1, None)
+            await until(lambda: "broken" in peer.why_not)
+        replicator.link_down()
+        await until(lambda: peer.connected)
+        await publish(client, "q", 1)
+        await until(lambda: drained(world))
 
-    asyncio.run(story())
+
+async def test_a_link_has_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that is lost while its establishment times out was tried again twice, and so for ever."""
+    async with regions("us", "eu", peer_reconnect_backoff_ms=5) as world:
+        peer = world.running["us"].peers["eu"]
+        started = 0
+
+        def start(_: PeerLink) -> None:
+            nonlocal started
+            started += 1
+
+        monkeypatch.setattr(PeerLink, "start", start)
+        assert peer._transport is not None
+        peer._transport.abort()
+        await until(lambda: peer._retry is not None)
+        peer._try_again()
+        await until(lambda: started > 0)
+        assert (started, peer._retry) == (1, None)
 
 
-def test_a_watch_that_fails_keeps_no_other_one_from_hearing_of_a_change() -> None:
+async def test_a_watch_that_fails_keeps_no_other_one_from_hearing_of_a_change() -> None:
     """Those behind it heard nothing, and who had made the change waited for ever."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            metadata, heard = world.running["us"].metadata, []
-            asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-            metadata.watch(TenantPath.prefix(), broken)
-            metadata.watch(TenantPath.prefix(), lambda change: heard.append(change.path))
-            path = TenantPath("acme").text
-            await asyncio.wait_for(metadata.put(path, b"{}"), 10)
-            assert heard == [path]
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        metadata, heard = world.running["us"].metadata, []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        metadata.watch(TenantPath.prefix(), broken)
+        metadata.watch(TenantPath.prefix(), lambda change: heard.append(change.path))
+        path = TenantPath("acme").text
+        await asyncio.wait_for(metadata.put(path, b"{}"), 10)
+        assert heard == [path]
 
 
-def test_a_store_that_fails_otherwise_than_stores_do_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The region read no change of its cluster any more."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            metadata = world.running["us"].metadata
-            with monkeypatch.context() as once:
-                once.setattr(metadata._medium, "read", broken)
-                metadata._look()
-                await until(lambda: metadata.away is not None)
-            await until(lambda: metadata.away is None)
-            await asyncio.wait_for(metadata.put(TenantPath("acme").text, b"{}"), 10)
-
-    asyncio.run(story())
-
-
-def test_a_topic_of_which_housekeeping_fails_keeps_it_from_no_other_topic() -> None:
-    async def story() -> None:
-        async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
-            us = world.running["us"]
-            await publish(client, "p", 1)
-            first = us.housekeeper._kept[await us.directory.acquire(TOPIC, OpenMode.EXISTING)]
-            object.__setattr__(first, "look", broken)
-            producer = await client.producer(OTHER)
-            await producer.send(b"x")
-            topic = us.directory.serving[OTHER]
-            await us.policies.set(NAMESPACE, RETENTION, Retention(0, 0))
-            await until(lambda: topic.log.first_entry_id == 1)
-
-    asyncio.run(story())
-
-
-def test_topics_that_are_not_used_leave_memory_although_a_look_at_one_failed(
+async def test_a_store_that_fails_otherwise_than_stores_do_is_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
-        async with regions("us", topic_idle_ms=20) as world:
-            async with world.client("us") as client:
-                await publish(client, "p", 1)
-            directory = world.running["us"].directory
-            asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-            seen = asyncio.Event()
+    """The region read no change of its cluster any more."""
+    async with regions("us") as world:
+        metadata = world.running["us"].metadata
+        with monkeypatch.context() as once:
+            once.setattr(metadata._medium, "read", broken)
+            metadata._look()
+            await until(lambda: metadata.away is not None)
+        await until(lambda: metadata.away is None)
+        await asyncio.wait_for(metadata.put(TenantPath("acme").text, b"{}"), 10)
 
-            def fail(_: Any) -> bool:
-                seen.set()
-                return broken()
 
-            with monkeypatch.context() as once:
-                once.setattr(directory, "_is_idle", fail)
-                await asyncio.wait_for(seen.wait(), 10)
-            await until(lambda: TOPIC not in directory.serving)
+async def test_a_topic_of_which_housekeeping_fails_keeps_it_from_no_other_topic() -> None:
+    async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
+        us = world.running["us"]
+        await publish(client, "p", 1)
+        first = us.housekeeper._kept[await us.directory.acquire(TOPIC, OpenMode.EXISTING)]
+        object.__setattr__(first, "look", broken)
+        producer = await client.producer(OTHER)
+        await producer.send(b"x")
+        topic = us.directory.serving[OTHER]
+        await us.policies.set(NAMESPACE, RETENTION, Retention(0, 0))
+        await until(lambda: topic.log.first_entry_id == 1)
 
-    asyncio.run(story())
+
+async def test_topics_that_are_not_used_leave_memory_although_a_look_at_one_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with regions("us", topic_idle_ms=20) as world:
+        async with world.client("us") as client:
+            await publish(client, "p", 1)
+        directory = world.running["us"].directory
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        seen = asyncio.Event()
+
+        def fail(_: Any) -> bool:
+            seen.set()
+            return broken()
+
+        with monkeypatch.context() as once:
+            once.setattr(directory, "_is_idle", fail)
+            await asyncio.wait_for(seen.wait(), 10)
+        await until(lambda: TOPIC not in directory.serving)

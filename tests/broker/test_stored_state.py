@@ -45,16 +45,13 @@ def test_cursors_of_names_with_slashes_stay_apart() -> None:
     asyncio.run(story())
 
 
-def test_a_store_of_an_older_format_is_refused_in_one_sentence() -> None:
-    async def story() -> None:
-        store = await MemoryStore.open(region="us")
-        await store.put("region/starts", b"0")
-        namespace = NamespaceConfig("public/default", ("us",))
-        region = Region(RegionConfig("us", "test", namespaces=(namespace,)), _environment(store))
-        with pytest.raises(StorageError, match=r"has format 1.*reads format 2.*start a new run"):
-            await region.start()
-
-    asyncio.run(story())
+async def test_a_store_of_an_older_format_is_refused_in_one_sentence() -> None:
+    store = await MemoryStore.open(region="us")
+    await store.put("region/starts", b"0")
+    namespace = NamespaceConfig("public/default", ("us",))
+    region = Region(RegionConfig("us", "test", namespaces=(namespace,)), _environment(store))
+    with pytest.raises(StorageError, match=r"has format 1.*reads format 2.*start a new run"):
+        await region.start()
 
 
 def _environment(store: MemoryStore) -> Environment:

@@ -21,144 +21,110 @@ from tests.broker.regions import regions, until
 FROM_THE_START = InitialPosition.EARLIEST
 
 
-def test_what_is_sent_is_received_in_order() -> None:
+async def test_what_is_sent_is_received_in_order() -> None:
     """Unbatched messages arrive in the order of their sends, with key, properties and origin."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            sent = [await producer.send(b"%d" % n, key="k", properties={"n": str(n)}) for n in range(20)]
-            consumer = await client.subscribe("orders", "s", initial_position=FROM_THE_START)
-            received = [await consumer.receive() for _ in range(20)]
-            assert [m.payload for m in received] == [b"%d" % n for n in range(20)]
-            assert [m.id for m in received] == sent
-            assert received[3].properties == {"n": "3"}
-            assert received[3].key == "k"
-            assert received[3].producer_name == producer.name
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        sent = [await producer.send(b"%d" % n, key="k", properties={"n": str(n)}) for n in range(20)]
+        consumer = await client.subscribe("orders", "s", initial_position=FROM_THE_START)
+        received = [await consumer.receive() for _ in range(20)]
+        assert [m.payload for m in received] == [b"%d" % n for n in range(20)]
+        assert [m.id for m in received] == sent
+        assert received[3].properties == {"n": "3"}
+        assert received[3].key == "k"
+        assert received[3].producer_name == producer.name
 
 
-def test_a_batch_is_one_entry_of_many_messages() -> None:
+async def test_a_batch_is_one_entry_of_many_messages() -> None:
     """Members of a batch share ledger and entry and differ in their index."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders", batching=Batching(messages_max=10))
-            ids = await asyncio.gather(*[producer.send(b"%d" % n) for n in range(30)])
-            assert len({(one.ledger, one.entry) for one in ids}) == 3
-            consumer = await client.subscribe("orders", "s", initial_position=FROM_THE_START)
-            received = [await consumer.receive() for _ in range(30)]
-            assert [m.payload for m in received] == [b"%d" % n for n in range(30)]
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders", batching=Batching(messages_max=10))
+        ids = await asyncio.gather(*[producer.send(b"%d" % n) for n in range(30)])
+        assert len({(one.ledger, one.entry) for one in ids}) == 3
+        consumer = await client.subscribe("orders", "s", initial_position=FROM_THE_START)
+        received = [await consumer.receive() for _ in range(30)]
+        assert [m.payload for m in received] == [b"%d" % n for n in range(30)]
 
 
-def test_part_of_a_batch_can_be_acknowledged() -> None:
+async def test_part_of_a_batch_can_be_acknowledged() -> None:
     """After a reconnect only the members that were not acknowledged come again."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with world.client("us") as client:
-                producer = await client.producer("orders", batching=Batching(messages_max=10))
-                await asyncio.gather(*[producer.send(b"%d" % n) for n in range(10)])
-                consumer = await client.subscribe("orders", "s", initial_position=FROM_THE_START)
-                received = [await consumer.receive() for _ in range(10)]
-                await consumer.acknowledge(*received[:4], confirmed=True)
-            async with world.client("us") as client:
-                again = await client.subscribe("orders", "s")
-                assert [(await again.receive()).payload for _ in range(6)] == [
-                    b"%d" % n for n in range(4, 10)
-                ]
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        async with world.client("us") as client:
+            producer = await client.producer("orders", batching=Batching(messages_max=10))
+            await asyncio.gather(*[producer.send(b"%d" % n) for n in range(10)])
+            consumer = await client.subscribe("orders", "s", initial_position=FROM_THE_START)
+            received = [await consumer.receive() for _ in range(10)]
+            await consumer.acknowledge(*received[:4], confirmed=True)
+        async with world.client("us") as client:
+            again = await client.subscribe("orders", "s")
+            assert [(await again.receive()).payload for _ in range(6)] == [b"%d" % n for n in range(4, 10)]
 
 
-def test_a_producer_sends_again_what_had_no_receipt() -> None:
+async def test_a_producer_sends_again_what_had_no_receipt() -> None:
     """A crash of the region in the middle of a stream loses nothing and doubles nothing."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders", name="p", pending_messages_max=5000)
-            sends = [producer.send_nowait(b"%d" % n) for n in range(500)]
-            await asyncio.wait_for(sends[100], 5)
-            await world.crash("us")
-            sends += [producer.send_nowait(b"%d" % n) for n in range(500, 600)]
-            await world.start("us")
-            await asyncio.wait_for(asyncio.gather(*sends), 10)
-            reader = await client.reader("orders", EARLIEST)
-            assert [(await reader.receive()).payload for _ in range(600)] == [b"%d" % n for n in range(600)]
-            assert not await reader.has_message()
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders", name="p", pending_messages_max=5000)
+        sends = [producer.send_nowait(b"%d" % n) for n in range(500)]
+        await asyncio.wait_for(sends[100], 5)
+        await world.crash("us")
+        sends += [producer.send_nowait(b"%d" % n) for n in range(500, 600)]
+        await world.start("us")
+        await asyncio.wait_for(asyncio.gather(*sends), 10)
+        reader = await client.reader("orders", EARLIEST)
+        assert [(await reader.receive()).payload for _ in range(600)] == [b"%d" % n for n in range(600)]
+        assert not await reader.has_message()
 
 
-def test_negative_acknowledgement_brings_a_message_again() -> None:
+async def test_negative_acknowledgement_brings_a_message_again() -> None:
     """SHARED: only what was refused, with its count."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            consumer = await client.subscribe("orders", "s", type_=ConsumerType.SHARED)
-            for n in range(3):
-                await producer.send(b"%d" % n)
-            received = [await consumer.receive() for _ in range(3)]
-            await consumer.acknowledge(received[0], received[2])
-            consumer.negative_acknowledge(received[1])
-            again = await asyncio.wait_for(consumer.receive(), 5)
-            assert (again.payload, again.redelivery_count) == (b"1", 1)
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        consumer = await client.subscribe("orders", "s", type_=ConsumerType.SHARED)
+        for n in range(3):
+            await producer.send(b"%d" % n)
+        received = [await consumer.receive() for _ in range(3)]
+        await consumer.acknowledge(received[0], received[2])
+        consumer.negative_acknowledge(received[1])
+        again = await asyncio.wait_for(consumer.receive(), 5)
+        assert (again.payload, again.redelivery_count) == (b"1", 1)
 
 
-def test_seek_goes_back_and_forth() -> None:
+async def test_seek_goes_back_and_forth() -> None:
     """By id, inclusive."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            ids = [await producer.send(b"%d" % n) for n in range(10)]
-            consumer = await client.subscribe("orders", "s")
-            await consumer.seek(ids[4])
-            assert (await consumer.receive()).payload == b"4"
-            await consumer.seek(EARLIEST)
-            assert (await consumer.receive()).payload == b"0"
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        ids = [await producer.send(b"%d" % n) for n in range(10)]
+        consumer = await client.subscribe("orders", "s")
+        await consumer.seek(ids[4])
+        assert (await consumer.receive()).payload == b"4"
+        await consumer.seek(EARLIEST)
+        assert (await consumer.receive()).payload == b"0"
 
 
-def test_a_reader_starts_after_its_message() -> None:
+async def test_a_reader_starts_after_its_message() -> None:
     """Or at it, when asked to."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            ids = [await producer.send(b"%d" % n) for n in range(5)]
-            after = await client.reader("orders", ids[2])
-            at = await client.reader("orders", ids[2], inclusive=True)
-            assert (await after.receive()).payload == b"3"
-            assert (await at.receive()).payload == b"2"
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        ids = [await producer.send(b"%d" % n) for n in range(5)]
+        after = await client.reader("orders", ids[2])
+        at = await client.reader("orders", ids[2], inclusive=True)
+        assert (await after.receive()).payload == b"3"
+        assert (await at.receive()).payload == b"2"
 
 
-def test_the_next_failover_consumer_goes_on_where_the_first_stopped() -> None:
+async def test_the_next_failover_consumer_goes_on_where_the_first_stopped() -> None:
     """Only the active one is served; when it leaves, the other gets what was not acknowledged."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as one, world.client("us") as two:
-            producer = await one.producer("orders")
-            first = await one.subscribe("orders", "s", type_=ConsumerType.FAILOVER)
-            second = await two.subscribe("orders", "s", type_=ConsumerType.FAILOVER)
-            for n in range(4):
-                await producer.send(b"%d" % n)
-            received = [await first.receive() for _ in range(4)]
-            await first.acknowledge_cumulative(received[1], confirmed=True)
-            await first.close()
-            assert (await asyncio.wait_for(second.receive(), 5)).payload == b"2"
-            await until(lambda: second.is_active is True)
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as one, world.client("us") as two:
+        producer = await one.producer("orders")
+        first = await one.subscribe("orders", "s", type_=ConsumerType.FAILOVER)
+        second = await two.subscribe("orders", "s", type_=ConsumerType.FAILOVER)
+        for n in range(4):
+            await producer.send(b"%d" % n)
+        received = [await first.receive() for _ in range(4)]
+        await first.acknowledge_cumulative(received[1], confirmed=True)
+        await first.close()
+        assert (await asyncio.wait_for(second.receive(), 5)).payload == b"2"
+        await until(lambda: second.is_active is True)
 
 
 REFUSALS = [
@@ -169,48 +135,36 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("topic", "code"), REFUSALS)
-def test_a_topic_that_cannot_be_is_refused_with_the_error_clients_understand(
+async def test_a_topic_that_cannot_be_is_refused_with_the_error_clients_understand(
     topic: str, code: ServerError
 ) -> None:
     """And the failure is definite."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            with pytest.raises(ClientError) as caught:
-                await client.producer(topic)
-            assert caught.value.code is code
-            assert caught.value.definite
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        with pytest.raises(ClientError) as caught:
+            await client.producer(topic)
+        assert caught.value.code is code
+        assert caught.value.definite
 
 
-def test_a_second_exclusive_consumer_is_refused_and_the_first_undisturbed() -> None:
+async def test_a_second_exclusive_consumer_is_refused_and_the_first_undisturbed() -> None:
     """ConsumerBusy fails that one command, never the connection."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            consumer = await client.subscribe("orders", "s")
-            with pytest.raises(ClientError) as caught:
-                await client.subscribe("orders", "s")
-            assert caught.value.code is ServerError.ConsumerBusy
-            producer = await client.producer("orders")
-            await producer.send(b"x")
-            assert (await consumer.receive()).payload == b"x"
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        consumer = await client.subscribe("orders", "s")
+        with pytest.raises(ClientError) as caught:
+            await client.subscribe("orders", "s")
+        assert caught.value.code is ServerError.ConsumerBusy
+        producer = await client.producer("orders")
+        await producer.send(b"x")
+        assert (await consumer.receive()).payload == b"x"
 
 
-def test_the_client_moves_on_to_the_next_service_url() -> None:
+async def test_the_client_moves_on_to_the_next_service_url() -> None:
     """Fail-over: the first region is down, the second serves."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world:
-            await world.crash("us")
-            async with world.client("us", "eu") as client:
-                producer = await client.producer("orders")
-                assert await producer.send(b"x") == MessageId(1, 0)
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world:
+        await world.crash("us")
+        async with world.client("us", "eu") as client:
+            producer = await client.producer("orders")
+            assert await producer.send(b"x") == MessageId(1, 0)
 
 
 def test_a_url_that_cannot_be_read_is_an_error_at_once() -> None:
@@ -220,49 +174,39 @@ def test_a_url_that_cannot_be_read_is_an_error_at_once() -> None:
 
 
 @pytest.mark.parametrize("type_", [ConsumerType.EXCLUSIVE, ConsumerType.SHARED])
-def test_a_seek_into_a_batch_goes_on_with_the_message_that_was_named(type_: ConsumerType) -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders", batching=Batching(messages_max=5))
-            ids = await asyncio.gather(*[producer.send(b"%d" % n) for n in range(10)])
-            consumer = await client.subscribe("orders", "s", type_=type_)
-            for index in (7, 0, 4, 9):
-                await consumer.seek(ids[index])
-                received = [await consumer.receive() for _ in range(10 - index)]
-                assert [m.payload for m in received] == [b"%d" % n for n in range(index, 10)]
-                assert await consumer.last_message_id() is not None
-
-    asyncio.run(story())
+async def test_a_seek_into_a_batch_goes_on_with_the_message_that_was_named(type_: ConsumerType) -> None:
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders", batching=Batching(messages_max=5))
+        ids = await asyncio.gather(*[producer.send(b"%d" % n) for n in range(10)])
+        consumer = await client.subscribe("orders", "s", type_=type_)
+        for index in (7, 0, 4, 9):
+            await consumer.seek(ids[index])
+            received = [await consumer.receive() for _ in range(10 - index)]
+            assert [m.payload for m in received] == [b"%d" % n for n in range(index, 10)]
+            assert await consumer.last_message_id() is not None
 
 
-def test_what_is_given_back_says_how_often() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            consumer = await client.subscribe("orders", "s", type_=ConsumerType.SHARED)
-            await producer.send(b"x")
-            for count in range(4):
-                message = await consumer.receive()
-                assert message.redelivery_count == count
-                consumer.negative_acknowledge(message)
-
-    asyncio.run(story())
+async def test_what_is_given_back_says_how_often() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        consumer = await client.subscribe("orders", "s", type_=ConsumerType.SHARED)
+        await producer.send(b"x")
+        for count in range(4):
+            message = await consumer.receive()
+            assert message.redelivery_count == count
+            consumer.negative_acknowledge(message)
 
 
-def test_a_delayed_message_is_an_entry_of_its_own() -> None:
+async def test_a_delayed_message_is_an_entry_of_its_own() -> None:
     """Whatever else waits to be sent goes out before it."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            batching = Batching(messages_max=100, delay_ms_max=60_000)
-            producer = await client.producer("orders", batching=batching)
-            before = producer.send_nowait(b"before")
-            late = await producer.send(b"late", deliver_at_ms=client.wall_clock_ms() + 500)
-            assert (await before).entry + 1 == late.entry
-            assert late.batch_index == -1
-            consumer = await client.subscribe(
-                "orders", "s", type_=ConsumerType.SHARED, initial_position=FROM_THE_START
-            )
-            assert [(await consumer.receive()).payload for _ in range(2)] == [b"before", b"late"]
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        batching = Batching(messages_max=100, delay_ms_max=60_000)
+        producer = await client.producer("orders", batching=batching)
+        before = producer.send_nowait(b"before")
+        late = await producer.send(b"late", deliver_at_ms=client.wall_clock_ms() + 500)
+        assert (await before).entry + 1 == late.entry
+        assert late.batch_index == -1
+        consumer = await client.subscribe(
+            "orders", "s", type_=ConsumerType.SHARED, initial_position=FROM_THE_START
+        )
+        assert [(await consumer.receive()).payload for _ in range(2)] == [b"before", b"late"]

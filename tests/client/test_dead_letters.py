@@ -58,49 +58,39 @@ def backlog(w: World, topic: str = TOPIC) -> int | None:
     return w.regions["us"].backlog(topic, "s")
 
 
-def test_what_is_given_back_comes_again_after_the_delay_and_not_before() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await publish(client, b"x", b"y")
-            consumer = await subscribe(client, negative_ack_delay_seconds=5.0)
-            messages = [await come(consumer), await come(consumer)]
-            begin = w.simulation.now
-            consumer.negative_acknowledge(messages[0])
-            await asyncio.sleep(1)
-            consumer.negative_acknowledge(messages[0], messages[1])
-            for payload, after in ((b"x", 5.0), (b"y", 6.0)):
-                assert (await come(consumer)).payload == payload
-                assert after <= w.simulation.now - begin < after + 0.5
-
-        w.play(story())
+async def test_what_is_given_back_comes_again_after_the_delay_and_not_before(world: World) -> None:
+    client = world.client("us")
+    await publish(client, b"x", b"y")
+    consumer = await subscribe(client, negative_ack_delay_seconds=5.0)
+    messages = [await come(consumer), await come(consumer)]
+    begin = world.simulation.now
+    consumer.negative_acknowledge(messages[0])
+    await asyncio.sleep(1)
+    consumer.negative_acknowledge(messages[0], messages[1])
+    for payload, after in ((b"x", 5.0), (b"y", 6.0)):
+        assert (await come(consumer)).payload == payload
+        assert after <= world.simulation.now - begin < after + 0.5
 
 
-def test_what_is_not_acknowledged_in_time_comes_again_and_what_is_does_not() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await publish(client, b"kept", b"forgotten", b"cumulative")
-            consumer = await subscribe(client, ack_timeout_seconds=3.0)
-            kept, _, _ = [await come(consumer) for _ in range(3)]
-            await consumer.acknowledge(kept)
-            again = [await come(consumer), await come(consumer)]
-            assert [(one.payload, one.redelivery_count) for one in again] == [
-                (b"forgotten", 1),
-                (b"cumulative", 1),
-            ]
-            await consumer.acknowledge(*again)
-            assert await nothing_comes(consumer)
-            exclusive = await client.subscribe(
-                TOPIC, "other", ack_timeout_seconds=3.0, initial_position=InitialPosition.EARLIEST
-            )
-            last = [await come(exclusive) for _ in range(3)][-1]
-            await exclusive.acknowledge_cumulative(last)
-            assert await nothing_comes(exclusive)
-
-        w.play(story())
+async def test_what_is_not_acknowledged_in_time_comes_again_and_what_is_does_not(world: World) -> None:
+    client = world.client("us")
+    await publish(client, b"kept", b"forgotten", b"cumulative")
+    consumer = await subscribe(client, ack_timeout_seconds=3.0)
+    kept, _, _ = [await come(consumer) for _ in range(3)]
+    await consumer.acknowledge(kept)
+    again = [await come(consumer), await come(consumer)]
+    assert [(one.payload, one.redelivery_count) for one in again] == [
+        (b"forgotten", 1),
+        (b"cumulative", 1),
+    ]
+    await consumer.acknowledge(*again)
+    assert await nothing_comes(consumer)
+    exclusive = await client.subscribe(
+        TOPIC, "other", ack_timeout_seconds=3.0, initial_position=InitialPosition.EARLIEST
+    )
+    last = [await come(exclusive) for _ in range(3)][-1]
+    await exclusive.acknowledge_cumulative(last)
+    assert await nothing_comes(exclusive)
 
 
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=3)], ids=["single", "batch"])
@@ -134,190 +124,145 @@ def test_what_comes_too_often_is_a_dead_letter_and_says_where_it_was(
         w.play(story())
 
 
-def test_a_message_that_kills_everybody_who_takes_it_is_a_dead_letter_at_last() -> None:
+async def test_a_message_that_kills_everybody_who_takes_it_is_a_dead_letter_at_last(world: World) -> None:
     """Nobody gives it back: the region counts."""
-    with world("us") as w:
-
-        async def story() -> None:
-            await publish(w.client("us"), b"poison")
-            await subscribe(w.client("us"), start_paused=True)  # it is somebody's all the time
-            for _ in range(3):
-                client = w.client("us")
-                assert (await come(await subscribe(client, dead_letters=TWICE))).payload == b"poison"
-                await client.close()
-            client = w.client("us")
-            assert await nothing_comes(await subscribe(client, dead_letters=TWICE))
-            assert [one.payload for one in await letters(client)] == [b"poison"]
-            assert backlog(w) == 0
-
-        w.play(story())
+    await publish(world.client("us"), b"poison")
+    await subscribe(world.client("us"), start_paused=True)  # it is somebody's all the time
+    for _ in range(3):
+        client = world.client("us")
+        assert (await come(await subscribe(client, dead_letters=TWICE))).payload == b"poison"
+        await client.close()
+    client = world.client("us")
+    assert await nothing_comes(await subscribe(client, dead_letters=TWICE))
+    assert [one.payload for one in await letters(client)] == [b"poison"]
+    assert backlog(world) == 0
 
 
-def test_dead_letters_wait_for_the_subscription_that_was_made_with_their_topic() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await publish(client, b"x")
-            dead = DeadLetters(0, topic="dead", initial_subscription="undertaker")
-            consumer = await subscribe(client, dead_letters=dead)
-            consumer.negative_acknowledge(await come(consumer))
-            await w.simulation.until(lambda: backlog(w) == 0)
-            undertaker = await client.subscribe("dead", "undertaker")
-            assert (await come(undertaker)).payload == b"x"
-
-        w.play(story())
+async def test_dead_letters_wait_for_the_subscription_that_was_made_with_their_topic(world: World) -> None:
+    client = world.client("us")
+    await publish(client, b"x")
+    dead = DeadLetters(0, topic="dead", initial_subscription="undertaker")
+    consumer = await subscribe(client, dead_letters=dead)
+    consumer.negative_acknowledge(await come(consumer))
+    await world.simulation.until(lambda: backlog(world) == 0)
+    undertaker = await client.subscribe("dead", "undertaker")
+    assert (await come(undertaker)).payload == b"x"
 
 
-def test_what_is_put_off_comes_again_after_its_time_by_the_retry_topic_and_is_dead_when_that_was_too_often() -> (
-    None
-):
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await publish(client, b"x")
-            consumer = await subscribe(client, dead_letters=DeadLetters(2, retries=True))
-            for times in range(3):
-                message = await come(consumer)
-                assert message.properties.get("RECONSUMETIMES") == (str(times) if times else None)
-                assert message.topic == (RETRY if times else TOPIC)
-                await consumer.reconsume_later(message, 5.0)
-            assert await nothing_comes(consumer)
-            (dead,) = await letters(client)
-            assert (dead.payload, dead.properties["REAL_TOPIC"]) == (b"x", TOPIC)
-            assert (backlog(w), backlog(w, RETRY)) == (0, 0)
-
-        w.play(story())
+async def test_what_is_put_off_comes_again_after_its_time_by_the_retry_topic_and_is_dead_when_that_was_too_often(
+    world: World,
+) -> None:
+    client = world.client("us")
+    await publish(client, b"x")
+    consumer = await subscribe(client, dead_letters=DeadLetters(2, retries=True))
+    for times in range(3):
+        message = await come(consumer)
+        assert message.properties.get("RECONSUMETIMES") == (str(times) if times else None)
+        assert message.topic == (RETRY if times else TOPIC)
+        await consumer.reconsume_later(message, 5.0)
+    assert await nothing_comes(consumer)
+    (dead,) = await letters(client)
+    assert (dead.payload, dead.properties["REAL_TOPIC"]) == (b"x", TOPIC)
+    assert (backlog(world), backlog(world, RETRY)) == (0, 0)
 
 
-def test_what_is_put_off_is_not_early() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await publish(client, b"x")
-            consumer = await subscribe(client, dead_letters=DeadLetters(2, retries=True))
-            message, begin = await come(consumer), w.simulation.now
-            await consumer.reconsume_later(message, 5.0)
-            assert (await come(consumer)).payload == b"x"
-            assert 4.99 <= w.simulation.now - begin < 7.0
-
-        w.play(story())
+async def test_what_is_put_off_is_not_early(world: World) -> None:
+    client = world.client("us")
+    await publish(client, b"x")
+    consumer = await subscribe(client, dead_letters=DeadLetters(2, retries=True))
+    message, begin = await come(consumer), world.simulation.now
+    await consumer.reconsume_later(message, 5.0)
+    assert (await come(consumer)).payload == b"x"
+    assert 4.99 <= world.simulation.now - begin < 7.0
 
 
-def test_what_a_producer_says_of_retries_counts_for_nothing() -> None:
+async def test_what_a_producer_says_of_retries_counts_for_nothing(world: World) -> None:
     """Otherwise anybody could have a message buried, or say where it came from."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            lies = {"RECONSUMETIMES": "99", "REAL_TOPIC": "nowhere", "ORIGIN_MESSAGE_ID": "1:2:3"}
-            producer = await client.producer(TOPIC)
-            sent = await producer.send(b"x", properties=lies)
-            consumer = await subscribe(client, dead_letters=DeadLetters(1, retries=True))
-            await consumer.reconsume_later(await come(consumer), 0.1)
-            again = await come(consumer)
-            assert again.properties == {
-                "RECONSUMETIMES": "1",
-                "DELAY_TIME": "100",
-                "REAL_TOPIC": TOPIC,
-                "REAL_SUBSCRIPTION": "s",
-                "ORIGIN_MESSAGE_ID": str(sent),
-            }
-
-        w.play(story())
+    client = world.client("us")
+    lies = {"RECONSUMETIMES": "99", "REAL_TOPIC": "nowhere", "ORIGIN_MESSAGE_ID": "1:2:3"}
+    producer = await client.producer(TOPIC)
+    sent = await producer.send(b"x", properties=lies)
+    consumer = await subscribe(client, dead_letters=DeadLetters(1, retries=True))
+    await consumer.reconsume_later(await come(consumer), 0.1)
+    again = await come(consumer)
+    assert again.properties == {
+        "RECONSUMETIMES": "1",
+        "DELAY_TIME": "100",
+        "REAL_TOPIC": TOPIC,
+        "REAL_SUBSCRIPTION": "s",
+        "ORIGIN_MESSAGE_ID": str(sent),
+    }
 
 
-def test_a_letter_that_cannot_be_sent_comes_again_until_it_can() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await publish(client, b"x")
-            grave = await client.producer(DEAD)
-            path = f"/admin/v2/{DEAD.replace('://', '/')}"
-            assert (await w.ask_admin("us", "POST", f"{path}/terminate")).status == 200
-            consumer = await subscribe(client, dead_letters=DeadLetters(0))
-            consumer.negative_acknowledge(await come(consumer))
-            await asyncio.sleep(10)
-            assert backlog(w) == 1
-            await grave.close()
-            assert (await w.ask_admin("us", "DELETE", f"{path}?force=true")).status == 204
-            await w.simulation.until(lambda: backlog(w) == 0, within_seconds=120)
-            assert [one.payload for one in await letters(client)] == [b"x"]
-
-        w.play(story())
+async def test_a_letter_that_cannot_be_sent_comes_again_until_it_can(world: World) -> None:
+    client = world.client("us")
+    await publish(client, b"x")
+    grave = await client.producer(DEAD)
+    path = f"/admin/v2/{DEAD.replace('://', '/')}"
+    assert (await world.ask_admin("us", "POST", f"{path}/terminate")).status == 200
+    consumer = await subscribe(client, dead_letters=DeadLetters(0))
+    consumer.negative_acknowledge(await come(consumer))
+    await asyncio.sleep(10)
+    assert backlog(world) == 1
+    await grave.close()
+    assert (await world.ask_admin("us", "DELETE", f"{path}?force=true")).status == 204
+    await world.simulation.until(lambda: backlog(world) == 0, within_seconds=120)
+    assert [one.payload for one in await letters(client)] == [b"x"]
 
 
-def test_a_consumer_that_is_closed_while_it_buries_loses_nothing() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await publish(client, *[b"%d" % number for number in range(5)])
-            consumer = await subscribe(client, dead_letters=DeadLetters(0))
-            consumer.negative_acknowledge(*[await come(consumer) for _ in range(5)])
-            await consumer.close()
-            other = await subscribe(client, dead_letters=DeadLetters(0))
-            await asyncio.sleep(20)
-            left = {one.payload for one in other.waiting}
-            dead = {one.payload for one in await letters(client)}
-            assert left | dead == {b"%d" % number for number in range(5)}
-
-        w.play(story())
+async def test_a_consumer_that_is_closed_while_it_buries_loses_nothing(world: World) -> None:
+    client = world.client("us")
+    await publish(client, *[b"%d" % number for number in range(5)])
+    consumer = await subscribe(client, dead_letters=DeadLetters(0))
+    consumer.negative_acknowledge(*[await come(consumer) for _ in range(5)])
+    await consumer.close()
+    other = await subscribe(client, dead_letters=DeadLetters(0))
+    await asyncio.sleep(20)
+    left = {one.payload for one in other.waiting}
+    dead = {one.payload for one in await letters(client)}
+    assert left | dead == {b"%d" % number for number in range(5)}
 
 
-def test_what_cannot_be_wished_is_refused() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            for wanted, words in (
-                ({"dead_letters": TWICE, "type_": ConsumerType.FAILOVER}, "SHARED or KEY_SHARED"),
-                ({"ack_timeout_seconds": 0.0}, "more than 0"),
-                ({"negative_ack_delay_seconds": -1.0}, "not be negative"),
-            ):
-                with pytest.raises(ValueError, match=words):
-                    await subscribe(client, **wanted)
-            with pytest.raises(ValueError, match="must not be negative"):
-                DeadLetters(-1)
-            retries = DeadLetters(1, retries=True)
-            pattern, shared = re.compile("public/default/.*"), ConsumerType.SHARED
-            with pytest.raises(ValueError, match="no retry topic"):
-                await client.subscribe(pattern, "s", type_=shared, dead_letters=retries)
-            await publish(client, b"x")
-            plain = await subscribe(client, dead_letters=TWICE)
-            message = await come(plain)
-            with pytest.raises(ValueError, match="retries=True"):
-                await plain.reconsume_later(message, 1)
-
-        w.play(story())
+async def test_what_cannot_be_wished_is_refused(world: World) -> None:
+    client = world.client("us")
+    for wanted, words in (
+        ({"dead_letters": TWICE, "type_": ConsumerType.FAILOVER}, "SHARED or KEY_SHARED"),
+        ({"ack_timeout_seconds": 0.0}, "more than 0"),
+        ({"negative_ack_delay_seconds": -1.0}, "not be negative"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            await subscribe(client, **wanted)
+    with pytest.raises(ValueError, match="must not be negative"):
+        DeadLetters(-1)
+    retries = DeadLetters(1, retries=True)
+    pattern, shared = re.compile("public/default/.*"), ConsumerType.SHARED
+    with pytest.raises(ValueError, match="no retry topic"):
+        await client.subscribe(pattern, "s", type_=shared, dead_letters=retries)
+    await publish(client, b"x")
+    plain = await subscribe(client, dead_letters=TWICE)
+    message = await come(plain)
+    with pytest.raises(ValueError, match="retries=True"):
+        await plain.reconsume_later(message, 1)
 
 
-def test_a_batch_of_messages_is_as_large_as_was_asked_for_or_what_came_in_time() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await publish(client, *[b"%d" % number * 100 for number in range(10)])
-            consumer = await subscribe(client)
-            sizes = [
-                len(await consumer.receive_batch(4, timeout_seconds=5)),
-                len(await consumer.receive_batch(100, bytes_max=250, timeout_seconds=5)),
-                len(await consumer.receive_batch(100, timeout_seconds=5)),
-            ]
-            assert sizes == [4, 3, 3]
-            begin = w.simulation.now
-            assert await consumer.receive_batch(1, timeout_seconds=5) == []
-            assert 5 <= w.simulation.now - begin < 6
-            with pytest.raises(ValueError, match="at least one"):
-                await consumer.receive_batch(0)
-            waiting = asyncio.ensure_future(consumer.receive_batch(2, timeout_seconds=60))
-            await publish(client, b"one")
-            await consumer.close()
-            assert [one.payload for one in await waiting] == [b"one"]
-            with pytest.raises(ClientError):
-                await consumer.receive_batch(1)
-
-        w.play(story())
+async def test_a_batch_of_messages_is_as_large_as_was_asked_for_or_what_came_in_time(world: World) -> None:
+    client = world.client("us")
+    await publish(client, *[b"%d" % number * 100 for number in range(10)])
+    consumer = await subscribe(client)
+    sizes = [
+        len(await consumer.receive_batch(4, timeout_seconds=5)),
+        len(await consumer.receive_batch(100, bytes_max=250, timeout_seconds=5)),
+        len(await consumer.receive_batch(100, timeout_seconds=5)),
+    ]
+    assert sizes == [4, 3, 3]
+    begin = world.simulation.now
+    assert await consumer.receive_batch(1, timeout_seconds=5) == []
+    assert 5 <= world.simulation.now - begin < 6
+    with pytest.raises(ValueError, match="at least one"):
+        await consumer.receive_batch(0)
+    waiting = asyncio.ensure_future(consumer.receive_batch(2, timeout_seconds=60))
+    await publish(client, b"one")
+    await consumer.close()
+    assert [one.payload for one in await waiting] == [b"one"]
+    with pytest.raises(ClientError):
+        await consumer.receive_batch(1)

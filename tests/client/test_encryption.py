@@ -24,7 +24,7 @@ from emulator.client import (
     OnUnreadable,
 )
 from emulator.client.encryption import DATA_KEY_SECONDS, PayloadOpener, PayloadSeal, Unreadable
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 from emulator.wire.encryption import EncryptionContext
 
 FROM_THE_BEGINNING = InitialPosition.EARLIEST
@@ -69,153 +69,121 @@ async def send(client: Client, *payloads: bytes, **wanted: object) -> None:
 
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=2)])
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZLIB])
-def test_whoever_has_one_of_the_keys_reads_and_the_region_cannot(
-    batching: Batching | None, compression: Compression
+async def test_whoever_has_one_of_the_keys_reads_and_the_region_cannot(
+    world: World, batching: Batching | None, compression: Compression
 ) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, SECRET, SECRET * 9, batching=batching, compression=compression)
-            for name in ("anna", "bert"):
-                consumer = await client.subscribe(
-                    "orders", name, initial_position=FROM_THE_BEGINNING, decryption=decryption(name)
-                )
-                messages = [await consumer.receive() for _ in range(2)]
-                assert [message.payload for message in messages] == [SECRET, SECRET * 9]
-                assert messages[0].encryption is None
-            assert not any(SECRET in data for data in stored(w))
-
-        w.play(story())
+    client = world.client("us")
+    await send(client, SECRET, SECRET * 9, batching=batching, compression=compression)
+    for name in ("anna", "bert"):
+        consumer = await client.subscribe(
+            "orders", name, initial_position=FROM_THE_BEGINNING, decryption=decryption(name)
+        )
+        messages = [await consumer.receive() for _ in range(2)]
+        assert [message.payload for message in messages] == [SECRET, SECRET * 9]
+        assert messages[0].encryption is None
+    assert not any(SECRET in data for data in stored(world))
 
 
-def test_a_large_message_is_encrypted_piece_by_piece() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, SECRET * 500_000, chunking=True)
-            assert len(stored(w)) > 2
-            assert not any(SECRET in data for data in stored(w))
-            reader = await client.reader("orders", inclusive=True, decryption=decryption("bert"))
-            await reader.seek(0)
-            assert (await reader.receive()).payload == SECRET * 500_000
-
-        w.play(story())
+async def test_a_large_message_is_encrypted_piece_by_piece(world: World) -> None:
+    client = world.client("us")
+    await send(client, SECRET * 500_000, chunking=True)
+    assert len(stored(world)) > 2
+    assert not any(SECRET in data for data in stored(world))
+    reader = await client.reader("orders", inclusive=True, decryption=decryption("bert"))
+    await reader.seek(0)
+    assert (await reader.receive()).payload == SECRET * 500_000
 
 
-def test_whoever_has_no_key_is_given_nothing_and_it_stays_for_whoever_has(
+async def test_whoever_has_no_key_is_given_nothing_and_it_stays_for_whoever_has(
+    world: World,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, SECRET, SECRET, batching=Batching(messages_max=2))
-            plain = await client.producer("orders")
-            await plain.send(b"plain")
-            consumer = await client.subscribe("orders", "s", initial_position=FROM_THE_BEGINNING)
-            message = await consumer.receive()
-            assert message.payload == b"plain"
-            await consumer.acknowledge(message, confirmed=True)
-            await consumer.close()
-            again = await client.subscribe("orders", "s", decryption=decryption("anna"))
-            assert [(await again.receive()).payload for _ in range(2)] == [SECRET, SECRET]
-
-        with caplog.at_level(logging.ERROR):
-            w.play(story())
+    with caplog.at_level(logging.ERROR):
+        client = world.client("us")
+        await send(client, SECRET, SECRET, batching=Batching(messages_max=2))
+        plain = await client.producer("orders")
+        await plain.send(b"plain")
+        consumer = await client.subscribe("orders", "s", initial_position=FROM_THE_BEGINNING)
+        message = await consumer.receive()
+        assert message.payload == b"plain"
+        await consumer.acknowledge(message, confirmed=True)
+        await consumer.close()
+        again = await client.subscribe("orders", "s", decryption=decryption("anna"))
+        assert [(await again.receive()).payload for _ in range(2)] == [SECRET, SECRET]
     assert "encrypted for anna, bert; this consumer lacks the private key" in caplog.text
 
 
-def test_a_small_queue_is_not_filled_by_what_nobody_can_read() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, *[SECRET] * 40, batching=Batching(messages_max=4))
-            plain = await client.producer("orders")
-            await plain.send(b"plain")
-            for queue in (0, 1, 3):
-                consumer = await client.subscribe(
-                    "orders", f"{queue}", initial_position=FROM_THE_BEGINNING, receiver_queue_size=queue
-                )
-                async with asyncio.timeout(30):
-                    assert (await consumer.receive()).payload == b"plain"
-
-        w.play(story())
-
-
-def test_what_is_discarded_is_acknowledged_and_never_comes_again() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, SECRET, SECRET, batching=Batching(messages_max=2))
-            plain = await client.producer("orders")
-            await plain.send(b"plain")
-            consumer = await client.subscribe(
-                "orders",
-                "s",
-                initial_position=FROM_THE_BEGINNING,
-                decryption=decryption("carl", on_unreadable=OnUnreadable.DISCARD),
-            )
+async def test_a_small_queue_is_not_filled_by_what_nobody_can_read(world: World) -> None:
+    client = world.client("us")
+    await send(client, *[SECRET] * 40, batching=Batching(messages_max=4))
+    plain = await client.producer("orders")
+    await plain.send(b"plain")
+    for queue in (0, 1, 3):
+        consumer = await client.subscribe(
+            "orders", f"{queue}", initial_position=FROM_THE_BEGINNING, receiver_queue_size=queue
+        )
+        async with asyncio.timeout(30):
             assert (await consumer.receive()).payload == b"plain"
-            await consumer.close()
-            again = await client.subscribe("orders", "s", decryption=decryption("anna"))
-            assert (await again.receive()).payload == b"plain"
-
-        w.play(story())
 
 
-def test_what_is_consumed_encrypted_can_be_opened_by_the_application_and_acknowledged() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, SECRET)
-            consumer = await client.subscribe(
-                "orders",
-                "s",
-                initial_position=FROM_THE_BEGINNING,
-                decryption=decryption(on_unreadable=OnUnreadable.CONSUME),
-            )
-            message = await consumer.receive()
-            assert message.encryption is not None
-            assert set(message.encryption.data_keys) == {"anna", "bert"}
-            opened = PayloadOpener(decryption("anna")).open(message.encryption, message.payload)
-            assert opened == SECRET
-            await consumer.acknowledge(message, confirmed=True)
-            await consumer.close()
-            later = await client.subscribe("orders", "s", decryption=decryption("anna"))
-            await send(client, b"next")
-            assert (await later.receive()).payload == b"next"
-
-        w.play(story())
+async def test_what_is_discarded_is_acknowledged_and_never_comes_again(world: World) -> None:
+    client = world.client("us")
+    await send(client, SECRET, SECRET, batching=Batching(messages_max=2))
+    plain = await client.producer("orders")
+    await plain.send(b"plain")
+    consumer = await client.subscribe(
+        "orders",
+        "s",
+        initial_position=FROM_THE_BEGINNING,
+        decryption=decryption("carl", on_unreadable=OnUnreadable.DISCARD),
+    )
+    assert (await consumer.receive()).payload == b"plain"
+    await consumer.close()
+    again = await client.subscribe("orders", "s", decryption=decryption("anna"))
+    assert (await again.receive()).payload == b"plain"
 
 
-def test_dead_letters_are_encrypted_if_that_is_wanted() -> None:
-    with world("us") as w:
+async def test_what_is_consumed_encrypted_can_be_opened_by_the_application_and_acknowledged(
+    world: World,
+) -> None:
+    client = world.client("us")
+    await send(client, SECRET)
+    consumer = await client.subscribe(
+        "orders",
+        "s",
+        initial_position=FROM_THE_BEGINNING,
+        decryption=decryption(on_unreadable=OnUnreadable.CONSUME),
+    )
+    message = await consumer.receive()
+    assert message.encryption is not None
+    assert set(message.encryption.data_keys) == {"anna", "bert"}
+    opened = PayloadOpener(decryption("anna")).open(message.encryption, message.payload)
+    assert opened == SECRET
+    await consumer.acknowledge(message, confirmed=True)
+    await consumer.close()
+    later = await client.subscribe("orders", "s", decryption=decryption("anna"))
+    await send(client, b"next")
+    assert (await later.receive()).payload == b"next"
 
-        async def story() -> None:
-            client = w.client("us")
-            letters = DeadLetters(0, "dead", encryption=encryption("anna"))
-            consumer = await client.subscribe(
-                "orders",
-                "s",
-                type_=ConsumerType.SHARED,
-                initial_position=FROM_THE_BEGINNING,
-                dead_letters=letters,
-                decryption=decryption("bert"),
-            )
-            await send(client, SECRET)
-            consumer.negative_acknowledge(await consumer.receive())
-            dead = await client.subscribe(
-                "dead", "s", initial_position=FROM_THE_BEGINNING, decryption=decryption("anna")
-            )
-            assert (await dead.receive()).payload == SECRET
-            assert not any(SECRET in data for data in stored(w, "dead"))
 
-        w.play(story())
+async def test_dead_letters_are_encrypted_if_that_is_wanted(world: World) -> None:
+    client = world.client("us")
+    letters = DeadLetters(0, "dead", encryption=encryption("anna"))
+    consumer = await client.subscribe(
+        "orders",
+        "s",
+        type_=ConsumerType.SHARED,
+        initial_position=FROM_THE_BEGINNING,
+        dead_letters=letters,
+        decryption=decryption("bert"),
+    )
+    await send(client, SECRET)
+    consumer.negative_acknowledge(await consumer.receive())
+    dead = await client.subscribe(
+        "dead", "s", initial_position=FROM_THE_BEGINNING, decryption=decryption("anna")
+    )
+    assert (await dead.receive()).payload == SECRET
+    assert not any(SECRET in data for data in stored(world, "dead"))
 
 
 def test_what_is_no_key_is_refused_with_its_name() -> None:

@@ -63,22 +63,18 @@ async def fenced(producer: Producer, key: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING], ids=lambda mode: mode.label)
-def test_an_owner_goes_on_while_its_topic_is_compacted(mode: AccessMode) -> None:
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            owner = await client_of(w).producer("orders", access_mode=mode)
-            await put(owner, b"1", "a", "b", "c")
-            compacting = asyncio.ensure_future(compact(w, ORDERS))
-            for value in (b"2", b"3"):
-                await put(owner, value, "a")
-            await compacting
-            await put(owner, b"", "b")
-            await compact(w, ORDERS)
-            assert owner.topic_epoch == 0
-            assert await newest(client_of(w), ORDERS) == {"a": b"3", "c": b"1"}
-
-        w.play(story())
+@pytest.mark.world("us", disk=SLOW)
+async def test_an_owner_goes_on_while_its_topic_is_compacted(world: World, mode: AccessMode) -> None:
+    owner = await client_of(world).producer("orders", access_mode=mode)
+    await put(owner, b"1", "a", "b", "c")
+    compacting = asyncio.ensure_future(compact(world, ORDERS))
+    for value in (b"2", b"3"):
+        await put(owner, value, "a")
+    await compacting
+    await put(owner, b"", "b")
+    await compact(world, ORDERS)
+    assert owner.topic_epoch == 0
+    assert await newest(client_of(world), ORDERS) == {"a": b"3", "c": b"1"}
 
 
 @pytest.mark.parametrize("milliseconds", range(0, 400, 40))
@@ -107,45 +103,37 @@ def test_an_owner_that_is_fenced_while_its_topic_is_compacted_leaves_nothing_beh
         w.play(story())
 
 
-def test_epochs_and_what_was_compacted_survive_a_crash_together() -> None:
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            first = await client_of(w).producer("orders", name="first", access_mode=EXCLUSIVE)
-            await put(first, b"1", "a", "b")
-            second = await client_of(w).producer("orders", name="second", access_mode=FENCING)
-            await put(second, b"2", "a")
-            await compact(w, ORDERS)
-            w.kill("us")
-            w.start("us")
-            await w.ready()
-            await put(second, b"3", "b")
-            await fenced(first, "a")
-            assert second.topic_epoch == 1
-            await compact(w, ORDERS)
-            assert await newest(client_of(w), ORDERS) == {"a": b"2", "b": b"3"}
-
-        w.play(story())
+@pytest.mark.world("us", disk=SLOW)
+async def test_epochs_and_what_was_compacted_survive_a_crash_together(world: World) -> None:
+    first = await client_of(world).producer("orders", name="first", access_mode=EXCLUSIVE)
+    await put(first, b"1", "a", "b")
+    second = await client_of(world).producer("orders", name="second", access_mode=FENCING)
+    await put(second, b"2", "a")
+    await compact(world, ORDERS)
+    world.kill("us")
+    world.start("us")
+    await world.ready()
+    await put(second, b"3", "b")
+    await fenced(first, "a")
+    assert second.topic_epoch == 1
+    await compact(world, ORDERS)
+    assert await newest(client_of(world), ORDERS) == {"a": b"2", "b": b"3"}
 
 
-def test_a_leader_keeps_its_state_in_a_compacted_topic_with_partitions() -> None:
+async def test_a_leader_keeps_its_state_in_a_compacted_topic_with_partitions(world: World) -> None:
     """The next leader reads what the one before left, partition by partition, and goes on from there."""
     topics = [partition(index) for index in range(3)]
     keys = [f"key-{number}" for number in range(12)]
-    with world("us") as w:
 
-        async def story() -> None:
-            await create(w)
-            assert region(w).partitioned.count(TopicName.parse(ORDERS)) == 3
-            state: dict[str | None, bytes] = {}
-            for term in range(3):
-                client = client_of(w)
-                leader = await client.producer("orders", name=f"leader-{term}", access_mode=WAITING)
-                assert await newest(client, *topics) == state
-                await put(leader, b"%d" % term, *keys[: 4 * (3 - term)])
-                state |= dict.fromkeys(keys[: 4 * (3 - term)], b"%d" % term)
-                await compact(w, *topics)
-                await client.close()
-            assert sorted(set(state.values())) == [b"0", b"1", b"2"]
-
-        w.play(story())
+    await create(world)
+    assert region(world).partitioned.count(TopicName.parse(ORDERS)) == 3
+    state: dict[str | None, bytes] = {}
+    for term in range(3):
+        client = client_of(world)
+        leader = await client.producer("orders", name=f"leader-{term}", access_mode=WAITING)
+        assert await newest(client, *topics) == state
+        await put(leader, b"%d" % term, *keys[: 4 * (3 - term)])
+        state |= dict.fromkeys(keys[: 4 * (3 - term)], b"%d" % term)
+        await compact(world, *topics)
+        await client.close()
+    assert sorted(set(state.values())) == [b"0", b"1", b"2"]

@@ -24,7 +24,7 @@ from emulator.client.send_queue import OutgoingMessage
 from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
 from emulator.simulation.durable_media import DiskFaults
-from emulator.simulation.world import CLIENT_SETTINGS, World, world
+from emulator.simulation.world import CLIENT_SETTINGS, World
 from emulator.wire.batches import piece_entries
 from emulator.wire.message_metadata import read_entry, read_metadata
 
@@ -52,143 +52,120 @@ async def received(client: Client, count: int) -> list[Message]:
 
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=5)], ids=["single", "batch"])
 @pytest.mark.parametrize("compression", list(Compression), ids=lambda one: one.name)
-def test_what_is_compressed_is_received_as_it_was_sent(
-    compression: Compression, batching: Batching | None
+async def test_what_is_compressed_is_received_as_it_was_sent(
+    world: World, compression: Compression, batching: Batching | None
 ) -> None:
     try:
         compression.check()
     except ValueError as missing:
         pytest.skip(str(missing))
-    with world("us") as w:
 
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC, compression=compression, batching=batching)
-            payloads = [b"%d" % number * 500 for number in range(5)]
-            await asyncio.gather(*[producer.send(one, key="k", properties={"n": "1"}) for one in payloads])
-            came = await received(client, 5)
-            assert [one.payload for one in came] == payloads
-            assert {(one.key, one.properties["n"]) for one in came} == {("k", "1")}
-            metadata = read_metadata(stored(w)[0])
-            assert metadata.compression == compression.value
-            assert (len(stored(w)[0]) < 400) is (compression is not Compression.NONE)
-
-        w.play(story())
+    client = world.client("us")
+    producer = await client.producer(TOPIC, compression=compression, batching=batching)
+    payloads = [b"%d" % number * 500 for number in range(5)]
+    await asyncio.gather(*[producer.send(one, key="k", properties={"n": "1"}) for one in payloads])
+    came = await received(client, 5)
+    assert [one.payload for one in came] == payloads
+    assert {(one.key, one.properties["n"]) for one in came} == {("k", "1")}
+    metadata = read_metadata(stored(world)[0])
+    assert metadata.compression == compression.value
+    assert (len(stored(world)[0]) < 400) is (compression is not Compression.NONE)
 
 
-def test_a_compression_without_a_library_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compression_without_a_library_is_refused_by_its_name(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name="lz4")
 
     monkeypatch.setattr("emulator.wire.compression.import_module", missing)
-    with world("us") as w:
 
-        async def story() -> None:
-            with pytest.raises(ValueError, match="to compress with LZ4, install lz4"):
-                await w.client("us").producer(TOPIC, compression=Compression.LZ4)
-
-        w.play(story())
+    with pytest.raises(ValueError, match="to compress with LZ4, install lz4"):
+        await world.client("us").producer(TOPIC, compression=Compression.LZ4)
 
 
 @pytest.mark.parametrize("size", [BYTES_MAX, 3 * BYTES_MAX, 200 * BYTES_MAX])
-def test_what_the_region_does_not_take_is_refused_before_it_is_sent_and_the_next_one_is_not(
+@pytest.mark.world("us", settings=SMALL)
+async def test_what_the_region_does_not_take_is_refused_before_it_is_sent_and_the_next_one_is_not(
+    world: World,
     size: int,
 ) -> None:
     """Nor does it cost the connection, or the room of another message."""
-    with world("us", settings=SMALL) as w:
-
-        async def story() -> None:
-            producer = await w.client("us").producer(TOPIC, pending_messages_max=1)
-            for _ in range(3):
-                with pytest.raises(ClientError) as refusal:
-                    await producer.send(noise(size))
-                assert (refusal.value.definite, refusal.value.code) == (True, ServerError.NotAllowedError)
-            await producer.send(noise(BYTES_MAX - 500))
-            assert len(stored(w)) == 1
-
-        w.play(story())
+    producer = await world.client("us").producer(TOPIC, pending_messages_max=1)
+    for _ in range(3):
+        with pytest.raises(ClientError) as refusal:
+            await producer.send(noise(size))
+        assert (refusal.value.definite, refusal.value.code) == (True, ServerError.NotAllowedError)
+    await producer.send(noise(BYTES_MAX - 500))
+    assert len(stored(world)) == 1
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZLIB], ids=lambda one: one.name)
 @pytest.mark.parametrize("size", [BYTES_MAX, 2 * BYTES_MAX + 1, 10 * BYTES_MAX])
-def test_a_large_message_goes_in_pieces_and_comes_as_one(size: int, compression: Compression) -> None:
-    with world("us", "eu", settings=SMALL) as w:
-
-        async def story() -> None:
-            producer = await w.client("us").producer(TOPIC, chunking=True, compression=compression)
-            sent = {}
-            for payload in (b"small", noise(size), b"after"):
-                sent[await producer.send(payload, key="k")] = payload
-            pieces = [read_metadata(data) for data in stored(w)][1:-1]
-            assert len(pieces) >= 2
-            assert {one.uuid for one in pieces} == {f"{producer.name}-1"}
-            assert [one.chunk_id for one in pieces] == list(range(len(pieces)))
-            assert {one.sequence_id for one in pieces} == {1}
-            assert all(len(data) <= BYTES_MAX for data in stored(w))
-            came = await received(w.client("us"), 3)
-            assert {one.id: one.payload for one in came} == sent
-            await w.quiet()
-            assert [one.payload for one in await received(w.client("eu"), 3)] == list(sent.values())
-
-        w.play(story())
+@pytest.mark.world("us", "eu", settings=SMALL)
+async def test_a_large_message_goes_in_pieces_and_comes_as_one(
+    world: World, size: int, compression: Compression
+) -> None:
+    producer = await world.client("us").producer(TOPIC, chunking=True, compression=compression)
+    sent = {}
+    for payload in (b"small", noise(size), b"after"):
+        sent[await producer.send(payload, key="k")] = payload
+    pieces = [read_metadata(data) for data in stored(world)][1:-1]
+    assert len(pieces) >= 2
+    assert {one.uuid for one in pieces} == {f"{producer.name}-1"}
+    assert [one.chunk_id for one in pieces] == list(range(len(pieces)))
+    assert {one.sequence_id for one in pieces} == {1}
+    assert all(len(data) <= BYTES_MAX for data in stored(world))
+    came = await received(world.client("us"), 3)
+    assert {one.id: one.payload for one in came} == sent
+    await world.quiet()
+    assert [one.payload for one in await received(world.client("eu"), 3)] == list(sent.values())
 
 
-def test_all_pieces_are_acknowledged_with_the_message_and_come_again_with_it() -> None:
-    with world("us", settings=SMALL) as w:
-
-        async def story() -> None:
-            producer = await w.client("us").producer(TOPIC, chunking=True)
-            payload = noise(5 * BYTES_MAX)
-            for one in (payload, b"after"):
-                await producer.send(one)
-            client = w.client("us")
-            options = {"type_": ConsumerType.SHARED, "initial_position": FROM_THE_START}
-            consumer = await client.subscribe(TOPIC, "s", **options)  # type: ignore[arg-type]
-            first = await consumer.receive()
-            assert (await consumer.receive()).payload == b"after"
-            consumer.negative_acknowledge(first)
-            again = await asyncio.wait_for(consumer.receive(), 10)
-            assert again.payload == payload
-            await consumer.acknowledge(again, confirmed=True)
-            assert w.regions["us"].backlog(TOPIC, "s") == 1
-
-        w.play(story())
+@pytest.mark.world("us", settings=SMALL)
+async def test_all_pieces_are_acknowledged_with_the_message_and_come_again_with_it(world: World) -> None:
+    producer = await world.client("us").producer(TOPIC, chunking=True)
+    payload = noise(5 * BYTES_MAX)
+    for one in (payload, b"after"):
+        await producer.send(one)
+    client = world.client("us")
+    options = {"type_": ConsumerType.SHARED, "initial_position": FROM_THE_START}
+    consumer = await client.subscribe(TOPIC, "s", **options)  # type: ignore[arg-type]
+    first = await consumer.receive()
+    assert (await consumer.receive()).payload == b"after"
+    consumer.negative_acknowledge(first)
+    again = await asyncio.wait_for(consumer.receive(), 10)
+    assert again.payload == payload
+    await consumer.acknowledge(again, confirmed=True)
+    assert world.regions["us"].backlog(TOPIC, "s") == 1
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_crash_between_the_pieces_loses_nothing_and_doubles_nothing(seed: int) -> None:
+@pytest.mark.world("us", settings=SMALL, disk=DiskFaults(commit_seconds=(0.01, 0.05)))
+async def test_a_crash_between_the_pieces_loses_nothing_and_doubles_nothing(world: World, seed: int) -> None:
     """The rest is sent to the region that is back; what it has already, it knows."""
-    with world("us", seed=seed, settings=SMALL, disk=DiskFaults(commit_seconds=(0.01, 0.05))) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC, name="p", chunking=True)
-            payloads = [noise((1 + number % 4) * BYTES_MAX, str(number)) for number in range(12)]
-            sends = [producer.send_nowait(one) for one in payloads]
-            for _ in range(3):
-                await asyncio.sleep(0.05)
-                w.kill("us")
-                await asyncio.sleep(0.5)
-                w.start("us")
-            await asyncio.wait_for(asyncio.gather(*sends), 120)
-            assert [one.payload for one in await received(client, 12)] == payloads
-
-        w.play(story())
+    client = world.client("us")
+    producer = await client.producer(TOPIC, name="p", chunking=True)
+    payloads = [noise((1 + number % 4) * BYTES_MAX, str(number)) for number in range(12)]
+    sends = [producer.send_nowait(one) for one in payloads]
+    for _ in range(3):
+        await asyncio.sleep(0.05)
+        world.kill("us")
+        await asyncio.sleep(0.5)
+        world.start("us")
+    await asyncio.wait_for(asyncio.gather(*sends), 120)
+    assert [one.payload for one in await received(client, 12)] == payloads
 
 
-def test_pieces_of_two_producers_lie_between_each_other_and_come_together() -> None:
-    with world("us", settings=SMALL) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            sends, payloads = [], [noise(6 * BYTES_MAX, str(number)) for number in range(8)]
-            for number, payload in enumerate(payloads):
-                producer = await w.client("us").producer(TOPIC, name=f"p{number}", chunking=True)
-                sends.append(producer.send_nowait(payload))
-            await asyncio.gather(*sends)
-            assert {one.payload for one in await received(client, 8)} == set(payloads)
-
-        w.play(story())
+@pytest.mark.world("us", settings=SMALL)
+async def test_pieces_of_two_producers_lie_between_each_other_and_come_together(world: World) -> None:
+    client = world.client("us")
+    sends, payloads = [], [noise(6 * BYTES_MAX, str(number)) for number in range(8)]
+    for number, payload in enumerate(payloads):
+        producer = await world.client("us").producer(TOPIC, name=f"p{number}", chunking=True)
+        sends.append(producer.send_nowait(payload))
+    await asyncio.gather(*sends)
+    assert {one.payload for one in await received(client, 8)} == set(payloads)
 
 
 def test_of_more_incomplete_messages_than_it_keeps_a_consumer_gives_up_the_oldest_until_it_connects_again() -> (
@@ -219,68 +196,53 @@ def test_of_more_incomplete_messages_than_it_keeps_a_consumer_gives_up_the_oldes
     asyncio.run(told())
 
 
-def test_pieces_in_a_transaction_and_batches_of_pieces_are_refused() -> None:
-    with world("us", settings=SMALL) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            with pytest.raises(ValueError, match="batching and chunking cannot be combined"):
-                await client.producer(TOPIC, batching=Batching(), chunking=True)
-            producer = await client.producer(TOPIC, chunking=True)
-            transaction = await client.new_transaction()
-            with pytest.raises(ClientError, match="the region's maximum is"):
-                await producer.send(noise(BYTES_MAX), transaction=transaction)
-
-        w.play(story())
+@pytest.mark.world("us", settings=SMALL)
+async def test_pieces_in_a_transaction_and_batches_of_pieces_are_refused(world: World) -> None:
+    client = world.client("us")
+    with pytest.raises(ValueError, match="batching and chunking cannot be combined"):
+        await client.producer(TOPIC, batching=Batching(), chunking=True)
+    producer = await client.producer(TOPIC, chunking=True)
+    transaction = await client.new_transaction()
+    with pytest.raises(ClientError, match="the region's maximum is"):
+        await producer.send(noise(BYTES_MAX), transaction=transaction)
 
 
-def test_partitions_take_large_messages_as_topics_do() -> None:
-    with world("us", settings=SMALL) as w:
-
-        async def story() -> None:
-            answer = await w.ask_admin(
-                "us", "PUT", "/admin/v2/persistent/public/default/orders/partitions", 2
-            )
-            assert answer.status == 204
-            client = w.client("us", settings=replace(CLIENT_SETTINGS, asks_for_partitions=True))
-            producer = await client.producer(TOPIC, chunking=True)
-            consumer = await client.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
-            payloads = {noise(3 * BYTES_MAX, str(number)) for number in range(4)}
-            for payload in payloads:
-                await producer.send(payload)
-            came = [await asyncio.wait_for(consumer.receive(), 10) for _ in payloads]
-            assert {one.payload for one in came} == payloads
-            await consumer.acknowledge(*came, confirmed=True)
-            assert [w.regions["us"].backlog(f"{TOPIC}-partition-{index}", "s") for index in range(2)] == [
-                0,
-                0,
-            ]
-
-        w.play(story())
+@pytest.mark.world("us", settings=SMALL)
+async def test_partitions_take_large_messages_as_topics_do(world: World) -> None:
+    answer = await world.ask_admin("us", "PUT", "/admin/v2/persistent/public/default/orders/partitions", 2)
+    assert answer.status == 204
+    client = world.client("us", settings=replace(CLIENT_SETTINGS, asks_for_partitions=True))
+    producer = await client.producer(TOPIC, chunking=True)
+    consumer = await client.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
+    payloads = {noise(3 * BYTES_MAX, str(number)) for number in range(4)}
+    for payload in payloads:
+        await producer.send(payload)
+    came = [await asyncio.wait_for(consumer.receive(), 10) for _ in payloads]
+    assert {one.payload for one in came} == payloads
+    await consumer.acknowledge(*came, confirmed=True)
+    assert [world.regions["us"].backlog(f"{TOPIC}-partition-{index}", "s") for index in range(2)] == [
+        0,
+        0,
+    ]
 
 
-def test_what_cannot_be_decompressed_stays_and_others_are_received(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_what_cannot_be_decompressed_stays_and_others_are_received(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It would come again over every new connection: breaking that one helps nobody."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            with monkeypatch.context() as patch:
-                patch.setattr(Compression, "compress", lambda self, payload: b"no such stream")
-                liar = await client.producer("orders", compression=Compression.ZLIB)
-                await liar.send(b"x" * 1_000)
-            producer = await client.producer("orders")
-            await producer.send(b"readable")
-            consumer = await client.subscribe("orders", "s", initial_position=InitialPosition.EARLIEST)
-            connection = await client.service_connection()
-            message = await consumer.receive()
-            assert message.payload == b"readable"
-            await consumer.acknowledge(message, confirmed=True)
-            assert connection.is_open
-            stats = await w.ask_admin("us", "GET", "/admin/v2/persistent/public/default/orders/stats")
-            assert stats.json()["subscriptions"]["s"]["msgBacklog"] == 1
-
-        w.play(story())
+    client = world.client("us")
+    with monkeypatch.context() as patch:
+        patch.setattr(Compression, "compress", lambda self, payload: b"no such stream")
+        liar = await client.producer("orders", compression=Compression.ZLIB)
+        await liar.send(b"x" * 1_000)
+    producer = await client.producer("orders")
+    await producer.send(b"readable")
+    consumer = await client.subscribe("orders", "s", initial_position=InitialPosition.EARLIEST)
+    connection = await client.service_connection()
+    message = await consumer.receive()
+    assert message.payload == b"readable"
+    await consumer.acknowledge(message, confirmed=True)
+    assert connection.is_open
+    stats = await world.ask_admin("us", "GET", "/admin/v2/persistent/public/default/orders/stats")
+    assert stats.json()["subscriptions"]["s"]["msgBacklog"] == 1
     assert "is not delivered" in caplog.text

@@ -30,49 +30,37 @@ async def until_asked(script: Script, times: int) -> None:
 
 @pytest.mark.parametrize("mode", [AccessMode.SHARED, AccessMode.WAIT_FOR_EXCLUSIVE])
 @pytest.mark.parametrize("count", [PARTITIONS_MAX + 1, 10**9, NEGATIVE])
-def test_a_number_that_cannot_be_meant_is_refused_at_once(count: int, mode: AccessMode) -> None:
-    async def story() -> None:
-        async with scripted() as (script, client), asyncio.timeout(2):
-            script.partitions = count
-            with pytest.raises(
-                ClientError, match=f"the region reports {count} partitions of orders"
-            ) as refusal:
-                await client.producer("orders", access_mode=mode)
-            assert refusal.value.definite
-            assert topics(script) == []
-
-    asyncio.run(story())
+async def test_a_number_that_cannot_be_meant_is_refused_at_once(count: int, mode: AccessMode) -> None:
+    async with scripted() as (script, client), asyncio.timeout(2):
+        script.partitions = count
+        with pytest.raises(ClientError, match=f"the region reports {count} partitions of orders") as refusal:
+            await client.producer("orders", access_mode=mode)
+        assert refusal.value.definite
+        assert topics(script) == []
 
 
-def test_no_partitions_is_a_topic_itself() -> None:
-    async def story() -> None:
-        async with scripted() as (script, client):
-            await client.producer("orders")
-            assert topics(script) == ["orders"]
-
-    asyncio.run(story())
+async def test_no_partitions_is_a_topic_itself() -> None:
+    async with scripted() as (script, client):
+        await client.producer("orders")
+        assert topics(script) == ["orders"]
 
 
 @pytest.mark.parametrize("later", [0, 1, 10**9, NEGATIVE])
-def test_a_topic_does_not_shrink_nor_grow_beyond_measure(later: int) -> None:
+async def test_a_topic_does_not_shrink_nor_grow_beyond_measure(later: int) -> None:
     """Whatever is said later, messages go where they went, and who then tells the truth is heard."""
-
-    async def story() -> None:
-        async with scripted() as (script, client):
-            script.partitions = 2
-            producer = await client.producer("orders")
-            assert isinstance(producer, PartitionedProducer)
-            script.partitions = later
-            await until_asked(script, script.asked_for_partitions + 3)
-            assert producer.partitions == 2
-            await producer.send(b"x")
-            script.partitions = 3
-            async with asyncio.timeout(5):
-                while producer.partitions < 3:
-                    await asyncio.sleep(0.005)
-            assert topics(script) == [f"orders-partition-{index}" for index in range(3)]
-
-    asyncio.run(story())
+    async with scripted() as (script, client):
+        script.partitions = 2
+        producer = await client.producer("orders")
+        assert isinstance(producer, PartitionedProducer)
+        script.partitions = later
+        await until_asked(script, script.asked_for_partitions + 3)
+        assert producer.partitions == 2
+        await producer.send(b"x")
+        script.partitions = 3
+        async with asyncio.timeout(5):
+            while producer.partitions < 3:
+                await asyncio.sleep(0.005)
+        assert topics(script) == [f"orders-partition-{index}" for index in range(3)]
 
 
 def test_a_partition_that_is_refused_fails_the_producer_and_the_others_are_let_go_of() -> None:
@@ -94,7 +82,7 @@ def test_a_partition_that_is_refused_fails_the_producer_and_the_others_are_let_g
     asyncio.run(story())
 
 
-def test_a_partition_that_comes_and_is_refused_is_asked_for_again_and_not_used_before() -> None:
+async def test_a_partition_that_comes_and_is_refused_is_asked_for_again_and_not_used_before() -> None:
     def only_once_willing(broker: ScriptedBroker, create: pb.CommandProducer) -> None:
         refusals = topics(broker.world).count("orders-partition-1")
         if create.topic.endswith("-1") and refusals < 3:
@@ -102,26 +90,20 @@ def test_a_partition_that_comes_and_is_refused_is_asked_for_again_and_not_used_b
         else:
             broker.succeed(create)
 
-    async def story() -> None:
-        async with scripted() as (script, client):
-            script.partitions, script.on_create = 1, only_once_willing
-            producer = await client.producer("orders")
-            assert isinstance(producer, PartitionedProducer)
-            script.partitions = 2
-            async with asyncio.timeout(5):
-                while producer.partitions < 2:
-                    await producer.send(b"x")
-                    await asyncio.sleep(0.005)
-            assert topics(script).count("orders-partition-1") == 3
-
-    asyncio.run(story())
+    async with scripted() as (script, client):
+        script.partitions, script.on_create = 1, only_once_willing
+        producer = await client.producer("orders")
+        assert isinstance(producer, PartitionedProducer)
+        script.partitions = 2
+        async with asyncio.timeout(5):
+            while producer.partitions < 2:
+                await producer.send(b"x")
+                await asyncio.sleep(0.005)
+        assert topics(script).count("orders-partition-1") == 3
 
 
-def test_a_region_that_gives_a_name_to_the_first_partition_gives_it_to_all() -> None:
-    async def story() -> None:
-        async with scripted() as (script, client):
-            script.partitions = 3
-            await client.producer("orders")
-            assert [create.producer_name for create in script.creates] == ["", "given", "given"]
-
-    asyncio.run(story())
+async def test_a_region_that_gives_a_name_to_the_first_partition_gives_it_to_all() -> None:
+    async with scripted() as (script, client):
+        script.partitions = 3
+        await client.producer("orders")
+        assert [create.producer_name for create in script.creates] == ["", "given", "given"]

@@ -35,42 +35,30 @@ def test_the_delay_falls_with_the_priority_and_stays_within_its_bounds() -> None
 
 
 @pytest.mark.parametrize("priority", [PRIORITY_MIN - 1, PRIORITY_MAX + 1, 2**40, True, 1.5, "7"])
-def test_a_priority_that_is_no_int32_is_refused_and_nothing_is_asked(priority: int) -> None:
+async def test_a_priority_that_is_no_int32_is_refused_and_nothing_is_asked(priority: int) -> None:
     """Before the broker hears of it."""
-
-    async def story() -> None:
-        async with scripted() as (script, client):
-            with pytest.raises(ValueError, match="priority"):
-                await client.producer("orders", access_mode=WAIT, priority=priority)
-            assert not script.creates
-
-    asyncio.run(story())
+    async with scripted() as (script, client):
+        with pytest.raises(ValueError, match="priority"):
+            await client.producer("orders", access_mode=WAIT, priority=priority)
+        assert not script.creates
 
 
 @pytest.mark.parametrize("priority", [PRIORITY_MIN, PRIORITY_MAX])
-def test_the_ends_of_int32_are_told_as_they_are(priority: int) -> None:
+async def test_the_ends_of_int32_are_told_as_they_are(priority: int) -> None:
     """Signed."""
-
-    async def story() -> None:
-        async with scripted() as (script, client):
-            producer = await client.producer("orders", access_mode=WAIT, priority=priority)
-            assert script.creates[0].queue_priority == priority
-            assert producer.priority == priority
-
-    asyncio.run(story())
+    async with scripted() as (script, client):
+        producer = await client.producer("orders", access_mode=WAIT, priority=priority)
+        assert script.creates[0].queue_priority == priority
+        assert producer.priority == priority
 
 
-def test_the_priority_of_a_producer_cannot_be_set() -> None:
+async def test_the_priority_of_a_producer_cannot_be_set() -> None:
     """Read-only once it is made: an exception, and the old one stays."""
-
-    async def story() -> None:
-        async with scripted() as (_, client):
-            producer = await client.producer("orders", access_mode=WAIT, priority=3)
-            with pytest.raises(AttributeError):
-                producer.priority = 4  # type: ignore[misc]
-            assert producer.priority == 3
-
-    asyncio.run(story())
+    async with scripted() as (_, client):
+        producer = await client.producer("orders", access_mode=WAIT, priority=3)
+        with pytest.raises(AttributeError):
+            producer.priority = 4  # type: ignore[misc]
+        assert producer.priority == 3
 
 
 async def returned(settings: ClientSettings, priorities: list[int], mode: AccessMode) -> list[int]:
@@ -106,99 +94,83 @@ def test_the_delay_can_be_turned_off() -> None:
     assert asyncio.run(returned(settings, [PRIORITY_MIN], WAIT)) == [PRIORITY_MIN]
 
 
-def test_a_place_in_line_that_was_lost_is_asked_for_again_by_priority() -> None:
+async def test_a_place_in_line_that_was_lost_is_asked_for_again_by_priority() -> None:
     """Those who waited when the connection went, too."""
-
-    async def story() -> None:
-        settings = ClientSettings(backoff_seconds=0.01, priority_delay_seconds=1.0)
-        async with contextlib.AsyncExitStack() as stack:
-            script, _ = await stack.enter_async_context(scripted())
-            script.on_create = lambda broker, create: broker.succeed(create, ready=False)
-            opening = []
-            for priority in (-100, 100):
-                client = await stack.enter_async_context(Client(script.url, settings=settings))
-                opening.append(
-                    asyncio.create_task(client.producer("orders", access_mode=WAIT, priority=priority))
-                )
-                await until(script, len(opening))
-            for connection in list(script.connections):
-                connection.transport.abort()
-            await until(script, 4)
-            assert [create.queue_priority for create in script.creates[2:]] == [100, -100]
-            for task in opening:
-                task.cancel()
-            await asyncio.wait(opening)
-
-    asyncio.run(story())
+    settings = ClientSettings(backoff_seconds=0.01, priority_delay_seconds=1.0)
+    async with contextlib.AsyncExitStack() as stack:
+        script, _ = await stack.enter_async_context(scripted())
+        script.on_create = lambda broker, create: broker.succeed(create, ready=False)
+        opening = []
+        for priority in (-100, 100):
+            client = await stack.enter_async_context(Client(script.url, settings=settings))
+            opening.append(
+                asyncio.create_task(client.producer("orders", access_mode=WAIT, priority=priority))
+            )
+            await until(script, len(opening))
+        for connection in list(script.connections):
+            connection.transport.abort()
+        await until(script, 4)
+        assert [create.queue_priority for create in script.creates[2:]] == [100, -100]
+        for task in opening:
+            task.cancel()
+        await asyncio.wait(opening)
 
 
-def test_a_broker_that_does_not_know_priorities_may_promote_in_another_order() -> None:
+async def test_a_broker_that_does_not_know_priorities_may_promote_in_another_order() -> None:
     """That is no error: the lower one is promoted first, then the higher one, and both publish."""
+    async with contextlib.AsyncExitStack() as stack:
+        script, one = await stack.enter_async_context(scripted())
+        two = await stack.enter_async_context(Client(script.url))
+        waiting: list[tuple[ScriptedBroker, pb.CommandProducer]] = []
 
-    async def story() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            script, one = await stack.enter_async_context(scripted())
-            two = await stack.enter_async_context(Client(script.url))
-            waiting: list[tuple[ScriptedBroker, pb.CommandProducer]] = []
+        def queue(broker: ScriptedBroker, create: pb.CommandProducer) -> None:
+            waiting.append((broker, create))
+            broker.succeed(create, ready=False)
 
-            def queue(broker: ScriptedBroker, create: pb.CommandProducer) -> None:
-                waiting.append((broker, create))
-                broker.succeed(create, ready=False)
-
-            script.on_create = queue
-            low = asyncio.create_task(one.producer("orders", access_mode=WAIT, priority=-5))
-            await until(script, 1)
-            high = asyncio.create_task(two.producer("orders", access_mode=WAIT, priority=5))
-            await until(script, 2)
-            for epoch, (broker, create) in enumerate(waiting):
-                broker.succeed(create, epoch=epoch)
-            producers: list[Producer] = [await asyncio.wait_for(low, 5), await asyncio.wait_for(high, 5)]
-            assert [producer.topic_epoch for producer in producers] == [0, 1]
-            for producer in producers:
-                assert (await asyncio.wait_for(producer.send(b"x"), 5)).entry == 0
-
-    asyncio.run(story())
+        script.on_create = queue
+        low = asyncio.create_task(one.producer("orders", access_mode=WAIT, priority=-5))
+        await until(script, 1)
+        high = asyncio.create_task(two.producer("orders", access_mode=WAIT, priority=5))
+        await until(script, 2)
+        for epoch, (broker, create) in enumerate(waiting):
+            broker.succeed(create, epoch=epoch)
+        producers: list[Producer] = [await asyncio.wait_for(low, 5), await asyncio.wait_for(high, 5)]
+        assert [producer.topic_epoch for producer in producers] == [0, 1]
+        for producer in producers:
+            assert (await asyncio.wait_for(producer.send(b"x"), 5)).entry == 0
 
 
 @pytest.mark.parametrize("in_line", [True, False], ids=["in line", "before the first answer"])
-def test_a_create_that_is_cancelled_leaves_the_line_at_once(in_line: bool) -> None:
+async def test_a_create_that_is_cancelled_leaves_the_line_at_once(in_line: bool) -> None:
     """The broker is told to close the very producer that it was asked for."""
-
-    async def story() -> None:
-        async with scripted() as (script, client):
-            if in_line:
-                script.on_create = lambda broker, create: broker.succeed(create, ready=False)
-            else:
-                script.on_create = lambda broker, create: None
-            opening = asyncio.create_task(client.producer("orders", access_mode=WAIT))
-            await until(script, 1)
-            done, _ = await asyncio.wait([opening], timeout=0.05)
-            assert not done
-            opening.cancel()
-            async with asyncio.timeout(5):
-                while not script.closes:
-                    await asyncio.sleep(0.001)
-            assert [close.producer_id for close in script.closes] == [script.creates[0].producer_id]
-            assert (await asyncio.gather(opening, return_exceptions=True))[0].__class__ is (
-                asyncio.CancelledError
-            )
-
-    asyncio.run(story())
+    async with scripted() as (script, client):
+        if in_line:
+            script.on_create = lambda broker, create: broker.succeed(create, ready=False)
+        else:
+            script.on_create = lambda broker, create: None
+        opening = asyncio.create_task(client.producer("orders", access_mode=WAIT))
+        await until(script, 1)
+        done, _ = await asyncio.wait([opening], timeout=0.05)
+        assert not done
+        opening.cancel()
+        async with asyncio.timeout(5):
+            while not script.closes:
+                await asyncio.sleep(0.001)
+        assert [close.producer_id for close in script.closes] == [script.creates[0].producer_id]
+        assert (await asyncio.gather(opening, return_exceptions=True))[0].__class__ is (
+            asyncio.CancelledError
+        )
 
 
-def test_a_producer_that_was_fenced_after_a_loss_never_asks_again() -> None:
+async def test_a_producer_that_was_fenced_after_a_loss_never_asks_again() -> None:
     """For good: each send fails with ProducerFenced, and no other request follows."""
-
-    async def story() -> None:
-        async with scripted() as (script, client):
-            script.on_create = lambda broker, create: broker.succeed(create, epoch=3)
-            producer = await client.producer("orders", access_mode=WAIT, priority=100)
-            script.on_create = lambda broker, create: broker.refuse(create, ServerError.ProducerFenced)
-            script.connections[-1].transport.abort()
-            for _ in range(3):
-                with pytest.raises(ClientError) as caught:
-                    await asyncio.wait_for(producer.send(b"x"), 5)
-                assert caught.value.code is ServerError.ProducerFenced
-            assert [create.topic_epoch for create in script.creates[1:]] == [3]
-
-    asyncio.run(story())
+    async with scripted() as (script, client):
+        script.on_create = lambda broker, create: broker.succeed(create, epoch=3)
+        producer = await client.producer("orders", access_mode=WAIT, priority=100)
+        script.on_create = lambda broker, create: broker.refuse(create, ServerError.ProducerFenced)
+        script.connections[-1].transport.abort()
+        for _ in range(3):
+            with pytest.raises(ClientError) as caught:
+                await asyncio.wait_for(producer.send(b"x"), 5)
+            assert caught.value.code is ServerError.ProducerFenced
+        assert [create.topic_epoch for create in script.creates[1:]] == [3]

@@ -93,23 +93,17 @@ def test_batched_messages_stay_with_a_partition_for_as_long_as_a_batch_would_be_
     assert lengths(choices(30, 3, batching=by_time, apart_seconds=0.0051)) == [10, 10, 10]
 
 
-def test_a_single_partition_stays_the_one_however_much_the_topic_grows() -> None:
-    async def told() -> None:
-        choice = MessageRouter(Routing.SINGLE, KeyHash.JAVA_STRING, None, random.Random(5), lambda: 0.0)
-        found = {choice.choose(message(), partitions) for partitions in (3, 3, 4, 7, 100)}
-        assert len(found) == 1
-
-    asyncio.run(told())
+async def test_a_single_partition_stays_the_one_however_much_the_topic_grows() -> None:
+    choice = MessageRouter(Routing.SINGLE, KeyHash.JAVA_STRING, None, random.Random(5), lambda: 0.0)
+    found = {choice.choose(message(), partitions) for partitions in (3, 3, 4, 7, 100)}
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("routing", list(Routing))
-def test_a_key_decides_before_anything_else(routing: Routing) -> None:
-    async def told() -> None:
-        choice = MessageRouter(routing, KeyHash.JAVA_STRING, None, random.Random(5), lambda: 0.0)
-        for key, (number, _) in JAVA.items():
-            assert choice.choose(message(key=key), 7) == number % 7
-
-    asyncio.run(told())
+async def test_a_key_decides_before_anything_else(routing: Routing) -> None:
+    choice = MessageRouter(routing, KeyHash.JAVA_STRING, None, random.Random(5), lambda: 0.0)
+    for key, (number, _) in JAVA.items():
+        assert choice.choose(message(key=key), 7) == number % 7
 
 
 @pytest.mark.parametrize("chosen", [-1, 3, 10**9, "1", None, True])

@@ -72,84 +72,64 @@ def several(consumer: Consumer) -> MultiTopicConsumer:
 NUMBERS = [f"{number:02}" for number in range(12)]
 
 
-def test_a_consumer_of_a_partitioned_topic_has_everything_of_all_partitions_once() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w)
-            consumer = await client.subscribe(ORDERS, "s", initial_position=FROM_THE_BEGINNING)
-            await publish(client, ORDERS, *NUMBERS)
-            async with asyncio.timeout(10):
-                messages = [await consumer.receive() for _ in NUMBERS]
-            assert sorted(message.payload.decode() for message in messages) == NUMBERS
-            assert len({message.topic for message in messages}) == 3
-            assert all(message.topic == f"{ORDERS}-partition-{message.id.partition}" for message in messages)
-            await consumer.acknowledge(*messages, confirmed=True)
-            await consumer.close()
-            again = await client.subscribe(ORDERS, "s")
-            await publish(client, ORDERS, "new")
-            assert await received(again, 1) == ["new"]
-
-        w.play(story())
+async def test_a_consumer_of_a_partitioned_topic_has_everything_of_all_partitions_once(world: World) -> None:
+    client = client_of(world)
+    await create(world)
+    consumer = await client.subscribe(ORDERS, "s", initial_position=FROM_THE_BEGINNING)
+    await publish(client, ORDERS, *NUMBERS)
+    async with asyncio.timeout(10):
+        messages = [await consumer.receive() for _ in NUMBERS]
+    assert sorted(message.payload.decode() for message in messages) == NUMBERS
+    assert len({message.topic for message in messages}) == 3
+    assert all(message.topic == f"{ORDERS}-partition-{message.id.partition}" for message in messages)
+    await consumer.acknowledge(*messages, confirmed=True)
+    await consumer.close()
+    again = await client.subscribe(ORDERS, "s")
+    await publish(client, ORDERS, "new")
+    assert await received(again, 1) == ["new"]
 
 
-def test_ids_of_partitions_are_acknowledged_where_they_belong() -> None:
+async def test_ids_of_partitions_are_acknowledged_where_they_belong(world: World) -> None:
     """Also several of different partitions in one call, and cumulatively in one of them."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w)
-            consumer = await client.subscribe(ORDERS, "s", initial_position=FROM_THE_BEGINNING)
-            await publish(client, ORDERS, *NUMBERS)
-            async with asyncio.timeout(10):
-                messages = [await consumer.receive() for _ in NUMBERS]
-            last = {message.topic: message.id for message in messages}
-            first, *others = last.values()
-            await consumer.acknowledge_cumulative(first, confirmed=True)
-            await consumer.acknowledge(
-                *[one.id for one in messages if one.id.partition != first.partition], confirmed=True
-            )
-            assert others
-            await consumer.close()
-            again = await client.subscribe(ORDERS, "s")
-            await publish(client, ORDERS, "new")
-            assert await received(again, 1) == ["new"]
-
-        w.play(story())
+    client = client_of(world)
+    await create(world)
+    consumer = await client.subscribe(ORDERS, "s", initial_position=FROM_THE_BEGINNING)
+    await publish(client, ORDERS, *NUMBERS)
+    async with asyncio.timeout(10):
+        messages = [await consumer.receive() for _ in NUMBERS]
+    last = {message.topic: message.id for message in messages}
+    first, *others = last.values()
+    await consumer.acknowledge_cumulative(first, confirmed=True)
+    await consumer.acknowledge(
+        *[one.id for one in messages if one.id.partition != first.partition], confirmed=True
+    )
+    assert others
+    await consumer.close()
+    again = await client.subscribe(ORDERS, "s")
+    await publish(client, ORDERS, "new")
+    assert await received(again, 1) == ["new"]
 
 
-def test_an_id_that_names_no_topic_of_the_consumer_is_refused() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w)
-            consumer = await client.subscribe(ORDERS, "s")
-            for stranger in (MessageId(1, 1), MessageId(1, 1, partition=3), MessageId(1, 1, partition=10**9)):
-                with pytest.raises(ClientError, match="not a topic of this consumer") as problem:
-                    await consumer.acknowledge(stranger)
-                assert problem.value.definite
-                with pytest.raises(ClientError, match="not a topic of this consumer"):
-                    await consumer.seek(stranger)
-
-        w.play(story())
+async def test_an_id_that_names_no_topic_of_the_consumer_is_refused(world: World) -> None:
+    client = client_of(world)
+    await create(world)
+    consumer = await client.subscribe(ORDERS, "s")
+    for stranger in (MessageId(1, 1), MessageId(1, 1, partition=3), MessageId(1, 1, partition=10**9)):
+        with pytest.raises(ClientError, match="not a topic of this consumer") as problem:
+            await consumer.acknowledge(stranger)
+        assert problem.value.definite
+        with pytest.raises(ClientError, match="not a topic of this consumer"):
+            await consumer.seek(stranger)
 
 
-def test_partitions_that_are_added_are_read_from_their_first_message_on() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w, count=1)
-            consumer = await client.subscribe(ORDERS, "s")
-            await admin(w, "POST", f"{PATH}/orders/partitions", 4)
-            for index in range(4):
-                await publish(client, f"{ORDERS}-partition-{index}", f"of {index}")
-            assert await received(consumer, 4) == [f"of {index}" for index in range(4)]
-
-        w.play(story())
+async def test_partitions_that_are_added_are_read_from_their_first_message_on(world: World) -> None:
+    client = client_of(world)
+    await create(world, count=1)
+    consumer = await client.subscribe(ORDERS, "s")
+    await admin(world, "POST", f"{PATH}/orders/partitions", 4)
+    for index in range(4):
+        await publish(client, f"{ORDERS}-partition-{index}", f"of {index}")
+    assert await received(consumer, 4) == [f"of {index}" for index in range(4)]
 
 
 def test_a_topic_that_grows_while_it_is_subscribed_to_is_subscribed_to_as_a_whole(
@@ -181,23 +161,20 @@ def test_a_topic_that_grows_while_it_is_subscribed_to_is_subscribed_to_as_a_whol
         w.play(story())
 
 
-def test_a_consumer_outlives_its_region_s_restart_and_finds_partitions_added_meanwhile() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w, count=2)
-            consumer = await client.subscribe(ORDERS, "s")
-            await admin(w, "POST", f"{PATH}/orders/partitions", 3)
-            w.kill("us")
-            await asyncio.sleep(3)
-            w.start("us")
-            await w.ready()
-            for index in range(3):
-                await publish(client, f"{ORDERS}-partition-{index}", f"of {index}")
-            assert await received(consumer, 3) == ["of 0", "of 1", "of 2"]
-
-        w.play(story())
+async def test_a_consumer_outlives_its_region_s_restart_and_finds_partitions_added_meanwhile(
+    world: World,
+) -> None:
+    client = client_of(world)
+    await create(world, count=2)
+    consumer = await client.subscribe(ORDERS, "s")
+    await admin(world, "POST", f"{PATH}/orders/partitions", 3)
+    world.kill("us")
+    await asyncio.sleep(3)
+    world.start("us")
+    await world.ready()
+    for index in range(3):
+        await publish(client, f"{ORDERS}-partition-{index}", f"of {index}")
+    assert await received(consumer, 3) == ["of 0", "of 1", "of 2"]
 
 
 def test_failover_consumers_share_the_partitions_and_take_over_all() -> None:
@@ -221,121 +198,93 @@ def test_failover_consumers_share_the_partitions_and_take_over_all() -> None:
         w.play(story())
 
 
-def test_a_list_of_topics_is_one_consumer_with_or_without_partitions() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w, count=2)
-            consumer = several(await client.subscribe([ORDERS, f"{NAMESPACE}/bills"], "s"))
-            assert len(consumer.consumers) == 3
-            await publish(client, ORDERS, "a", "b", "c")
-            await publish(client, f"{NAMESPACE}/bills", "d")
-            assert await received(consumer, 4) == ["a", "b", "c", "d"]
-            with pytest.raises(ClientError, match="3 topics"):
-                await consumer.last_message_id()
-            ids = await consumer.last_message_ids()
-            assert set(ids) == set(consumer.consumers)
-            with pytest.raises(ClientError, match="does not name its topic"):
-                await consumer.acknowledge(MessageId(1, 1))
-
-        w.play(story())
+async def test_a_list_of_topics_is_one_consumer_with_or_without_partitions(world: World) -> None:
+    client = client_of(world)
+    await create(world, count=2)
+    consumer = several(await client.subscribe([ORDERS, f"{NAMESPACE}/bills"], "s"))
+    assert len(consumer.consumers) == 3
+    await publish(client, ORDERS, "a", "b", "c")
+    await publish(client, f"{NAMESPACE}/bills", "d")
+    assert await received(consumer, 4) == ["a", "b", "c", "d"]
+    with pytest.raises(ClientError, match="3 topics"):
+        await consumer.last_message_id()
+    ids = await consumer.last_message_ids()
+    assert set(ids) == set(consumer.consumers)
+    with pytest.raises(ClientError, match="does not name its topic"):
+        await consumer.acknowledge(MessageId(1, 1))
 
 
 @pytest.mark.parametrize("topics", [[], ["a", "b"]])
-def test_what_cannot_be_several_topics_is_refused_at_once(topics: list[str]) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            with pytest.raises(
-                ValueError, match="at least one topic" if not topics else "receiver_queue_size"
-            ):
-                await client_of(w).subscribe(topics, "s", receiver_queue_size=0)
-
-        w.play(story())
+async def test_what_cannot_be_several_topics_is_refused_at_once(world: World, topics: list[str]) -> None:
+    with pytest.raises(ValueError, match="at least one topic" if not topics else "receiver_queue_size"):
+        await client_of(world).subscribe(topics, "s", receiver_queue_size=0)
 
 
-def test_several_topics_are_sought_to_a_time_or_to_either_end_and_a_partition_to_a_message() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w)
-            consumer = await client.subscribe(ORDERS, "s")
-            await publish(client, ORDERS, *NUMBERS[:6])
-            await asyncio.sleep(1)
-            middle = client.wall_clock_ms()
-            await asyncio.sleep(1)
-            await publish(client, ORDERS, *NUMBERS[6:])
-            assert await received(consumer, 12) == NUMBERS
-            await consumer.seek(EARLIEST)
-            assert await received(consumer, 12) == NUMBERS
-            await consumer.seek(middle)
-            async with asyncio.timeout(10):
-                later = [await consumer.receive() for _ in NUMBERS[6:]]
-            assert sorted(one.payload.decode() for one in later) == NUMBERS[6:]
-            await consumer.acknowledge(*later)
-            await consumer.seek(later[0].id)
-            of_one = [one.payload.decode() for one in later if one.topic == later[0].topic]
-            assert await received(consumer, len(of_one)) == sorted(of_one)
-            await consumer.seek(LATEST)
-            await publish(client, ORDERS, "end")
-            assert await received(consumer, 1) == ["end"]
-
-        w.play(story())
+async def test_several_topics_are_sought_to_a_time_or_to_either_end_and_a_partition_to_a_message(
+    world: World,
+) -> None:
+    client = client_of(world)
+    await create(world)
+    consumer = await client.subscribe(ORDERS, "s")
+    await publish(client, ORDERS, *NUMBERS[:6])
+    await asyncio.sleep(1)
+    middle = client.wall_clock_ms()
+    await asyncio.sleep(1)
+    await publish(client, ORDERS, *NUMBERS[6:])
+    assert await received(consumer, 12) == NUMBERS
+    await consumer.seek(EARLIEST)
+    assert await received(consumer, 12) == NUMBERS
+    await consumer.seek(middle)
+    async with asyncio.timeout(10):
+        later = [await consumer.receive() for _ in NUMBERS[6:]]
+    assert sorted(one.payload.decode() for one in later) == NUMBERS[6:]
+    await consumer.acknowledge(*later)
+    await consumer.seek(later[0].id)
+    of_one = [one.payload.decode() for one in later if one.topic == later[0].topic]
+    assert await received(consumer, len(of_one)) == sorted(of_one)
+    await consumer.seek(LATEST)
+    await publish(client, ORDERS, "end")
+    assert await received(consumer, 1) == ["end"]
 
 
-def test_what_is_not_acknowledged_comes_again_from_its_partition() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w)
-            consumer = await client.subscribe(ORDERS, "s", type_=ConsumerType.SHARED)
-            await publish(client, ORDERS, *NUMBERS)
-            async with asyncio.timeout(10):
-                messages = [await consumer.receive() for _ in NUMBERS]
-            consumer.negative_acknowledge(*messages[:5])
-            wanted = sorted(message.payload.decode() for message in messages[:5])
-            assert await received(consumer, 5) == wanted
-            consumer.redeliver_unacknowledged()
-            assert await received(consumer, 7) == sorted(set(NUMBERS) - set(wanted))
-
-        w.play(story())
+async def test_what_is_not_acknowledged_comes_again_from_its_partition(world: World) -> None:
+    client = client_of(world)
+    await create(world)
+    consumer = await client.subscribe(ORDERS, "s", type_=ConsumerType.SHARED)
+    await publish(client, ORDERS, *NUMBERS)
+    async with asyncio.timeout(10):
+        messages = [await consumer.receive() for _ in NUMBERS]
+    consumer.negative_acknowledge(*messages[:5])
+    wanted = sorted(message.payload.decode() for message in messages[:5])
+    assert await received(consumer, 5) == wanted
+    consumer.redeliver_unacknowledged()
+    assert await received(consumer, 7) == sorted(set(NUMBERS) - set(wanted))
 
 
-def test_unsubscribing_deletes_the_subscription_of_every_partition() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w)
-            consumer = await client.subscribe(ORDERS, "s")
-            await consumer.unsubscribe()
-            assert consumer.closed
-            broker = w.regions["us"].broker
-            assert broker is not None
-            assert not any(topic.subscriptions for topic in broker.directory.serving.values())
-            with pytest.raises(ClientError, match="closed"):
-                await consumer.receive()
-
-        w.play(story())
+async def test_unsubscribing_deletes_the_subscription_of_every_partition(world: World) -> None:
+    client = client_of(world)
+    await create(world)
+    consumer = await client.subscribe(ORDERS, "s")
+    await consumer.unsubscribe()
+    assert consumer.closed
+    broker = world.regions["us"].broker
+    assert broker is not None
+    assert not any(topic.subscriptions for topic in broker.directory.serving.values())
+    with pytest.raises(ClientError, match="closed"):
+        await consumer.receive()
 
 
-def test_one_partition_that_is_taken_makes_subscribing_fail_and_leaves_nobody_behind() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w)
-            holder = await client.subscribe(f"{ORDERS}-partition-1", "s")
-            with pytest.raises(ClientError) as problem:
-                await client.subscribe(ORDERS, "s")
-            assert problem.value.code is ServerError.ConsumerBusy
-            await holder.close()
-            await (await client.subscribe(ORDERS, "s")).close()
-
-        w.play(story())
+async def test_one_partition_that_is_taken_makes_subscribing_fail_and_leaves_nobody_behind(
+    world: World,
+) -> None:
+    client = client_of(world)
+    await create(world)
+    holder = await client.subscribe(f"{ORDERS}-partition-1", "s")
+    with pytest.raises(ClientError) as problem:
+        await client.subscribe(ORDERS, "s")
+    assert problem.value.code is ServerError.ConsumerBusy
+    await holder.close()
+    await (await client.subscribe(ORDERS, "s")).close()
 
 
 # Patterns.
@@ -345,56 +294,41 @@ def pattern(text: str = "orders-.*") -> re.Pattern[str]:
     return re.compile(f"{NAMESPACE}/{text}")
 
 
-def test_a_pattern_follows_topics_as_they_come_and_go() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await publish(client, f"{ORDERS}-a", "before")
-            consumer = several(await client.subscribe(pattern(), "s", initial_position=FROM_THE_BEGINNING))
-            await publish(client, f"{NAMESPACE}/bills", "not this")
-            await publish(client, f"{ORDERS}-b", "of b")
-            assert await received(consumer, 2) == ["before", "of b"]
-            assert set(consumer.consumers) == {f"{ORDERS}-a", f"{ORDERS}-b"}
-            await admin(w, "DELETE", f"{PATH}/orders-a?force=true")
-            await w.simulation.until(lambda: set(consumer.consumers) == {f"{ORDERS}-b"})
-            await asyncio.sleep(5)
-            answer = await w.ask_admin("us", "GET", PATH)
-            assert f"{ORDERS}-a" not in str(answer), "whoever reads it must not bring it back"
-            await publish(client, f"{ORDERS}-a", "again")
-            assert await received(consumer, 1) == ["again"]
-
-        w.play(story())
+async def test_a_pattern_follows_topics_as_they_come_and_go(world: World) -> None:
+    client = client_of(world)
+    await publish(client, f"{ORDERS}-a", "before")
+    consumer = several(await client.subscribe(pattern(), "s", initial_position=FROM_THE_BEGINNING))
+    await publish(client, f"{NAMESPACE}/bills", "not this")
+    await publish(client, f"{ORDERS}-b", "of b")
+    assert await received(consumer, 2) == ["before", "of b"]
+    assert set(consumer.consumers) == {f"{ORDERS}-a", f"{ORDERS}-b"}
+    await admin(world, "DELETE", f"{PATH}/orders-a?force=true")
+    await world.simulation.until(lambda: set(consumer.consumers) == {f"{ORDERS}-b"})
+    await asyncio.sleep(5)
+    answer = await world.ask_admin("us", "GET", PATH)
+    assert f"{ORDERS}-a" not in str(answer), "whoever reads it must not bring it back"
+    await publish(client, f"{ORDERS}-a", "again")
+    assert await received(consumer, 1) == ["again"]
 
 
-def test_a_pattern_that_fits_nothing_waits_for_the_first_topic() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            consumer = await client.subscribe(pattern(), "s", initial_position=FROM_THE_BEGINNING)
-            receiving = asyncio.ensure_future(received(consumer, 3))
-            await create(w, "orders-parted", 3)
-            await publish(client, f"{ORDERS}-parted", "x", "y", "z")
-            assert await receiving == ["x", "y", "z"]
-
-        w.play(story())
+async def test_a_pattern_that_fits_nothing_waits_for_the_first_topic(world: World) -> None:
+    client = client_of(world)
+    consumer = await client.subscribe(pattern(), "s", initial_position=FROM_THE_BEGINNING)
+    receiving = asyncio.ensure_future(received(consumer, 3))
+    await create(world, "orders-parted", 3)
+    await publish(client, f"{ORDERS}-parted", "x", "y", "z")
+    assert await receiving == ["x", "y", "z"]
 
 
-def test_a_pattern_is_followed_again_after_the_region_was_away() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            consumer = several(await client.subscribe(pattern(), "s", initial_position=FROM_THE_BEGINNING))
-            w.kill("us")
-            await asyncio.sleep(2)
-            w.start("us")
-            await w.ready()
-            await publish(client, f"{ORDERS}-a", "a")
-            assert await received(consumer, 1) == ["a"]
-
-        w.play(story())
+async def test_a_pattern_is_followed_again_after_the_region_was_away(world: World) -> None:
+    client = client_of(world)
+    consumer = several(await client.subscribe(pattern(), "s", initial_position=FROM_THE_BEGINNING))
+    world.kill("us")
+    await asyncio.sleep(2)
+    world.start("us")
+    await world.ready()
+    await publish(client, f"{ORDERS}-a", "a")
+    assert await received(consumer, 1) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -407,187 +341,144 @@ def test_a_pattern_is_followed_again_after_the_region_was_away() -> None:
         f"{NAMESPACE}/(",
     ],
 )
-def test_a_pattern_names_its_namespace(text: str) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            with pytest.raises((ValueError, re.error), match=r"pattern|parenthesis|missing"):
-                await client_of(w).subscribe(re.compile(text), "s")
-
-        w.play(story())
+async def test_a_pattern_names_its_namespace(world: World, text: str) -> None:
+    with pytest.raises((ValueError, re.error), match=r"pattern|parenthesis|missing"):
+        await client_of(world).subscribe(re.compile(text), "s")
 
 
-def test_a_pattern_of_a_kind_that_the_region_does_not_watch_is_asked_for_now_and_then() -> None:
+async def test_a_pattern_of_a_kind_that_the_region_does_not_watch_is_asked_for_now_and_then(
+    world: World,
+) -> None:
     """It looks ahead, and the region says no to that; what fits is then found here."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w, topics_interval_seconds=1.0)
-            await publish(client, f"{ORDERS}-bad", "not this")
-            ahead = pattern("orders-(?!bad).*")
-            consumer = several(await client.subscribe(ahead, "s", initial_position=FROM_THE_BEGINNING))
-            await publish(client, f"{ORDERS}-good", "this")
-            assert await received(consumer, 1) == ["this"]
-            assert set(consumer.consumers) == {f"{ORDERS}-good"}
-
-        w.play(story())
+    client = client_of(world, topics_interval_seconds=1.0)
+    await publish(client, f"{ORDERS}-bad", "not this")
+    ahead = pattern("orders-(?!bad).*")
+    consumer = several(await client.subscribe(ahead, "s", initial_position=FROM_THE_BEGINNING))
+    await publish(client, f"{ORDERS}-good", "this")
+    assert await received(consumer, 1) == ["this"]
+    assert set(consumer.consumers) == {f"{ORDERS}-good"}
 
 
 # Permits.
 
 
-def test_a_consumer_that_starts_paused_is_given_nothing_until_it_goes_on() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w, count=2)
-            for topic in (ORDERS, f"{NAMESPACE}/bills"):
-                consumer = await client.subscribe(topic, "s", start_paused=True)
-                await publish(client, topic, *NUMBERS)
-                await asyncio.sleep(5)
-                assert not consumer.waiting
-                consumer.resume()
-                assert await received(consumer, 12) == NUMBERS
-                consumer.pause()
-                consumer.pause()
-                consumer.resume()
-                await publish(client, topic, "more")
-                assert await received(consumer, 1) == ["more"]
-                await consumer.close()
-
-        w.play(story())
+async def test_a_consumer_that_starts_paused_is_given_nothing_until_it_goes_on(world: World) -> None:
+    client = client_of(world)
+    await create(world, count=2)
+    for topic in (ORDERS, f"{NAMESPACE}/bills"):
+        consumer = await client.subscribe(topic, "s", start_paused=True)
+        await publish(client, topic, *NUMBERS)
+        await asyncio.sleep(5)
+        assert not consumer.waiting
+        consumer.resume()
+        assert await received(consumer, 12) == NUMBERS
+        consumer.pause()
+        consumer.pause()
+        consumer.resume()
+        await publish(client, topic, "more")
+        assert await received(consumer, 1) == ["more"]
+        await consumer.close()
 
 
-def test_a_paused_consumer_stays_paused_when_its_region_comes_back() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            consumer = await client.subscribe(ORDERS, "s", receiver_queue_size=2)
-            await publish(client, ORDERS, "1", "2", "3")
-            await w.simulation.until(lambda: len(consumer.waiting) == 2)
-            consumer.pause()
-            w.kill("us")
-            w.start("us")
-            await w.ready()
-            await publish(client, ORDERS, "4")
-            await asyncio.sleep(5)
-            assert not consumer.waiting
-            consumer.resume()
-            assert await received(consumer, 4) == ["1", "2", "3", "4"]
-
-        w.play(story())
+async def test_a_paused_consumer_stays_paused_when_its_region_comes_back(world: World) -> None:
+    client = client_of(world)
+    consumer = await client.subscribe(ORDERS, "s", receiver_queue_size=2)
+    await publish(client, ORDERS, "1", "2", "3")
+    await world.simulation.until(lambda: len(consumer.waiting) == 2)
+    consumer.pause()
+    world.kill("us")
+    world.start("us")
+    await world.ready()
+    await publish(client, ORDERS, "4")
+    await asyncio.sleep(5)
+    assert not consumer.waiting
+    consumer.resume()
+    assert await received(consumer, 4) == ["1", "2", "3", "4"]
 
 
-def test_without_a_queue_nothing_is_asked_for_ahead() -> None:
+async def test_without_a_queue_nothing_is_asked_for_ahead(world: World) -> None:
     """Two consumers without a queue: what one is busy with keeps nothing from the other."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            slow, quick = [
-                await client.subscribe(ORDERS, "s", type_=ConsumerType.SHARED, receiver_queue_size=0)
-                for _ in range(2)
-            ]
-            await publish(client, ORDERS, *NUMBERS)
-            async with asyncio.timeout(10):
-                busy_with = await slow.receive()
-                others = [(await quick.receive()).payload.decode() for _ in NUMBERS[1:]]
-            assert sorted([busy_with.payload.decode(), *others]) == NUMBERS
-            assert not slow.waiting
-            assert not quick.waiting
-
-        w.play(story())
+    client = client_of(world)
+    slow, quick = [
+        await client.subscribe(ORDERS, "s", type_=ConsumerType.SHARED, receiver_queue_size=0)
+        for _ in range(2)
+    ]
+    await publish(client, ORDERS, *NUMBERS)
+    async with asyncio.timeout(10):
+        busy_with = await slow.receive()
+        others = [(await quick.receive()).payload.decode() for _ in NUMBERS[1:]]
+    assert sorted([busy_with.payload.decode(), *others]) == NUMBERS
+    assert not slow.waiting
+    assert not quick.waiting
 
 
-def test_without_a_queue_a_batch_is_taken_message_by_message_and_nothing_after_it_is_asked_for_early() -> (
-    None
-):
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            consumer = await client.subscribe(ORDERS, "s", receiver_queue_size=0)
-            producer = await client.producer(ORDERS, batching=Batching(messages_max=4, delay_ms_max=1_000))
-            receipts = [producer.send_nowait(number.encode()) for number in NUMBERS]
-            await asyncio.gather(*receipts)
-            async with asyncio.timeout(10):
-                for index, number in enumerate(NUMBERS):
-                    assert (await consumer.receive()).payload.decode() == number
-                    assert len(consumer.waiting) == 3 - index % 4
-
-        w.play(story())
+async def test_without_a_queue_a_batch_is_taken_message_by_message_and_nothing_after_it_is_asked_for_early(
+    world: World,
+) -> None:
+    client = client_of(world)
+    consumer = await client.subscribe(ORDERS, "s", receiver_queue_size=0)
+    producer = await client.producer(ORDERS, batching=Batching(messages_max=4, delay_ms_max=1_000))
+    receipts = [producer.send_nowait(number.encode()) for number in NUMBERS]
+    await asyncio.gather(*receipts)
+    async with asyncio.timeout(10):
+        for index, number in enumerate(NUMBERS):
+            assert (await consumer.receive()).payload.decode() == number
+            assert len(consumer.waiting) == 3 - index % 4
 
 
-def test_without_a_queue_whoever_waits_is_served_after_the_region_came_back() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            consumer = await client.subscribe(ORDERS, "s", receiver_queue_size=0)
-            receiving = asyncio.ensure_future(consumer.receive())
-            await asyncio.sleep(1)
-            w.kill("us")
-            w.start("us")
-            await w.ready()
-            await publish(client, ORDERS, "x")
-            async with asyncio.timeout(10):
-                assert (await receiving).payload == b"x"
-
-        w.play(story())
+async def test_without_a_queue_whoever_waits_is_served_after_the_region_came_back(world: World) -> None:
+    client = client_of(world)
+    consumer = await client.subscribe(ORDERS, "s", receiver_queue_size=0)
+    receiving = asyncio.ensure_future(consumer.receive())
+    await asyncio.sleep(1)
+    world.kill("us")
+    world.start("us")
+    await world.ready()
+    await publish(client, ORDERS, "x")
+    async with asyncio.timeout(10):
+        assert (await receiving).payload == b"x"
 
 
 # Readers.
 
 
-def test_a_reader_of_a_partitioned_topic_reads_all_of_it() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w)
-            await publish(client, ORDERS, *NUMBERS)
-            reader = await client.reader(ORDERS, EARLIEST)
-            assert isinstance(reader, MultiTopicReader)
-            found = []
-            while await reader.has_message():
-                found.append((await reader.receive()).payload.decode())
-            assert sorted(found) == NUMBERS
-            with pytest.raises(ClientError, match="EARLIEST or LATEST"):
-                await client.reader(ORDERS, MessageId(1, 1))
-
-        w.play(story())
+async def test_a_reader_of_a_partitioned_topic_reads_all_of_it(world: World) -> None:
+    client = client_of(world)
+    await create(world)
+    await publish(client, ORDERS, *NUMBERS)
+    reader = await client.reader(ORDERS, EARLIEST)
+    assert isinstance(reader, MultiTopicReader)
+    found = []
+    while await reader.has_message():
+        found.append((await reader.receive()).payload.decode())
+    assert sorted(found) == NUMBERS
+    with pytest.raises(ClientError, match="EARLIEST or LATEST"):
+        await client.reader(ORDERS, MessageId(1, 1))
 
 
-def test_a_table_view_has_the_newest_value_of_each_key_and_follows() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = client_of(w)
-            await create(w)
-            producer = await client.producer(ORDERS)
-            for key, value in (("a", b"1"), ("b", b"1"), ("a", b"2"), ("c", b"1"), ("c", b"")):
-                await producer.send(value, key=key)
-            await producer.send(b"without a key")
-            view = await client.table_view(ORDERS)
-            assert dict(view) == {"a": b"2", "b": b"1"}
-            told: list[tuple[str, bytes | None]] = []
-            view.listen(lambda key, value: told.append((key, value)), existing=True)
-            await producer.send(b"3", key="a")
-            await producer.send(b"", key="b")
-            await view.refresh()
-            assert dict(view) == {"a": b"3"}
-            assert sorted(told[:2]) == [("a", b"2"), ("b", b"1")]
-            assert sorted(told[2:], key=str) == [("a", b"3"), ("b", None)]
-            w.kill("us")
-            w.start("us")
-            await w.ready()
-            await producer.send(b"4", key="d")
-            await w.simulation.until(lambda: view.get("d") == b"4")
-            await view.close()
-            assert view["a"] == b"3"
-            with pytest.raises(ClientError, match="closed"):
-                await view.refresh()
-
-        w.play(story())
+async def test_a_table_view_has_the_newest_value_of_each_key_and_follows(world: World) -> None:
+    client = client_of(world)
+    await create(world)
+    producer = await client.producer(ORDERS)
+    for key, value in (("a", b"1"), ("b", b"1"), ("a", b"2"), ("c", b"1"), ("c", b"")):
+        await producer.send(value, key=key)
+    await producer.send(b"without a key")
+    view = await client.table_view(ORDERS)
+    assert dict(view) == {"a": b"2", "b": b"1"}
+    told: list[tuple[str, bytes | None]] = []
+    view.listen(lambda key, value: told.append((key, value)), existing=True)
+    await producer.send(b"3", key="a")
+    await producer.send(b"", key="b")
+    await view.refresh()
+    assert dict(view) == {"a": b"3"}
+    assert sorted(told[:2]) == [("a", b"2"), ("b", b"1")]
+    assert sorted(told[2:], key=str) == [("a", b"3"), ("b", None)]
+    world.kill("us")
+    world.start("us")
+    await world.ready()
+    await producer.send(b"4", key="d")
+    await world.simulation.until(lambda: view.get("d") == b"4")
+    await view.close()
+    assert view["a"] == b"3"
+    with pytest.raises(ClientError, match="closed"):
+        await view.refresh()

@@ -54,60 +54,44 @@ def listed(names: Iterable[str], hash_: str | None = None) -> TopicsListed:
     return TopicsListed(1, names, topics_hash(names) if hash_ is None else hash_)
 
 
-def test_what_does_not_fit_is_left_out_whatever_the_region_says() -> None:
-    async def story() -> None:
-        strangers = (f"{NAMESPACE}/bills", "persistent://other/ns/orders-a", "", "://", "orders-a")
-        topics, _ = topics_of(listed([*orders("a"), *strangers]))
-        assert await topics.names() == set(orders("a"))
-
-    asyncio.run(story())
+async def test_what_does_not_fit_is_left_out_whatever_the_region_says() -> None:
+    strangers = (f"{NAMESPACE}/bills", "persistent://other/ns/orders-a", "", "://", "orders-a")
+    topics, _ = topics_of(listed([*orders("a"), *strangers]))
+    assert await topics.names() == set(orders("a"))
 
 
-def test_a_hash_that_is_not_of_the_names_is_not_relied_on() -> None:
+async def test_a_hash_that_is_not_of_the_names_is_not_relied_on() -> None:
     """Asked with it, the region would say for ever that nothing has changed."""
-
-    async def story() -> None:
-        topics, _ = topics_of(listed(orders("a"), "deadbeef"), listed(orders("a", "b"), "deadbeef"))
-        assert await topics.names() == set(orders("a"))
-        assert await topics.names() == set(orders("a", "b"))
-
-    asyncio.run(story())
+    topics, _ = topics_of(listed(orders("a"), "deadbeef"), listed(orders("a", "b"), "deadbeef"))
+    assert await topics.names() == set(orders("a"))
+    assert await topics.names() == set(orders("a", "b"))
 
 
-def test_a_change_that_does_not_add_up_is_asked_about() -> None:
-    async def story() -> None:
-        truth = orders("a", "c")
-        topics, connection = topics_of(listed(orders("a")), listed(truth))
-        assert await topics.names() == set(orders("a"))
-        topics.topics_changed(TopicsChanged(1, orders("b"), (), topics_hash(truth)))
-        async with asyncio.timeout(1):
-            await topics.changed()
-        assert await topics.names() == set(truth)
-        assert connection.asked == 2
-
-    asyncio.run(story())
+async def test_a_change_that_does_not_add_up_is_asked_about() -> None:
+    truth = orders("a", "c")
+    topics, connection = topics_of(listed(orders("a")), listed(truth))
+    assert await topics.names() == set(orders("a"))
+    topics.topics_changed(TopicsChanged(1, orders("b"), (), topics_hash(truth)))
+    async with asyncio.timeout(1):
+        await topics.changed()
+    assert await topics.names() == set(truth)
+    assert connection.asked == 2
 
 
-def test_a_list_without_bound_is_refused_and_what_was_known_stays() -> None:
-    async def story() -> None:
-        endless = [f"{NAMESPACE}/orders-{number}" for number in range(TOPICS_MAX + 1)]
-        topics, _ = topics_of(listed(orders("a")), listed(endless), listed(orders("a")))
-        assert await topics.names() == set(orders("a"))
-        with pytest.raises(ClientError, match="topics; the maximum is"):
-            await topics.names()
-        topics.topics_changed(TopicsChanged(1, tuple(endless), (), topics_hash(endless)))
-        assert await topics.names() == set(orders("a"))
-
-    asyncio.run(story())
+async def test_a_list_without_bound_is_refused_and_what_was_known_stays() -> None:
+    endless = [f"{NAMESPACE}/orders-{number}" for number in range(TOPICS_MAX + 1)]
+    topics, _ = topics_of(listed(orders("a")), listed(endless), listed(orders("a")))
+    assert await topics.names() == set(orders("a"))
+    with pytest.raises(ClientError, match="topics; the maximum is"):
+        await topics.names()
+    topics.topics_changed(TopicsChanged(1, tuple(endless), (), topics_hash(endless)))
+    assert await topics.names() == set(orders("a"))
 
 
-def test_an_answer_to_something_else_is_an_error() -> None:
-    async def story() -> None:
-        topics, _ = topics_of(LookedUp(1, "pulsar://x:1"))
-        with pytest.raises(ClientError, match=re.escape("request for topics: LookedUp")):
-            await topics.names()
-
-    asyncio.run(story())
+async def test_an_answer_to_something_else_is_an_error() -> None:
+    topics, _ = topics_of(LookedUp(1, "pulsar://x:1"))
+    with pytest.raises(ClientError, match=re.escape("request for topics: LookedUp")):
+        await topics.names()
 
 
 def test_partitions_never_become_fewer_and_what_has_none_is_not_asked_again() -> None:

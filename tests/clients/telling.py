@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from emulator.simulation.simulation import DRIVER, Simulation
@@ -24,14 +24,14 @@ _simulations: list[Simulation] = []
 """In which a story is being told; empty where time is real."""
 
 
-def tell(client: str, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run_with(client: str, test: Coroutine[Any, Any, None]) -> None:
     if client != OWN:
-        asyncio.run(story())
+        asyncio.run(test)
         return
     with Simulation("stories") as simulation:
         _simulations.append(simulation)
         try:
-            simulation.run(story())
+            simulation.run(test)
         finally:
             _simulations.pop()
 

@@ -15,7 +15,7 @@ from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.model.stored_keys import NamespacePath
 from tests.broker.regions import FAST, until
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell
+from tests.clients.telling import CLIENTS, QUICK, driver, regions
 
 pytestmark = pytest.mark.real
 
@@ -95,158 +95,123 @@ async def met(of: asyncio.Future[dict[str, str]]) -> str:
 
 
 @pytest.mark.parametrize(("client", "first", "second"), CELLS)
-def test_who_gets_in_beside_whom(client: str, first: str, second: str) -> None:
-    async def told() -> None:
-        async with story(client) as it:
-            await opened(it.one, "orders", first)
-            asked = it.other.ask("producer", client="client", key="p", topic="orders", access=second)
-            expected = (BESIDE_SHARED if first == "Shared" else BESIDE_AN_OWNER)[second]
-            if expected == WAITS:
-                await until(lambda: len(it.line("orders")) == 1)
-                assert not asked.done()
-            elif expected == IN:
-                await asyncio.wait_for(asked, OUTCOME_SECONDS)
-            else:
-                assert await met(asked) == expected
-            if second == "ExclusiveWithFencing" and client in WITHOUT_EPOCHS:
-                return
-            sent = it.one.ask("send", key="p", payload="after")
-            if second == "ExclusiveWithFencing":
-                assert await met(sent) == FENCED
-            else:
-                await asyncio.wait_for(sent, OUTCOME_SECONDS)
-
-    tell(client, told)
+async def test_who_gets_in_beside_whom(client: str, first: str, second: str) -> None:
+    async with story(client) as it:
+        await opened(it.one, "orders", first)
+        asked = it.other.ask("producer", client="client", key="p", topic="orders", access=second)
+        expected = (BESIDE_SHARED if first == "Shared" else BESIDE_AN_OWNER)[second]
+        if expected == WAITS:
+            await until(lambda: len(it.line("orders")) == 1)
+            assert not asked.done()
+        elif expected == IN:
+            await asyncio.wait_for(asked, OUTCOME_SECONDS)
+        else:
+            assert await met(asked) == expected
+        if second == "ExclusiveWithFencing" and client in WITHOUT_EPOCHS:
+            return
+        sent = it.one.ask("send", key="p", payload="after")
+        if second == "ExclusiveWithFencing":
+            assert await met(sent) == FENCED
+        else:
+            await asyncio.wait_for(sent, OUTCOME_SECONDS)
 
 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
 @pytest.mark.parametrize("how", ["closes", "is killed"])
-def test_whoever_waits_takes_over_when_the_owner(client: str, how: str) -> None:
-    async def told() -> None:
-        async with story(client) as it:
-            await opened(it.one, "orders", "WaitForExclusive")
-            waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive"))
-            await until(lambda: len(it.line("orders")) == 1)
-            if how == "closes":
-                await it.one.ask("close", key="p")
-            else:
-                it.one.kill()
-            await waiting
-            await it.other.ask("send", key="p", payload="mine")
-            assert it.epoch("orders") == 1
-
-    tell(client, told)
+async def test_whoever_waits_takes_over_when_the_owner(client: str, how: str) -> None:
+    async with story(client) as it:
+        await opened(it.one, "orders", "WaitForExclusive")
+        waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive"))
+        await until(lambda: len(it.line("orders")) == 1)
+        if how == "closes":
+            await it.one.ask("close", key="p")
+        else:
+            it.one.kill()
+        await waiting
+        await it.other.ask("send", key="p", payload="mine")
+        assert it.epoch("orders") == 1
 
 
 @pytest.mark.parametrize("client", [one for one in ALL_CLIENTS if one.values[0] not in WITHOUT_EPOCHS])
-def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(client: str) -> None:
-    async def told() -> None:
-        async with story(client) as it:
-            await opened(it.one, "orders", "WaitForExclusive", name="owner")
-            waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive", name="waiter"))
-            await until(lambda: it.line("orders") == ["waiter"])
-            await it.region.directory.unload(
-                "persistent://public/default/orders", "requested by the admin API"
-            )
-            await asyncio.wait_for(it.one.ask("send", key="p", payload="still mine"), OUTCOME_SECONDS)
-            await until(lambda: it.line("orders") == ["waiter"])
-            assert it.epoch("orders") == 0
-            assert not waiting.done()
-            await it.one.ask("close", key="p")
-            await asyncio.wait_for(waiting, OUTCOME_SECONDS)
-
-    tell(client, told)
+async def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(client: str) -> None:
+    async with story(client) as it:
+        await opened(it.one, "orders", "WaitForExclusive", name="owner")
+        waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive", name="waiter"))
+        await until(lambda: it.line("orders") == ["waiter"])
+        await it.region.directory.unload("persistent://public/default/orders", "requested by the admin API")
+        await asyncio.wait_for(it.one.ask("send", key="p", payload="still mine"), OUTCOME_SECONDS)
+        await until(lambda: it.line("orders") == ["waiter"])
+        assert it.epoch("orders") == 0
+        assert not waiting.done()
+        await it.one.ask("close", key="p")
+        await asyncio.wait_for(waiting, OUTCOME_SECONDS)
 
 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
-def test_whoever_gives_up_waiting_leaves_the_line(client: str) -> None:
-    async def told() -> None:
-        async with story(client) as it:
-            await opened(it.one, "orders", "Exclusive")
-            asked = it.other.ask(
-                "producer", client="client", key="p", topic="orders", access="WaitForExclusive"
-            )
-            await until(lambda: len(it.line("orders")) == 1)
-            it.other.kill()
-            await until(lambda: it.line("orders") == [])
-            assert await met(asked) == "Gone"
-            await it.one.ask("close", key="p")
-
-    tell(client, told)
+async def test_whoever_gives_up_waiting_leaves_the_line(client: str) -> None:
+    async with story(client) as it:
+        await opened(it.one, "orders", "Exclusive")
+        asked = it.other.ask("producer", client="client", key="p", topic="orders", access="WaitForExclusive")
+        await until(lambda: len(it.line("orders")) == 1)
+        it.other.kill()
+        await until(lambda: it.line("orders") == [])
+        assert await met(asked) == "Gone"
+        await it.one.ask("close", key="p")
 
 
 @pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
-def test_a_producer_of_every_mode_goes_on_after_an_unload(client: str, mode: str) -> None:
-    async def told() -> None:
-        async with story(client) as it:
-            await opened(it.one, "orders", mode, name="owner")
-            await it.one.ask("send", key="p", payload="before")
-            epoch = it.epoch("orders")
-            for _ in range(2):
-                await it.region.directory.unload(TOPIC, "requested by the admin API")
-                await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
-            assert client in WITHOUT_EPOCHS or it.epoch("orders") == epoch
-
-    tell(client, told)
-
-
-@pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
-def test_a_producer_of_every_mode_goes_on_after_its_topic_was_deleted(client: str, mode: str) -> None:
-    """The new topic is another one: it has epochs of its own."""
-
-    async def told() -> None:
-        async with story(client) as it:
-            await opened(it.one, "orders", mode, name="owner")
-            await it.one.ask("send", key="p", payload="before")
-            await it.region.directory.delete(TOPIC, force=True)
+async def test_a_producer_of_every_mode_goes_on_after_an_unload(client: str, mode: str) -> None:
+    async with story(client) as it:
+        await opened(it.one, "orders", mode, name="owner")
+        await it.one.ask("send", key="p", payload="before")
+        epoch = it.epoch("orders")
+        for _ in range(2):
+            await it.region.directory.unload(TOPIC, "requested by the admin API")
             await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
-            assert it.epoch("orders") == (None if mode == "Shared" else 0)
+        assert client in WITHOUT_EPOCHS or it.epoch("orders") == epoch
 
-    tell(client, told)
+
+@pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
+async def test_a_producer_of_every_mode_goes_on_after_its_topic_was_deleted(client: str, mode: str) -> None:
+    """The new topic is another one: it has epochs of its own."""
+    async with story(client) as it:
+        await opened(it.one, "orders", mode, name="owner")
+        await it.one.ask("send", key="p", payload="before")
+        await it.region.directory.delete(TOPIC, force=True)
+        await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
+        assert it.epoch("orders") == (None if mode == "Shared" else 0)
 
 
 @pytest.mark.parametrize("client", [one for one in ALL_CLIENTS if one.values[0] not in GIVES_UP_WAITING])
-def test_whoever_waits_does_so_longer_than_its_operations_may_take(client: str) -> None:
-    async def told() -> None:
-        async with story(client, timeout_ms=1_500) as it:
-            await opened(it.one, "orders", "Exclusive")
-            asked = it.other.ask(
-                "producer", client="client", key="p", topic="orders", access="WaitForExclusive"
-            )
-            await until(lambda: len(it.line("orders")) == 1)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(asked), 4)
-            await it.one.ask("close", key="p")
-            await asyncio.wait_for(asked, OUTCOME_SECONDS)
-
-    tell(client, told)
+async def test_whoever_waits_does_so_longer_than_its_operations_may_take(client: str) -> None:
+    async with story(client, timeout_ms=1_500) as it:
+        await opened(it.one, "orders", "Exclusive")
+        asked = it.other.ask("producer", client="client", key="p", topic="orders", access="WaitForExclusive")
+        await until(lambda: len(it.line("orders")) == 1)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(asked), 4)
+        await it.one.ask("close", key="p")
+        await asyncio.wait_for(asked, OUTCOME_SECONDS)
 
 
 @pytest.mark.parametrize("client", QUICK)
-def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer(client: str) -> None:
-    async def told() -> None:
-        async with story(client) as it:
-            await it.one.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
-            await opened(it.one, "orders", "Exclusive")
-            await it.one.ask("send", key="p", payload="hello")
-            assert (await it.one.ask("receive", key="c", timeout_ms=5_000))["payload"] == "hello"
-
-    tell(client, told)
+async def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer(client: str) -> None:
+    async with story(client) as it:
+        await it.one.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
+        await opened(it.one, "orders", "Exclusive")
+        await it.one.ask("send", key="p", payload="hello")
+        assert (await it.one.ask("receive", key="c", timeout_ms=5_000))["payload"] == "hello"
 
 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
-def test_a_frozen_owner_is_replaced_as_soon_as_its_namespace_asks_for(client: str) -> None:
+async def test_a_frozen_owner_is_replaced_as_soon_as_its_namespace_asks_for(client: str) -> None:
     """Asked every second, it is gone after two (real Pulsar, asked every 30 s: a minute)."""
-
-    async def told() -> None:
-        async with story(client) as it:
-            await it.region.policies.set(NamespacePath("public/default"), KEEP_ALIVE_INTERVAL, 1_000)
-            await opened(it.one, "orders", "WaitForExclusive", name="owner")
-            waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive"))
-            await until(lambda: len(it.line("orders")) == 1)
-            it.one.freeze()
-            await asyncio.wait_for(waiting, FROZEN_SECONDS)
-            await it.other.ask("send", key="p", payload="mine")
-            assert it.epoch("orders") == 1
-
-    tell(client, told)
+    async with story(client) as it:
+        await it.region.policies.set(NamespacePath("public/default"), KEEP_ALIVE_INTERVAL, 1_000)
+        await opened(it.one, "orders", "WaitForExclusive", name="owner")
+        waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive"))
+        await until(lambda: len(it.line("orders")) == 1)
+        it.one.freeze()
+        await asyncio.wait_for(waiting, FROZEN_SECONDS)
+        await it.other.ask("send", key="p", payload="mine")
+        assert it.epoch("orders") == 1

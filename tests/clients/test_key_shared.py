@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.regions import FAST
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell
+from tests.clients.telling import CLIENTS, QUICK, driver, regions
 
 pytestmark = [
     pytest.mark.real,
@@ -47,54 +47,48 @@ def check_order(came: list[tuple[str, int]]) -> None:
         assert numbers == sorted(numbers), key
 
 
-def test_each_key_goes_to_one_consumer_in_order(client: str) -> None:
-    async def told() -> None:
-        async with (
-            regions("us", settings=FAST) as world,
-            driver(client) as one,
-            driver(client) as other,
-            asyncio.timeout(OUTCOME_SECONDS),
-        ):
-            for program in (one, other):
-                url = f"pulsar://127.0.0.1:{world.ports['us']}"
-                await program.ask("client", key="client", url=url, timeout_ms=30_000)
-                await program.ask(
-                    "subscribe", client="client", key="c", topic="orders", subscription="s", type="KeyShared"
-                )
-            await one.ask("producer", client="client", key="p", topic="orders")
-            await publish(one)
-            of_one, of_other = await asyncio.gather(until_nothing_comes(one), until_nothing_comes(other))
-            assert sorted(number for _, number in of_one + of_other) == list(range(KEYS * ROUNDS))
-            assert not {key for key, _ in of_one} & {key for key, _ in of_other}
-            assert of_one
-            assert of_other
-            check_order(of_one)
-            check_order(of_other)
-
-    tell(client, told)
+async def test_each_key_goes_to_one_consumer_in_order(client: str) -> None:
+    async with (
+        regions("us", settings=FAST) as world,
+        driver(client) as one,
+        driver(client) as other,
+        asyncio.timeout(OUTCOME_SECONDS),
+    ):
+        for program in (one, other):
+            url = f"pulsar://127.0.0.1:{world.ports['us']}"
+            await program.ask("client", key="client", url=url, timeout_ms=30_000)
+            await program.ask(
+                "subscribe", client="client", key="c", topic="orders", subscription="s", type="KeyShared"
+            )
+        await one.ask("producer", client="client", key="p", topic="orders")
+        await publish(one)
+        of_one, of_other = await asyncio.gather(until_nothing_comes(one), until_nothing_comes(other))
+        assert sorted(number for _, number in of_one + of_other) == list(range(KEYS * ROUNDS))
+        assert not {key for key, _ in of_one} & {key for key, _ in of_other}
+        assert of_one
+        assert of_other
+        check_order(of_one)
+        check_order(of_other)
 
 
-def test_the_keys_of_a_consumer_that_is_killed_go_on_at_the_other_one(client: str) -> None:
-    async def told() -> None:
-        async with (
-            regions("us", settings=FAST) as world,
-            driver(client) as one,
-            driver(client) as doomed,
-            asyncio.timeout(OUTCOME_SECONDS),
-        ):
-            for program in (one, doomed):
-                url = f"pulsar://127.0.0.1:{world.ports['us']}"
-                await program.ask("client", key="client", url=url, timeout_ms=30_000)
-                await program.ask(
-                    "subscribe", client="client", key="c", topic="orders", subscription="s", type="KeyShared"
-                )
-            await one.ask("producer", client="client", key="p", topic="orders")
-            await publish(one)
-            had = await everything(doomed, 3)
-            doomed.kill()
-            came = await until_nothing_comes(one)
-            check_order(came)
-            missing = set(range(KEYS * ROUNDS)) - {number for _, number in came}
-            assert missing <= {number for _, number in had}
-
-    tell(client, told)
+async def test_the_keys_of_a_consumer_that_is_killed_go_on_at_the_other_one(client: str) -> None:
+    async with (
+        regions("us", settings=FAST) as world,
+        driver(client) as one,
+        driver(client) as doomed,
+        asyncio.timeout(OUTCOME_SECONDS),
+    ):
+        for program in (one, doomed):
+            url = f"pulsar://127.0.0.1:{world.ports['us']}"
+            await program.ask("client", key="client", url=url, timeout_ms=30_000)
+            await program.ask(
+                "subscribe", client="client", key="c", topic="orders", subscription="s", type="KeyShared"
+            )
+        await one.ask("producer", client="client", key="p", topic="orders")
+        await publish(one)
+        had = await everything(doomed, 3)
+        doomed.kill()
+        came = await until_nothing_comes(one)
+        check_order(came)
+        missing = set(range(KEYS * ROUNDS)) - {number for _, number in came}
+        assert missing <= {number for _, number in had}

@@ -17,7 +17,7 @@ from emulator.core.policies.limits import MAX_CONSUMERS, MAX_PRODUCERS, PUBLISH_
 from emulator.model.stored_keys import NamespacePath
 from tests.broker.regions import FAST, until
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell
+from tests.clients.telling import CLIENTS, QUICK, driver, regions
 
 pytestmark = [
     pytest.mark.real,
@@ -48,67 +48,54 @@ async def refused(program: Program, verb: str, **arguments: object) -> str:
     return str(failed.value)
 
 
-def test_a_full_backlog_fails_producers_and_lets_them_in_again(client: str) -> None:
-    async def told() -> None:
-        async with one_client(client) as (region, program):
-            await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
-            await program.ask("producer", client="client", key="p", topic="orders")
-            for _ in range(3):
-                await program.ask("send", key="p", payload="x" * 10_000)
-            quota = {QuotaKind.SIZE: Quota(15_000, -1, QuotaAction.EXCEPTION)}
-            await region.policies.set(NAMESPACE, BACKLOG_QUOTAS, quota)
-            name = await refused(program, "producer", client="client", key="q", topic="orders")
-            assert "Quota" in name or "quota" in name, name
-            topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
-            await region.housekeeper.truncate(topic)
-            await until(lambda: topic.quota_refusal is None, 30)
-            await program.ask("producer", client="client", key="r", topic="orders")
-            await program.ask("send", key="r", payload="after")
-
-    tell(client, told)
+async def test_a_full_backlog_fails_producers_and_lets_them_in_again(client: str) -> None:
+    async with one_client(client) as (region, program):
+        await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
+        await program.ask("producer", client="client", key="p", topic="orders")
+        for _ in range(3):
+            await program.ask("send", key="p", payload="x" * 10_000)
+        quota = {QuotaKind.SIZE: Quota(15_000, -1, QuotaAction.EXCEPTION)}
+        await region.policies.set(NAMESPACE, BACKLOG_QUOTAS, quota)
+        name = await refused(program, "producer", client="client", key="q", topic="orders")
+        assert "Quota" in name or "quota" in name, name
+        topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
+        await region.housekeeper.truncate(topic)
+        await until(lambda: topic.quota_refusal is None, 30)
+        await program.ask("producer", client="client", key="r", topic="orders")
+        await program.ask("send", key="r", payload="after")
 
 
-def test_the_end_of_a_terminated_topic(client: str) -> None:
+async def test_the_end_of_a_terminated_topic(client: str) -> None:
     """What was sent before is received; nothing is sent afterwards."""
-
-    async def told() -> None:
-        async with one_client(client) as (region, program):
-            await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
-            await program.ask("producer", client="client", key="p", topic="orders")
-            await program.ask("send", key="p", payload="last")
-            topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
-            await topic.ending.terminate()
-            assert (await program.ask("receive", key="c", timeout_ms=10_000))["payload"] == "last"
-            name = await refused(program, "producer", client="client", key="q", topic="orders")
-            assert "Terminated" in name, name
-            await refused(program, "send", key="p", payload="too late")
-
-    tell(client, told)
+    async with one_client(client) as (region, program):
+        await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
+        await program.ask("producer", client="client", key="p", topic="orders")
+        await program.ask("send", key="p", payload="last")
+        topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
+        await topic.ending.terminate()
+        assert (await program.ask("receive", key="c", timeout_ms=10_000))["payload"] == "last"
+        name = await refused(program, "producer", client="client", key="q", topic="orders")
+        assert "Terminated" in name, name
+        await refused(program, "send", key="p", payload="too late")
 
 
-def test_a_topic_is_full(client: str) -> None:
-    async def told() -> None:
-        async with one_client(client) as (region, program):
-            await region.policies.set(NAMESPACE, MAX_PRODUCERS, 1)
-            await region.policies.set(NAMESPACE, MAX_CONSUMERS, 1)
-            await program.ask("producer", client="client", key="p", topic="orders")
-            await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
-            await refused(program, "producer", client="client", key="q", topic="orders")
-            await refused(program, "subscribe", client="client", key="d", topic="orders", subscription="t")
-            await program.ask("send", key="p", payload="x")
-            assert (await program.ask("receive", key="c", timeout_ms=10_000))["payload"] == "x"
-
-    tell(client, told)
+async def test_a_topic_is_full(client: str) -> None:
+    async with one_client(client) as (region, program):
+        await region.policies.set(NAMESPACE, MAX_PRODUCERS, 1)
+        await region.policies.set(NAMESPACE, MAX_CONSUMERS, 1)
+        await program.ask("producer", client="client", key="p", topic="orders")
+        await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
+        await refused(program, "producer", client="client", key="q", topic="orders")
+        await refused(program, "subscribe", client="client", key="d", topic="orders", subscription="t")
+        await program.ask("send", key="p", payload="x")
+        assert (await program.ask("receive", key="c", timeout_ms=10_000))["payload"] == "x"
 
 
-def test_who_publishes_too_fast_goes_on_more_slowly(client: str) -> None:
-    async def told() -> None:
-        async with one_client(client) as (region, program):
-            await region.policies.set(NAMESPACE, PUBLISH_RATE, Pace(10, 0, 1))
-            await program.ask("producer", client="client", key="p", topic="orders")
-            for number in range(15):
-                await program.ask("send", key="p", payload=str(number))
-            topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
-            assert topic.stored_end == 15
-
-    tell(client, told)
+async def test_who_publishes_too_fast_goes_on_more_slowly(client: str) -> None:
+    async with one_client(client) as (region, program):
+        await region.policies.set(NAMESPACE, PUBLISH_RATE, Pace(10, 0, 1))
+        await program.ask("producer", client="client", key="p", topic="orders")
+        for number in range(15):
+            await program.ask("send", key="p", payload=str(number))
+        topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
+        assert topic.stored_end == 15

@@ -14,7 +14,7 @@ from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName
 from tests.broker.regions import FAST
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell
+from tests.clients.telling import CLIENTS, QUICK, driver, regions
 
 pytestmark = [
     pytest.mark.real,
@@ -48,54 +48,42 @@ async def sent_and_received(program: Program) -> set[str]:
     return {one["topic"] for one in came}
 
 
-def test_messages_go_through_all_partitions_and_come_once(client: str) -> None:
-    async def told() -> None:
-        async with one_client(client) as (region, program):
-            await region.partitioned.create(region.directory, TopicName.parse(ORDERS), 3)
-            assert (await program.ask("partitions", client="client", topic="orders"))["count"] == "3"
-            topics = await sent_and_received(program)
-            assert topics == {f"{ORDERS}-partition-{index}" for index in range(3)}
-
-    tell(client, told)
+async def test_messages_go_through_all_partitions_and_come_once(client: str) -> None:
+    async with one_client(client) as (region, program):
+        await region.partitioned.create(region.directory, TopicName.parse(ORDERS), 3)
+        assert (await program.ask("partitions", client="client", topic="orders"))["count"] == "3"
+        topics = await sent_and_received(program)
+        assert topics == {f"{ORDERS}-partition-{index}" for index in range(3)}
 
 
-def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(client: str) -> None:
-    async def told() -> None:
-        async with one_client(client) as (region, program):
-            place = NamespacePath("public/default")
-            await region.policies.set(place, AUTO_TOPIC_CREATION, AutoCreation(True, 2))
-            topics = await sent_and_received(program)
-            assert topics == {f"{ORDERS}-partition-{index}" for index in range(2)}
-            assert region.partitioned.count(TopicName.parse(ORDERS)) == 2
-
-    tell(client, told)
+async def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(client: str) -> None:
+    async with one_client(client) as (region, program):
+        place = NamespacePath("public/default")
+        await region.policies.set(place, AUTO_TOPIC_CREATION, AutoCreation(True, 2))
+        topics = await sent_and_received(program)
+        assert topics == {f"{ORDERS}-partition-{index}" for index in range(2)}
+        assert region.partitioned.count(TopicName.parse(ORDERS)) == 2
 
 
-def test_who_has_a_partitioned_topic_alone_has_all_of_its_partitions(client: str) -> None:
-    async def told() -> None:
-        async with one_client(client) as (region, program), asyncio.timeout(OUTCOME_SECONDS):
-            await region.partitioned.create(region.directory, TopicName.parse(ORDERS), 3)
-            asked = {"client": "client", "topic": "orders", "access": "Exclusive"}
-            await program.ask("producer", key="owner", **asked)
-            # Clients may open a partition only when something is sent to it.
-            for number in range(MESSAGES):
-                await program.ask("send", key="owner", payload=str(number), message_key=f"key-{number}")
-            with pytest.raises(Failed) as refused:
-                await program.ask("producer", key="other", **asked)
-            assert refused.value.name == "ProducerFenced"
-            owned = [region.directory.serving[f"{ORDERS}-partition-{index}"].access for index in range(3)]
-            assert [access.epoch for access in owned] == [0, 0, 0]
-            await program.ask("close", key="owner")
-            await program.ask("producer", key="next", **asked)
-            await program.ask("send", key="next", payload="mine", message_key="key-0")
-
-    tell(client, told)
+async def test_who_has_a_partitioned_topic_alone_has_all_of_its_partitions(client: str) -> None:
+    async with one_client(client) as (region, program), asyncio.timeout(OUTCOME_SECONDS):
+        await region.partitioned.create(region.directory, TopicName.parse(ORDERS), 3)
+        asked = {"client": "client", "topic": "orders", "access": "Exclusive"}
+        await program.ask("producer", key="owner", **asked)
+        # Clients may open a partition only when something is sent to it.
+        for number in range(MESSAGES):
+            await program.ask("send", key="owner", payload=str(number), message_key=f"key-{number}")
+        with pytest.raises(Failed) as refused:
+            await program.ask("producer", key="other", **asked)
+        assert refused.value.name == "ProducerFenced"
+        owned = [region.directory.serving[f"{ORDERS}-partition-{index}"].access for index in range(3)]
+        assert [access.epoch for access in owned] == [0, 0, 0]
+        await program.ask("close", key="owner")
+        await program.ask("producer", key="next", **asked)
+        await program.ask("send", key="next", payload="mine", message_key="key-0")
 
 
-def test_a_topic_without_partitions_is_itself(client: str) -> None:
-    async def told() -> None:
-        async with one_client(client) as (_, program):
-            assert await sent_and_received(program) == {ORDERS}
-            assert (await program.ask("partitions", client="client", topic="orders"))["count"] == "1"
-
-    tell(client, told)
+async def test_a_topic_without_partitions_is_itself(client: str) -> None:
+    async with one_client(client) as (_, program):
+        assert await sent_and_received(program) == {ORDERS}
+        assert (await program.ask("partitions", client="client", topic="orders"))["count"] == "1"

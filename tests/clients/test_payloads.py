@@ -19,7 +19,7 @@ from emulator.wire.message_metadata import read_metadata, scan_entry
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
 from tests.clients.own import decryption_in, encryption_in
-from tests.clients.telling import QUICK, driver, regions, tell
+from tests.clients.telling import QUICK, driver, regions
 
 pytestmark = [
     pytest.mark.real,
@@ -64,48 +64,43 @@ def check_same_bytes(world: Regions) -> None:
 
 
 @pytest.mark.parametrize("type_", ["Exclusive", "Shared", "KeyShared"])
-def test_a_message_in_pieces_is_one_message_in_every_region(client: str, type_: str) -> None:
+async def test_a_message_in_pieces_is_one_message_in_every_region(client: str, type_: str) -> None:
     """With deduplication: all pieces have the sequence id of their message. Of two consumers one gets all of it."""
     if client == "rust":
         pytest.skip("it has no pieces")
 
-    async def told() -> None:
-        async with (
-            regions("us", "eu", settings=FAST) as world,
-            driver(client) as program,
-            asyncio.timeout(OUTCOME_SECONDS),
-        ):
-            await opened(program, world)
-            consumers = ["one"] if type_ == "Exclusive" else ["one", "two"]
-            for region in world.names:
-                for name in consumers:
-                    await program.ask(
-                        "subscribe",
-                        client=region,
-                        key=f"{region}-{name}",
-                        topic="orders",
-                        subscription="s",
-                        type=type_,
-                    )
-            await program.ask("producer", client="us", key="p", topic="orders", chunking=1)
-            sent = [
-                (await program.ask("send_bytes", key="p", size=size, seed=seed, message_key=seed))["digest"]
-                for seed, size in [("a", LARGE), ("b", 1_000), ("c", LARGE), ("d", 1_000)]
-            ]
-            for region in world.names:
-                assert sorted(await all_of(program, [f"{region}-{name}" for name in consumers])) == sorted(
-                    sent
+    async with (
+        regions("us", "eu", settings=FAST) as world,
+        driver(client) as program,
+        asyncio.timeout(OUTCOME_SECONDS),
+    ):
+        await opened(program, world)
+        consumers = ["one"] if type_ == "Exclusive" else ["one", "two"]
+        for region in world.names:
+            for name in consumers:
+                await program.ask(
+                    "subscribe",
+                    client=region,
+                    key=f"{region}-{name}",
+                    topic="orders",
+                    subscription="s",
+                    type=type_,
                 )
-                subscription = world.running[region].directory.serving[TOPIC].subscriptions["s"]
-                await until(lambda subscription=subscription: subscription.backlog() == 0)
-            assert len(entries(world, "us")) > len(sent)
-            check_same_bytes(world)
-
-    tell(client, told)
+        await program.ask("producer", client="us", key="p", topic="orders", chunking=1)
+        sent = [
+            (await program.ask("send_bytes", key="p", size=size, seed=seed, message_key=seed))["digest"]
+            for seed, size in [("a", LARGE), ("b", 1_000), ("c", LARGE), ("d", 1_000)]
+        ]
+        for region in world.names:
+            assert sorted(await all_of(program, [f"{region}-{name}" for name in consumers])) == sorted(sent)
+            subscription = world.running[region].directory.serving[TOPIC].subscriptions["s"]
+            await until(lambda subscription=subscription: subscription.backlog() == 0)
+        assert len(entries(world, "us")) > len(sent)
+        check_same_bytes(world)
 
 
 @pytest.mark.parametrize("deduplication", [True, False], ids=["deduplicated", "as they come"])
-def test_a_region_that_dies_in_the_middle_of_a_message_in_pieces_costs_nobody_the_message(
+async def test_a_region_that_dies_in_the_middle_of_a_message_in_pieces_costs_nobody_the_message(
     client: str, deduplication: bool
 ) -> None:
     """Whatever the client sends again, no piece is stored twice: consumers throw such a message away (INV-92). Nobody
@@ -113,35 +108,32 @@ def test_a_region_that_dies_in_the_middle_of_a_message_in_pieces_costs_nobody_th
     if client == "rust":
         pytest.skip("it has no pieces")
 
-    async def told() -> None:
-        async with (
-            regions("us", "eu", settings=FAST, deduplication=deduplication) as world,
-            driver(client) as program,
-            asyncio.timeout(OUTCOME_SECONDS),
-        ):
-            await opened(program, world)
-            for region in world.names:
-                await listen(program, region)
-            await program.ask("close", key="us-c")
-            await program.ask("producer", client="us", key="p", topic="orders", chunking=1)
-            await world.running["us"].policies.set(NAMESPACE, PUBLISH_RATE, A_PIECE_OR_TWO_A_SECOND)
-            sending = asyncio.ensure_future(
-                program.ask("send_bytes", key="p", size=3 * LARGE, seed="a", message_key="a")
-            )
-            await until(lambda: TOPIC in world.disks["us"].logs and len(entries(world, "us")) > 1)
-            await world.crash("us")
-            assert 1 < len(entries(world, "us")) < PIECES, "in the middle"
-            await world.start("us")
-            await world.running["us"].policies.set(NAMESPACE, PUBLISH_RATE, None)
-            sent = (await sending)["digest"]
-            await listen(program, "us")
-            for region in world.names:
-                came = await program.ask("receive_bytes", key=f"{region}-c", timeout_ms=60_000)
-                assert came["digest"] == sent
-            assert [scan_entry(one).chunk_id for one in entries(world, "us")] == [*range(PIECES)]
-            check_same_bytes(world)
-
-    tell(client, told)
+    async with (
+        regions("us", "eu", settings=FAST, deduplication=deduplication) as world,
+        driver(client) as program,
+        asyncio.timeout(OUTCOME_SECONDS),
+    ):
+        await opened(program, world)
+        for region in world.names:
+            await listen(program, region)
+        await program.ask("close", key="us-c")
+        await program.ask("producer", client="us", key="p", topic="orders", chunking=1)
+        await world.running["us"].policies.set(NAMESPACE, PUBLISH_RATE, A_PIECE_OR_TWO_A_SECOND)
+        sending = asyncio.ensure_future(
+            program.ask("send_bytes", key="p", size=3 * LARGE, seed="a", message_key="a")
+        )
+        await until(lambda: TOPIC in world.disks["us"].logs and len(entries(world, "us")) > 1)
+        await world.crash("us")
+        assert 1 < len(entries(world, "us")) < PIECES, "in the middle"
+        await world.start("us")
+        await world.running["us"].policies.set(NAMESPACE, PUBLISH_RATE, None)
+        sent = (await sending)["digest"]
+        await listen(program, "us")
+        for region in world.names:
+            came = await program.ask("receive_bytes", key=f"{region}-c", timeout_ms=60_000)
+            assert came["digest"] == sent
+        assert [scan_entry(one).chunk_id for one in entries(world, "us")] == [*range(PIECES)]
+        check_same_bytes(world)
 
 
 async def listen(program: Program, region: str) -> None:
@@ -174,29 +166,26 @@ def own_library(compression: str) -> None:
 
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"])
-def test_compressed_messages_are_the_same_in_every_region(client: str, compression: str) -> None:
+async def test_compressed_messages_are_the_same_in_every_region(client: str, compression: str) -> None:
     if (client, compression) == ("go", "SNAPPY"):
         pytest.skip("the Go client does not offer Snappy")
     if client == "own":
         own_library(compression)
 
-    async def told() -> None:
-        async with (
-            regions("us", "eu", settings=FAST) as world,
-            driver(client) as program,
-            asyncio.timeout(OUTCOME_SECONDS),
-        ):
-            await opened(program, world)
-            await program.ask("subscribe", client="eu", key="c", topic="orders", subscription="s")
-            await program.ask("producer", client="us", key="p", topic="orders", compression=compression)
-            sent = await program.ask("send_bytes", key="p", size=5_000, seed="x")
-            came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
-            assert came["digest"] == sent["digest"]
-            said = read_metadata(entries(world, "eu")[0]).compression
-            assert pb.CompressionType.Name(said) == compression
-            check_same_bytes(world)
-
-    tell(client, told)
+    async with (
+        regions("us", "eu", settings=FAST) as world,
+        driver(client) as program,
+        asyncio.timeout(OUTCOME_SECONDS),
+    ):
+        await opened(program, world)
+        await program.ask("subscribe", client="eu", key="c", topic="orders", subscription="s")
+        await program.ask("producer", client="us", key="p", topic="orders", compression=compression)
+        sent = await program.ask("send_bytes", key="p", size=5_000, seed="x")
+        came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
+        assert came["digest"] == sent["digest"]
+        said = read_metadata(entries(world, "eu")[0]).compression
+        assert pb.CompressionType.Name(said) == compression
+        check_same_bytes(world)
 
 
 @pytest.fixture
@@ -215,61 +204,55 @@ def keys(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_encrypted_messages_are_the_same_in_every_region(client: str, keys: Path) -> None:
+async def test_encrypted_messages_are_the_same_in_every_region(client: str, keys: Path) -> None:
     if client == "rust":
         pytest.skip("it does not encrypt")
 
-    async def told() -> None:
-        async with (
-            regions("us", "eu", settings=FAST) as world,
-            driver(client) as program,
-            asyncio.timeout(OUTCOME_SECONDS),
-        ):
-            await opened(program, world)
-            of = {"topic": "orders", "keys": keys}
-            await program.ask("subscribe", client="eu", key="c", subscription="s", **of)
-            await program.ask("producer", client="us", key="p", **of)
-            sent = await program.ask("send_bytes", key="p", size=5_000, seed="x")
-            came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
-            assert came["digest"] == sent["digest"]
-            assert all(read_metadata(data).encryption_keys for data in entries(world, "eu"))
-            check_same_bytes(world)
-
-    tell(client, told)
+    async with (
+        regions("us", "eu", settings=FAST) as world,
+        driver(client) as program,
+        asyncio.timeout(OUTCOME_SECONDS),
+    ):
+        await opened(program, world)
+        of = {"topic": "orders", "keys": keys}
+        await program.ask("subscribe", client="eu", key="c", subscription="s", **of)
+        await program.ask("producer", client="us", key="p", **of)
+        sent = await program.ask("send_bytes", key="p", size=5_000, seed="x")
+        came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
+        assert came["digest"] == sent["digest"]
+        assert all(read_metadata(data).encryption_keys for data in entries(world, "eu"))
+        check_same_bytes(world)
 
 
-def test_what_one_client_encrypts_another_one_reads(client: str, keys: Path) -> None:
+async def test_what_one_client_encrypts_another_one_reads(client: str, keys: Path) -> None:
     """Ours and every other, in both directions, compressed and in batches, too."""
     if client in ("rust", "own"):
         pytest.skip("it does not encrypt" if client == "rust" else "it is the other one")
 
-    async def told() -> None:
-        async with (
-            regions("us") as world,
-            driver(client) as program,
-            world.client("us") as ours,
-            asyncio.timeout(OUTCOME_SECONDS),
-        ):
-            await opened(program, world)
-            of = {"client": "us", "topic": "orders", "keys": keys}
-            consumer = await ours.subscribe("orders", "ours", decryption=decryption_in(keys))
-            await program.ask("subscribe", key="c", subscription="theirs", **of)
-            await program.ask("producer", key="p", compression="ZLIB", **of)
-            sent = await program.ask("send_bytes", key="p", size=50_000, seed="theirs")
-            message = await consumer.receive()
-            assert hashlib.sha256(message.payload).hexdigest() == sent["digest"]
-            await program.ask("receive_bytes", key="c", timeout_ms=20_000)
-            for batching in (None, Batching(messages_max=3, delay_ms_max=60_000)):
-                producer = await ours.producer(
-                    "orders",
-                    encryption=encryption_in(keys),
-                    compression=Compression.ZLIB,
-                    batching=batching,
-                )
-                payloads = [b"%d" % number * 1_000 for number in range(3)]
-                await asyncio.gather(*map(producer.send, payloads))
-                for payload in payloads:
-                    came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
-                    assert came["digest"] == hashlib.sha256(payload).hexdigest()
-
-    tell(client, told)
+    async with (
+        regions("us") as world,
+        driver(client) as program,
+        world.client("us") as ours,
+        asyncio.timeout(OUTCOME_SECONDS),
+    ):
+        await opened(program, world)
+        of = {"client": "us", "topic": "orders", "keys": keys}
+        consumer = await ours.subscribe("orders", "ours", decryption=decryption_in(keys))
+        await program.ask("subscribe", key="c", subscription="theirs", **of)
+        await program.ask("producer", key="p", compression="ZLIB", **of)
+        sent = await program.ask("send_bytes", key="p", size=50_000, seed="theirs")
+        message = await consumer.receive()
+        assert hashlib.sha256(message.payload).hexdigest() == sent["digest"]
+        await program.ask("receive_bytes", key="c", timeout_ms=20_000)
+        for batching in (None, Batching(messages_max=3, delay_ms_max=60_000)):
+            producer = await ours.producer(
+                "orders",
+                encryption=encryption_in(keys),
+                compression=Compression.ZLIB,
+                batching=batching,
+            )
+            payloads = [b"%d" % number * 1_000 for number in range(3)]
+            await asyncio.gather(*map(producer.send, payloads))
+            for payload in payloads:
+                came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
+                assert came["digest"] == hashlib.sha256(payload).hexdigest()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.broker.regions import FAST, Regions
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell
+from tests.clients.telling import CLIENTS, QUICK, driver, regions
 
 pytestmark = [
     pytest.mark.real,
@@ -69,73 +69,61 @@ async def read(program: Program, region: str, fields: str, count: int) -> list[d
         return [await program.ask("receive", key=key, timeout_ms=20_000) for _ in range(count)]
 
 
-def test_schemas_evolve_and_what_does_not_fit_is_refused(client: str) -> None:
-    async def told() -> None:
-        async with clusters(client) as (_, program):
-            await produce(program, "us", "id", "old")
-            await produce(program, "us", "id,note=none", "new")
-            with pytest.raises(Failed) as refused:
-                await produce(program, "us", "number", "never")
-            assert refused.value.name == "IncompatibleSchema"
-            with pytest.raises(Failed) as refused:
-                await read(program, "us", "id,price", 1)
-            assert refused.value.name == "IncompatibleSchema"
-            assert await read(program, "us", "id,note=none", 2) == [
-                read_of_old(client, "0"),
-                {"id": "new", "note": "new", "version": "1"},
+async def test_schemas_evolve_and_what_does_not_fit_is_refused(client: str) -> None:
+    async with clusters(client) as (_, program):
+        await produce(program, "us", "id", "old")
+        await produce(program, "us", "id,note=none", "new")
+        with pytest.raises(Failed) as refused:
+            await produce(program, "us", "number", "never")
+        assert refused.value.name == "IncompatibleSchema"
+        with pytest.raises(Failed) as refused:
+            await read(program, "us", "id,price", 1)
+        assert refused.value.name == "IncompatibleSchema"
+        assert await read(program, "us", "id,note=none", 2) == [
+            read_of_old(client, "0"),
+            {"id": "new", "note": "new", "version": "1"},
+        ]
+
+
+async def test_another_cluster_gives_the_same_schemas_by_its_own_numbers(client: str) -> None:
+    async with clusters(client) as (_, program):
+        await produce(program, "ap", "id,note=none", "first")
+        assert await read(program, "ap", "id,note=none", 1) == [
+            {"id": "first", "note": "first", "version": "0"}
+        ]
+        await produce(program, "us", "id", "old")
+        await produce(program, "us", "id,note=none", "new")
+        async with asyncio.timeout(OUTCOME_SECONDS):
+            came = [
+                await program.ask("receive", key="c ap id,note=none", timeout_ms=20_000) for _ in range(2)
             ]
-
-    tell(client, told)
-
-
-def test_another_cluster_gives_the_same_schemas_by_its_own_numbers(client: str) -> None:
-    async def told() -> None:
-        async with clusters(client) as (_, program):
-            await produce(program, "ap", "id,note=none", "first")
-            assert await read(program, "ap", "id,note=none", 1) == [
-                {"id": "first", "note": "first", "version": "0"}
-            ]
-            await produce(program, "us", "id", "old")
-            await produce(program, "us", "id,note=none", "new")
-            async with asyncio.timeout(OUTCOME_SECONDS):
-                came = [
-                    await program.ask("receive", key="c ap id,note=none", timeout_ms=20_000) for _ in range(2)
-                ]
-            assert came == [
-                read_of_old(client, "1"),
-                {"id": "new", "note": "new", "version": "0"},
-            ]
-
-    tell(client, told)
+        assert came == [
+            read_of_old(client, "1"),
+            {"id": "new", "note": "new", "version": "0"},
+        ]
 
 
-def test_a_consumer_takes_whatever_schema_a_message_has(client: str) -> None:
+async def test_a_consumer_takes_whatever_schema_a_message_has(client: str) -> None:
     if client != "java":
         pytest.skip("only the Java client offers AUTO_CONSUME")
 
-    async def told() -> None:
-        async with clusters(client) as (_, program):
-            await produce(program, "us", "id", "old")
-            await produce(program, "us", "id,note=none", "new")
-            assert await read(program, "ap", "*", 2) == [
-                {"id": "old", "version": "0"},
-                {"id": "new", "note": "new", "version": "1"},
-            ]
-
-    tell(client, told)
+    async with clusters(client) as (_, program):
+        await produce(program, "us", "id", "old")
+        await produce(program, "us", "id,note=none", "new")
+        assert await read(program, "ap", "*", 2) == [
+            {"id": "old", "version": "0"},
+            {"id": "new", "note": "new", "version": "1"},
+        ]
 
 
-def test_a_producer_takes_the_schema_that_the_topic_has(client: str) -> None:
+async def test_a_producer_takes_the_schema_that_the_topic_has(client: str) -> None:
     if client != "java":
         pytest.skip("only the Java client offers AUTO_PRODUCE")
 
-    async def told() -> None:
-        async with clusters(client) as (_, program):
-            await produce(program, "us", "id", "old")
-            await produce(program, "us", "*", "\x06new")  # as Avro writes it
-            assert await read(program, "us", "id", 2) == [
-                {"id": "old", "version": "0"},
-                {"id": "new", "version": "0"},
-            ]
-
-    tell(client, told)
+    async with clusters(client) as (_, program):
+        await produce(program, "us", "id", "old")
+        await produce(program, "us", "*", "\x06new")  # as Avro writes it
+        assert await read(program, "us", "id", 2) == [
+            {"id": "old", "version": "0"},
+            {"id": "new", "version": "0"},
+        ]

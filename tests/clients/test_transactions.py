@@ -15,7 +15,7 @@ from emulator.client import EARLIEST
 from emulator.core.transactions.names import Status, TxnId
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import driver, regions, tell
+from tests.clients.telling import driver, regions
 
 pytestmark = pytest.mark.real
 
@@ -70,82 +70,65 @@ async def story(client: str) -> AsyncIterator[Story]:
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_messages_count_when_their_transaction_commits(client: str, outcome: str) -> None:
+async def test_messages_count_when_their_transaction_commits(client: str, outcome: str) -> None:
     """The plain message has a producer of its own: the Go client (0.15) goes on to name the transaction with whatever
     the same producer sends after it."""
-
-    async def told() -> None:
-        async with story(client) as it:
-            for topic in ("orders", "bills"):
-                await it.do("producer", client="client", key=topic, topic=topic)
-            await it.do("producer", client="client", key="plain", topic="orders")
-            txn = await it.begin()
-            for topic in ("orders", "bills"):
-                await it.do("send", key=topic, payload=f"of {topic}", transaction="t")
-            await it.do("send", key="plain", payload="plain")
-            assert await it.stored("orders") == await it.stored("bills") == []
-            await it.do(outcome, key="t")
-            committed = outcome == "commit"
-            expected = [b"of orders", b"plain"] if committed else [b"plain"]
-            assert await it.stored("orders") == expected
-            assert await it.stored("bills") == ([b"of bills"] if committed else [])
-            ended = Status.COMMITTED if committed else Status.ABORTED
-            assert it.region.coordinators.status(txn) is ended
-
-    tell(client, told)
+    async with story(client) as it:
+        for topic in ("orders", "bills"):
+            await it.do("producer", client="client", key=topic, topic=topic)
+        await it.do("producer", client="client", key="plain", topic="orders")
+        txn = await it.begin()
+        for topic in ("orders", "bills"):
+            await it.do("send", key=topic, payload=f"of {topic}", transaction="t")
+        await it.do("send", key="plain", payload="plain")
+        assert await it.stored("orders") == await it.stored("bills") == []
+        await it.do(outcome, key="t")
+        committed = outcome == "commit"
+        expected = [b"of orders", b"plain"] if committed else [b"plain"]
+        assert await it.stored("orders") == expected
+        assert await it.stored("bills") == ([b"of bills"] if committed else [])
+        ended = Status.COMMITTED if committed else Status.ABORTED
+        assert it.region.coordinators.status(txn) is ended
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_acknowledgements_count_when_their_transaction_commits(client: str, outcome: str) -> None:
-    async def told() -> None:
-        async with story(client) as it:
-            await it.do("producer", client="client", key="p", topic="orders")
-            await it.do(
-                "subscribe", client="client", key="c", topic="orders", subscription="s", type="Shared"
-            )
-            await it.do("send", key="p", payload="1")
-            await it.begin()
-            taken = await it.do("receive", key="c", timeout_ms=PATIENT_MS, transaction="t")
-            assert taken["payload"] == "1"
-            await it.do(outcome, key="t")
-            subscription = it.region.directory.serving["persistent://public/default/orders"].subscriptions[
-                "s"
-            ]
-            await until(lambda: subscription.backlog() == (0 if outcome == "commit" else 1))
-            if outcome == "abort":
-                again = await it.do("receive", key="c", timeout_ms=PATIENT_MS)
-                assert again["payload"] == "1"
-
-    tell(client, told)
+async def test_acknowledgements_count_when_their_transaction_commits(client: str, outcome: str) -> None:
+    async with story(client) as it:
+        await it.do("producer", client="client", key="p", topic="orders")
+        await it.do("subscribe", client="client", key="c", topic="orders", subscription="s", type="Shared")
+        await it.do("send", key="p", payload="1")
+        await it.begin()
+        taken = await it.do("receive", key="c", timeout_ms=PATIENT_MS, transaction="t")
+        assert taken["payload"] == "1"
+        await it.do(outcome, key="t")
+        subscription = it.region.directory.serving["persistent://public/default/orders"].subscriptions["s"]
+        await until(lambda: subscription.backlog() == (0 if outcome == "commit" else 1))
+        if outcome == "abort":
+            again = await it.do("receive", key="c", timeout_ms=PATIENT_MS)
+            assert again["payload"] == "1"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_transaction_goes_on_after_a_crash_of_the_region(client: str) -> None:
-    async def told() -> None:
-        async with story(client) as it:
-            await it.do("producer", client="client", key="p", topic="orders")
-            await it.begin()
-            await it.do("send", key="p", payload="before", transaction="t")
-            await it.world.crash("us")
-            await it.world.start("us")
-            await it.do("send", key="p", payload="after", transaction="t")
+async def test_a_transaction_goes_on_after_a_crash_of_the_region(client: str) -> None:
+    async with story(client) as it:
+        await it.do("producer", client="client", key="p", topic="orders")
+        await it.begin()
+        await it.do("send", key="p", payload="before", transaction="t")
+        await it.world.crash("us")
+        await it.world.start("us")
+        await it.do("send", key="p", payload="after", transaction="t")
+        await it.do("commit", key="t")
+        assert await it.stored("orders") == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_transaction_whose_time_is_over_cannot_be_committed(client: str) -> None:
+    async with story(client) as it:
+        await it.do("producer", client="client", key="p", topic="orders")
+        txn = await it.begin(timeout_ms=1_500)
+        await it.do("send", key="p", payload="no", transaction="t")
+        await until(lambda: it.region.coordinators.status(txn) is Status.ABORTED, OUTCOME_SECONDS)
+        with pytest.raises(Failed):
             await it.do("commit", key="t")
-            assert await it.stored("orders") == [b"before", b"after"]
-
-    tell(client, told)
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_transaction_whose_time_is_over_cannot_be_committed(client: str) -> None:
-    async def told() -> None:
-        async with story(client) as it:
-            await it.do("producer", client="client", key="p", topic="orders")
-            txn = await it.begin(timeout_ms=1_500)
-            await it.do("send", key="p", payload="no", transaction="t")
-            await until(lambda: it.region.coordinators.status(txn) is Status.ABORTED, OUTCOME_SECONDS)
-            with pytest.raises(Failed):
-                await it.do("commit", key="t")
-            assert await it.stored("orders") == []
-
-    tell(client, told)
+        assert await it.stored("orders") == []

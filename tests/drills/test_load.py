@@ -90,59 +90,53 @@ def run_all(threads: list[threading.Thread]) -> None:
         thread.join()
 
 
-def test_three_regions_publish_ten_thousand_each_and_every_consumer_receives_thirty_thousand(
+async def test_three_regions_publish_ten_thousand_each_and_every_consumer_receives_thirty_thousand(
     tmp_path: Path,
 ) -> None:
     """Each origin in order, nothing twice."""
     count = 10_000
 
-    async def story() -> None:
-        async with three_regions(tmp_path) as (_, urls):
-            received: dict[str, dict[str, list[int]]] = {name: defaultdict(list) for name in urls}
-            threads = [
-                threading.Thread(
-                    target=publish, args=(url, name, count), kwargs={"batched": True, "acknowledged": []}
-                )
-                for name, url in urls.items()
-            ] + [
-                threading.Thread(target=receive, args=(url, name, len(urls) * count, received[name]))
-                for name, url in urls.items()
-            ]
-            await asyncio.to_thread(run_all, threads)
-            for by_origin in received.values():
-                assert by_origin == {name: list(range(count)) for name in urls}
-
-    asyncio.run(story())
+    async with three_regions(tmp_path) as (_, urls):
+        received: dict[str, dict[str, list[int]]] = {name: defaultdict(list) for name in urls}
+        threads = [
+            threading.Thread(
+                target=publish, args=(url, name, count), kwargs={"batched": True, "acknowledged": []}
+            )
+            for name, url in urls.items()
+        ] + [
+            threading.Thread(target=receive, args=(url, name, len(urls) * count, received[name]))
+            for name, url in urls.items()
+        ]
+        await asyncio.to_thread(run_all, threads)
+        for by_origin in received.values():
+            assert by_origin == {name: list(range(count)) for name in urls}
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_kills_during_the_load_lose_nothing_and_double_nothing(seed: int, tmp_path: Path) -> None:
+async def test_kills_during_the_load_lose_nothing_and_double_nothing(seed: int, tmp_path: Path) -> None:
     """kill -9 of any region at any moment; the producers go on by themselves."""
     count, chance = 3_000, random.Random(seed)
 
-    async def story() -> None:
-        async with three_regions(tmp_path) as (runtime, urls):
-            acknowledged: dict[str, list[int]] = {name: [] for name in urls}
-            threads = [
-                threading.Thread(
-                    target=publish,
-                    args=(url, name, count),
-                    kwargs={"batched": chance.random() < 0.5, "acknowledged": acknowledged[name]},
-                )
-                for name, url in urls.items()
-            ]
-            publishing = asyncio.create_task(asyncio.to_thread(run_all, threads))
-            for _ in range(3):
-                victim, progress = chance.choice(sorted(urls)), chance.randrange(count)
-                await _until(lambda name=victim, at=progress: len(acknowledged[name]) >= at)
-                await runtime.kill(victim)
-                await runtime.start(victim)
-            await publishing
-            for name, url in urls.items():
-                assert len(acknowledged[name]) == count
-                assert await _stored(url, len(urls) * count) == {other: list(range(count)) for other in urls}
-
-    asyncio.run(story())
+    async with three_regions(tmp_path) as (runtime, urls):
+        acknowledged: dict[str, list[int]] = {name: [] for name in urls}
+        threads = [
+            threading.Thread(
+                target=publish,
+                args=(url, name, count),
+                kwargs={"batched": chance.random() < 0.5, "acknowledged": acknowledged[name]},
+            )
+            for name, url in urls.items()
+        ]
+        publishing = asyncio.create_task(asyncio.to_thread(run_all, threads))
+        for _ in range(3):
+            victim, progress = chance.choice(sorted(urls)), chance.randrange(count)
+            await _until(lambda name=victim, at=progress: len(acknowledged[name]) >= at)
+            await runtime.kill(victim)
+            await runtime.start(victim)
+        await publishing
+        for name, url in urls.items():
+            assert len(acknowledged[name]) == count
+            assert await _stored(url, len(urls) * count) == {other: list(range(count)) for other in urls}
 
 
 async def _until(condition: object, deadline_seconds: float = 20) -> None:

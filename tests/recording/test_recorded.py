@@ -286,17 +286,12 @@ def test_a_partitioned_topic_is_refused_because_it_could_not_be_judged(recording
     assert recording.lines("connect") == recording.lines("subscribe") == []
 
 
-def test_a_partitioned_topic_is_refused_to_asyncio_s_client_too(stand: Stand) -> None:
+async def test_a_partitioned_topic_is_refused_to_asyncio_s_client_too(stand: Stand) -> None:
     topic = "persistent://public/default/partitioned-asyncio"
     stand.make_partitioned("us-east", topic, 2)
     url = stand.url("us-east")
 
-    async def story() -> None:
-        client = geoemu.recorded(
-            pulsar.asyncio.Client(url, logger=QUIET), stand.run_dir, actor="part-asyncio"
-        )
-        with pytest.raises(Refused, match="has 2 partitions"):
-            await client.create_producer(topic)
-        await client.close()
-
-    asyncio.run(story())
+    client = geoemu.recorded(pulsar.asyncio.Client(url, logger=QUIET), stand.run_dir, actor="part-asyncio")
+    with pytest.raises(Refused, match="has 2 partitions"):
+        await client.create_producer(topic)
+    await client.close()

@@ -123,47 +123,43 @@ def test_a_killed_region_is_seen_to_be_and_comes_back_with_what_it_had(run: Comp
     assert received(run, "us-west", "kept", 2) == ["before", "meanwhile"]
 
 
-def test_what_somebody_does_by_hand_is_noticed(run: ComposeRuntime) -> None:
-    async def story() -> None:
-        us_east = await container(run, "us-east")
-        for verb, state in (("pause", "paused"), ("unpause", "running"), ("kill", "killed")):
-            subprocess.run(["docker", verb, us_east.name], check=True, capture_output=True)
-            while states(await run.status())["us-east"] != state:
-                await asyncio.sleep(0.05)
-        subprocess.run(["docker", "rm", us_east.name], check=True, capture_output=True)
-        assert states(await run.status())["us-east"] == "killed"
-        await run.start("us-east")  # a new container on the same log
-        assert (await container(run, "us-east")).id != us_east.id
-        subprocess.run(["docker", "stop", us_east.name], check=True, capture_output=True)
-        assert states(await run.status())["us-east"] == "stopped"
-        await run.start("us-east")
-
-    tell(story())
+@pytest.mark.within(DEADLINE_SECONDS)
+async def test_what_somebody_does_by_hand_is_noticed(run: ComposeRuntime) -> None:
+    us_east = await container(run, "us-east")
+    for verb, state in (("pause", "paused"), ("unpause", "running"), ("kill", "killed")):
+        subprocess.run(["docker", verb, us_east.name], check=True, capture_output=True)
+        while states(await run.status())["us-east"] != state:
+            await asyncio.sleep(0.05)
+    subprocess.run(["docker", "rm", us_east.name], check=True, capture_output=True)
+    assert states(await run.status())["us-east"] == "killed"
+    await run.start("us-east")  # a new container on the same log
+    assert (await container(run, "us-east")).id != us_east.id
+    subprocess.run(["docker", "stop", us_east.name], check=True, capture_output=True)
+    assert states(await run.status())["us-east"] == "stopped"
+    await run.start("us-east")
     assert states(tell(run.status())) == dict.fromkeys(REGIONS, "running")
 
 
-def test_what_somebody_runs_beside_a_region_is_not_the_region(run: ComposeRuntime) -> None:
+@pytest.mark.within(DEADLINE_SECONDS)
+async def test_what_somebody_runs_beside_a_region_is_not_the_region(run: ComposeRuntime) -> None:
     """`docker compose run` gives it the labels of the region's own container."""
     beside = ["run", "--detach", "--no-deps", "--entrypoint", "sleep", "us-west", "600"]
 
-    async def story() -> None:
-        made = subprocess.run(
-            [*compose_command(), "--progress", "quiet", *beside],
-            cwd=run.run_dir,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        own = await container(run, "us-west")
-        subprocess.run(["docker", "rm", "--force", own.name], check=True, capture_output=True)
-        try:
-            assert states(await run.status())["us-west"] == "killed"
-            await run.start("us-west")
-            assert states(await run.status())["us-west"] == "running"
-        finally:
-            subprocess.run(["docker", "rm", "--force", made.stdout.strip()], check=True, capture_output=True)
-
-    tell(story())
+    made = subprocess.run(
+        [*compose_command(), "--progress", "quiet", *beside],
+        cwd=run.run_dir,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    own = await container(run, "us-west")
+    subprocess.run(["docker", "rm", "--force", own.name], check=True, capture_output=True)
+    try:
+        assert states(await run.status())["us-west"] == "killed"
+        await run.start("us-west")
+        assert states(await run.status())["us-west"] == "running"
+    finally:
+        subprocess.run(["docker", "rm", "--force", made.stdout.strip()], check=True, capture_output=True)
 
 
 def test_a_link_that_is_cut_one_way_lets_nothing_pass_that_way_until_it_is_healed(
@@ -220,16 +216,14 @@ def test_a_paused_region_is_seen_to_be_and_goes_on(run: ComposeRuntime) -> None:
     assert received(run, "us-west", "paused", 1) == ["awake"]
 
 
-def test_every_verb_may_come_twice(run: ComposeRuntime) -> None:
-    async def story() -> None:
-        for verb in (run.pause, run.resume, run.kill, run.start, run.pause, run.kill, run.start, run.stop):
-            await verb("us-east")
-            await verb("us-east")
-        await run.kill("us-east")
-        assert states(await run.status())["us-east"] == "stopped", "there was nothing to kill"
-        await run.start("us-east")
-
-    tell(story())
+@pytest.mark.within(DEADLINE_SECONDS)
+async def test_every_verb_may_come_twice(run: ComposeRuntime) -> None:
+    for verb in (run.pause, run.resume, run.kill, run.start, run.pause, run.kill, run.start, run.stop):
+        await verb("us-east")
+        await verb("us-east")
+    await run.kill("us-east")
+    assert states(await run.status())["us-east"] == "stopped", "there was nothing to kill"
+    await run.start("us-east")
 
 
 IN_A_CONTAINER = """
@@ -357,24 +351,24 @@ def test_a_region_that_cannot_start_says_why_and_nothing_is_left(run_dir: Path, 
         tell(runtime.up())
 
 
-def test_what_is_rendered_comes_up_by_hand_and_is_a_run_like_any_other(run_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.within(DEADLINE_SECONDS)
+async def test_what_is_rendered_comes_up_by_hand_and_is_a_run_like_any_other(
+    run_dir: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "rendered"
     render(small_topology(tmp_path), folder)
 
-    async def story() -> None:
-        runtime = open_run(folder)
-        assert set(states(await runtime.status()).values()) == {"stopped"}
-        try:
-            await compose(folder, "up", "--detach", "--wait", seconds=DEADLINE_SECONDS)
-            await runtime.kill("us-west")
-            assert states(await runtime.status())["us-west"] == "killed"
-            await compose(folder, "up", "--detach", "--wait", seconds=DEADLINE_SECONDS)
-            assert states(await runtime.status())["us-west"] == "running"
-            await runtime.down()
-        finally:
-            await remove(folder)
-
-    tell(story())
+    runtime = open_run(folder)
+    assert set(states(await runtime.status()).values()) == {"stopped"}
+    try:
+        await compose(folder, "up", "--detach", "--wait", seconds=DEADLINE_SECONDS)
+        await runtime.kill("us-west")
+        assert states(await runtime.status())["us-west"] == "killed"
+        await compose(folder, "up", "--detach", "--wait", seconds=DEADLINE_SECONDS)
+        assert states(await runtime.status())["us-west"] == "running"
+        await runtime.down()
+    finally:
+        await remove(folder)
 
 
 def test_what_compose_complains_of_is_passed_on(run_dir: Path, tmp_path: Path) -> None:

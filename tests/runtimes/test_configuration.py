@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,48 +30,43 @@ def delivered(run_dir: Path, region: str) -> list[tuple[Any, ...]]:
     return [(event["revision"], event["path"], event["version"], event["value"]) for event in events]
 
 
-def test_the_regions_of_a_cluster_share_one_configuration(tmp_path: Path) -> None:
-    async def story() -> None:
-        runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
-        await runtime.up()
-        run_dir = runtime.run_dir
-        assert [path.name for path in sorted((run_dir / "configuration").iterdir())] == ["americas", "europe"]
-        east = delivered(run_dir, "us-east")
-        # Each was told all; the topology was written once, whoever came first.
-        assert sorted(set(east)) == sorted(set(delivered(run_dir, "us-west")))
-        assert [(revision, version) for revision, _, version, _ in sorted(set(east))] == [
-            (revision, 0) for revision in range(1, len(set(east)) + 1)
-        ]
-        assert "namespace/public%2Fdefault" in {path for _, path, _, _ in east}
-        await runtime.kill("us-east")
-        await runtime.start("us-east")
-        assert delivered(run_dir, "us-east")[len(east) :] == sorted(set(east))
-        await runtime.down()
-
-    asyncio.run(asyncio.wait_for(story(), DEADLINE_SECONDS))
+@pytest.mark.within(DEADLINE_SECONDS)
+async def test_the_regions_of_a_cluster_share_one_configuration(tmp_path: Path) -> None:
+    runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
+    await runtime.up()
+    run_dir = runtime.run_dir
+    assert [path.name for path in sorted((run_dir / "configuration").iterdir())] == ["americas", "europe"]
+    east = delivered(run_dir, "us-east")
+    # Each was told all; the topology was written once, whoever came first.
+    assert sorted(set(east)) == sorted(set(delivered(run_dir, "us-west")))
+    assert [(revision, version) for revision, _, version, _ in sorted(set(east))] == [
+        (revision, 0) for revision in range(1, len(set(east)) + 1)
+    ]
+    assert "namespace/public%2Fdefault" in {path for _, path, _, _ in east}
+    await runtime.kill("us-east")
+    await runtime.start("us-east")
+    assert delivered(run_dir, "us-east")[len(east) :] == sorted(set(east))
+    await runtime.down()
 
 
-def test_a_store_that_was_moved_away_is_noticed_and_no_new_one_is_made(tmp_path: Path) -> None:
+@pytest.mark.within(DEADLINE_SECONDS)
+async def test_a_store_that_was_moved_away_is_noticed_and_no_new_one_is_made(tmp_path: Path) -> None:
     """Nothing that was acknowledged is lost: what is changed meanwhile is refused, and a restart needs the store."""
-
-    async def story() -> None:
-        runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
-        await runtime.up()
-        folder = runtime.run_dir / "configuration" / "americas"
-        folder.rename(folder.with_suffix(".away"))
-        status = {region.name: region for region in (await runtime.status()).regions}
-        with pytest.raises(HTTPError) as refused:
-            set_deduplication(status["us-west"].admin_url)
-        assert refused.value.code == 503
-        await runtime.kill("us-east")
-        with pytest.raises(RuntimeFailure, match="is missing: this region used it before"):
-            await runtime.start("us-east")
-        folder.with_suffix(".away").rename(folder)
-        await runtime.start("us-east")
+    runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
+    await runtime.up()
+    folder = runtime.run_dir / "configuration" / "americas"
+    folder.rename(folder.with_suffix(".away"))
+    status = {region.name: region for region in (await runtime.status()).regions}
+    with pytest.raises(HTTPError) as refused:
         set_deduplication(status["us-west"].admin_url)
-        await runtime.down()
-
-    asyncio.run(asyncio.wait_for(story(), DEADLINE_SECONDS))
+    assert refused.value.code == 503
+    await runtime.kill("us-east")
+    with pytest.raises(RuntimeFailure, match="is missing: this region used it before"):
+        await runtime.start("us-east")
+    folder.with_suffix(".away").rename(folder)
+    await runtime.start("us-east")
+    set_deduplication(status["us-west"].admin_url)
+    await runtime.down()
 
 
 def set_deduplication(admin_url: str) -> None:
@@ -106,19 +100,17 @@ TOLD = (
 )
 
 
-def test_what_the_admin_api_answered_survives_kill_9(tmp_path: Path) -> None:
-    async def story() -> None:
-        runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
-        await runtime.up()
-        for method, path, body in ANSWERED:
-            ask(await admin_url(runtime), method, path, body)
-        await runtime.kill("us-east")
-        await runtime.start("us-east")
-        url = await admin_url(runtime)
-        assert [(path, ask(url, "GET", path)) for path, _ in TOLD] == list(TOLD)
-        await runtime.down()
-
-    asyncio.run(asyncio.wait_for(story(), DEADLINE_SECONDS))
+@pytest.mark.within(DEADLINE_SECONDS)
+async def test_what_the_admin_api_answered_survives_kill_9(tmp_path: Path) -> None:
+    runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
+    await runtime.up()
+    for method, path, body in ANSWERED:
+        ask(await admin_url(runtime), method, path, body)
+    await runtime.kill("us-east")
+    await runtime.start("us-east")
+    url = await admin_url(runtime)
+    assert [(path, ask(url, "GET", path)) for path, _ in TOLD] == list(TOLD)
+    await runtime.down()
 
 
 async def admin_url(runtime: ProcessRuntime) -> str:

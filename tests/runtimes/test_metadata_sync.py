@@ -40,7 +40,8 @@ async def until_said(region: RegionStatus, path: str, is_so: Callable[[Any], boo
             await asyncio.sleep(0.02)
 
 
-def test_what_is_set_in_one_cluster_is_obeyed_by_a_client_of_another(tmp_path: Path) -> None:
+@pytest.mark.within(120)
+async def test_what_is_set_in_one_cluster_is_obeyed_by_a_client_of_another(tmp_path: Path) -> None:
     pulsar = pytest.importorskip("pulsar")
     path = write_topology(tmp_path)
     path.write_text(path.read_text() + f"settings: {{configuration_metadata_sync_event_topic: '{EVENTS}'}}\n")
@@ -56,52 +57,49 @@ def test_what_is_set_in_one_cluster_is_obeyed_by_a_client_of_another(tmp_path: P
             client.close()
         return True
 
-    async def story() -> None:
-        await runtime.up()
-        east, west, europe = (await runtime.status()).regions
-        allowed = {"allowAutoTopicCreation": False}
-        assert await asyncio.to_thread(creates, europe, "first")
-        assert await asked(east, "POST", CREATION, allowed) == 204
-        await until_said(europe, CREATION, _is_off)
-        assert not await asyncio.to_thread(creates, europe, "second")
-        await runtime.skew("eu-central", -60_000)
-        assert (await asked(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
-        assert await asked(europe, "DELETE", CREATION) == 409, "older than what is there, by this clock"
-        await runtime.kill("us-east")
-        await runtime.restart("eu-central")
-        assert (await asked(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
-        await runtime.skew("eu-central", 0)
-        assert await asked(europe, "DELETE", CREATION) == 204
-        await until_said(west, CREATION, lambda said: not _is_off(said))
-        await runtime.down()
-
     def _is_off(said: Any) -> bool:
         return isinstance(said, dict) and said.get("allowAutoTopicCreation") is False
 
-    asyncio.run(asyncio.wait_for(story(), 120))
+    await runtime.up()
+    east, west, europe = (await runtime.status()).regions
+    allowed = {"allowAutoTopicCreation": False}
+    assert await asyncio.to_thread(creates, europe, "first")
+    assert await asked(east, "POST", CREATION, allowed) == 204
+    await until_said(europe, CREATION, _is_off)
+    assert not await asyncio.to_thread(creates, europe, "second")
+    await runtime.skew("eu-central", -60_000)
+    assert (await asked(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
+    assert await asked(europe, "DELETE", CREATION) == 409, "older than what is there, by this clock"
+    await runtime.kill("us-east")
+    await runtime.restart("eu-central")
+    assert (await asked(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
+    await runtime.skew("eu-central", 0)
+    assert await asked(europe, "DELETE", CREATION) == 204
+    await until_said(west, CREATION, lambda said: not _is_off(said))
+    await runtime.down()
 
 
-def test_a_cluster_that_lost_its_store_starts_on_a_new_one_and_gets_its_policies_back(tmp_path: Path) -> None:
+@pytest.mark.within(120)
+async def test_a_cluster_that_lost_its_store_starts_on_a_new_one_and_gets_its_policies_back(
+    tmp_path: Path,
+) -> None:
     path = write_topology(tmp_path)
     path.write_text(path.read_text() + f"settings: {{configuration_metadata_sync_event_topic: '{EVENTS}'}}\n")
     runtime = ProcessRuntime.create(load_topology(path), tmp_path / "run", detached=False)
     lost = "/geoemu/v1/clusters/europe/lost"
 
-    async def story() -> None:
-        await runtime.up()
-        east, _, europe = (await runtime.status()).regions
-        assert await asked(europe, "POST", CREATION, {"allowAutoTopicCreation": False}) == 204
-        await until_said(east, CREATION, lambda said: isinstance(said, dict))
-        with pytest.raises(Refused, match="eu-central of cluster europe runs"):
-            await runtime.lose_store("europe")
-        await runtime.lose("eu-central")
-        assert await asked(east, "GET", lost) == {"lost": True, "by": "operator", "times": 1}
+    await runtime.up()
+    east, _, europe = (await runtime.status()).regions
+    assert await asked(europe, "POST", CREATION, {"allowAutoTopicCreation": False}) == 204
+    await until_said(east, CREATION, lambda said: isinstance(said, dict))
+    with pytest.raises(Refused, match="eu-central of cluster europe runs"):
         await runtime.lose_store("europe")
-        assert (tmp_path / "run/configuration/europe/lost-1/configuration.sqlite").exists()
-        await runtime.start("eu-central")
-        await until_said(europe, CREATION, lambda said: isinstance(said, dict))
-        assert (await asked(east, "GET", lost))["lost"] is False
-        await runtime.restart("eu-central")
-        await runtime.down()
-
-    asyncio.run(asyncio.wait_for(story(), 120))
+    await runtime.lose("eu-central")
+    assert await asked(east, "GET", lost) == {"lost": True, "by": "operator", "times": 1}
+    await runtime.lose_store("europe")
+    assert (tmp_path / "run/configuration/europe/lost-1/configuration.sqlite").exists()
+    await runtime.start("eu-central")
+    await until_said(europe, CREATION, lambda said: isinstance(said, dict))
+    assert (await asked(east, "GET", lost))["lost"] is False
+    await runtime.restart("eu-central")
+    await runtime.down()

@@ -45,6 +45,27 @@ def tell(folder: Path, story: Story, *behaviours: str) -> ProcessRuntime:
     return asyncio.run(asyncio.wait_for(whole(), DEADLINE_SECONDS))
 
 
+@pytest.fixture
+def runtime(tmp_path: Path) -> ProcessRuntime:
+    return fake_run(tmp_path)
+
+
+@pytest.fixture
+def runner(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Brings the run up for a test with a `runtime`, and takes it down."""
+
+    def run(test: Coroutine[Any, Any, None]) -> None:
+        async def scenario() -> None:
+            runtime: ProcessRuntime = request.getfixturevalue("runtime")
+            await runtime.up()
+            await test
+            await runtime.down()
+
+        asyncio.run(asyncio.wait_for(scenario(), DEADLINE_SECONDS))
+
+    return run if "runtime" in request.fixturenames else asyncio.run
+
+
 def states(status: RunStatus) -> dict[str, str]:
     return {region.name: region.state for region in status.regions}
 
@@ -77,199 +98,171 @@ def test_a_run_goes_up_and_down_and_says_so(tmp_path: Path) -> None:
     assert living(runtime.run_dir) == []
 
 
-def test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_back_on_their_ports(
+async def test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_back_on_their_ports(
+    runtime: ProcessRuntime,
     tmp_path: Path,
 ) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        before = await runtime.status()
-        await runtime.kill("us-east")
-        await runtime.stop("us-west")
-        assert states(await runtime.status()) == {
-            "us-east": "killed",
-            "us-west": "stopped",
-            "eu-central": "running",
-        }
-        await runtime.start("us-east")
-        await runtime.restart("us-west")
-        after = await runtime.status()
-        assert states(after) == dict.fromkeys(REGIONS, "running")
-        for old, new in zip(before.regions, after.regions, strict=True):
-            assert (old.service_url, old.admin_url) == (new.service_url, new.admin_url)
-            assert (old.pid == new.pid) == (old.name == "eu-central")
-
-    tell(tmp_path, story)
+    before = await runtime.status()
+    await runtime.kill("us-east")
+    await runtime.stop("us-west")
+    assert states(await runtime.status()) == {
+        "us-east": "killed",
+        "us-west": "stopped",
+        "eu-central": "running",
+    }
+    await runtime.start("us-east")
+    await runtime.restart("us-west")
+    after = await runtime.status()
+    assert states(after) == dict.fromkeys(REGIONS, "running")
+    for old, new in zip(before.regions, after.regions, strict=True):
+        assert (old.service_url, old.admin_url) == (new.service_url, new.admin_url)
+        assert (old.pid == new.pid) == (old.name == "eu-central")
 
 
-def test_a_lost_region_is_lost_until_it_is_started(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        await runtime.lose("us-east")
-        await runtime.lose("us-east")
-        assert states(await runtime.status())["us-east"] == "lost"
-        await runtime.kill("us-east")
-        assert states(await elsewhere(runtime).status())["us-east"] == "lost"
-        await runtime.restart("us-west")
-        await runtime.start("us-east")
-        assert states(await runtime.status()) == dict.fromkeys(REGIONS, "running")
-
-    tell(tmp_path, story)
+async def test_a_lost_region_is_lost_until_it_is_started(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    await runtime.lose("us-east")
+    await runtime.lose("us-east")
+    assert states(await runtime.status())["us-east"] == "lost"
+    await runtime.kill("us-east")
+    assert states(await elsewhere(runtime).status())["us-east"] == "lost"
+    await runtime.restart("us-west")
+    await runtime.start("us-east")
+    assert states(await runtime.status()) == dict.fromkeys(REGIONS, "running")
 
 
-def test_every_verb_may_come_twice(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        for verb in (runtime.pause, runtime.resume, runtime.kill, runtime.start, runtime.stop):
-            await verb("us-east")
-            await verb("us-east")
-        await runtime.kill("us-east")
-        assert states(await runtime.status())["us-east"] == "stopped", "there was nothing to kill"
+async def test_every_verb_may_come_twice(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    for verb in (runtime.pause, runtime.resume, runtime.kill, runtime.start, runtime.stop):
+        await verb("us-east")
+        await verb("us-east")
+    await runtime.kill("us-east")
+    assert states(await runtime.status())["us-east"] == "stopped", "there was nothing to kill"
 
-        async def slow(source: str, target: str) -> None:
-            await runtime.latency(source, target, 250)
+    async def slow(source: str, target: str) -> None:
+        await runtime.latency(source, target, 250)
 
-        for change in (runtime.cut, runtime.hold, slow, runtime.heal):
-            await change("us-west", "eu-central")
-            await change("us-west", "eu-central")
-        await runtime.down()
-
-    tell(tmp_path, story)
+    for change in (runtime.cut, runtime.hold, slow, runtime.heal):
+        await change("us-west", "eu-central")
+        await change("us-west", "eu-central")
+    await runtime.down()
 
 
-def test_verbs_work_from_another_terminal(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        other = elsewhere(runtime)
-        await other.kill("us-east")
-        assert states(await runtime.status())["us-east"] == "killed"
-        await other.start("us-east")
-        await runtime.pause("us-east")
-        assert states(await other.status())["us-east"] == "paused"
-        await other.down()
-        assert states(await runtime.status()) == dict.fromkeys(REGIONS, "stopped")
-
-    tell(tmp_path, story)
+async def test_verbs_work_from_another_terminal(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    other = elsewhere(runtime)
+    await other.kill("us-east")
+    assert states(await runtime.status())["us-east"] == "killed"
+    await other.start("us-east")
+    await runtime.pause("us-east")
+    assert states(await other.status())["us-east"] == "paused"
+    await other.down()
+    assert states(await runtime.status()) == dict.fromkeys(REGIONS, "stopped")
 
 
-def test_a_region_killed_by_hand_is_noticed(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        pid = (await runtime.status()).regions[0].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        while states(await runtime.status())["us-east"] != "killed":
-            await asyncio.sleep(0.01)
-
-    tell(tmp_path, story)
+async def test_a_region_killed_by_hand_is_noticed(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    pid = (await runtime.status()).regions[0].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    while states(await runtime.status())["us-east"] != "killed":
+        await asyncio.sleep(0.01)
 
 
-def test_both_ends_of_a_link_are_told_in_both_directions(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        await runtime.cut("us-east", "us-west")
-        for region in ("us-east", "us-west"):
-            assert sorted(told(runtime.run_dir, region)) == [
-                ["us-east", "us-west", "cut"],
-                ["us-west", "us-east", "cut"],
-            ]
-        assert told(runtime.run_dir, "eu-central") == []
-        links = {(link.source, link.target): link.state for link in (await runtime.status()).links}
-        assert links["us-east", "us-west"] == links["us-west", "us-east"] == "cut"
-        assert links["us-east", "eu-central"] == "up"
-
-    tell(tmp_path, story)
-
-
-def test_one_way_is_one_way_and_healing_everything_heals_everything(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        await runtime.cut("us-east", "us-west", one_way=True)
-        await runtime.hold("eu-central", "us-west", one_way=True)
-        assert told(runtime.run_dir, "us-west") == [
+async def test_both_ends_of_a_link_are_told_in_both_directions(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    await runtime.cut("us-east", "us-west")
+    for region in ("us-east", "us-west"):
+        assert sorted(told(runtime.run_dir, region)) == [
             ["us-east", "us-west", "cut"],
-            ["eu-central", "us-west", "held"],
+            ["us-west", "us-east", "cut"],
         ]
-        await runtime.heal()
-        assert {link.state for link in (await runtime.status()).links} == {"up"}
-
-    tell(tmp_path, story)
-
-
-def test_latency_is_given_and_taken_back(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        declared = {(link.source, link.target): link.shape for link in (await runtime.status()).links}
-        await runtime.latency("us-east", "us-west", 250, jitter_ms=20)
-        await runtime.cut("us-east", "us-west", one_way=True)
-        changed = [link for link in (await runtime.status()).links if link.shape != link.declared]
-        assert [(link.source, link.target, link.state) for link in changed] == [
-            ("us-east", "us-west", "cut"),
-            ("us-west", "us-east", "up"),
-        ]
-        assert {(link.shape.latency_ms, link.shape.jitter_ms) for link in changed} == {(250, 20)}
-        await runtime.heal("us-east", "us-west")
-        assert {(link.source, link.target): link.shape for link in (await runtime.status()).links} == declared
-
-    tell(tmp_path, story)
+    assert told(runtime.run_dir, "eu-central") == []
+    links = {(link.source, link.target): link.state for link in (await runtime.status()).links}
+    assert links["us-east", "us-west"] == links["us-west", "us-east"] == "cut"
+    assert links["us-east", "eu-central"] == "up"
 
 
-def test_a_region_that_was_down_when_a_link_was_cut_starts_with_the_link_cut(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        await runtime.kill("us-east")
-        await runtime.cut("us-east", "us-west", one_way=True)
+async def test_one_way_is_one_way_and_healing_everything_heals_everything(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    await runtime.cut("us-east", "us-west", one_way=True)
+    await runtime.hold("eu-central", "us-west", one_way=True)
+    assert told(runtime.run_dir, "us-west") == [
+        ["us-east", "us-west", "cut"],
+        ["eu-central", "us-west", "held"],
+    ]
+    await runtime.heal()
+    assert {link.state for link in (await runtime.status()).links} == {"up"}
+
+
+async def test_latency_is_given_and_taken_back(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    declared = {(link.source, link.target): link.shape for link in (await runtime.status()).links}
+    await runtime.latency("us-east", "us-west", 250, jitter_ms=20)
+    await runtime.cut("us-east", "us-west", one_way=True)
+    changed = [link for link in (await runtime.status()).links if link.shape != link.declared]
+    assert [(link.source, link.target, link.state) for link in changed] == [
+        ("us-east", "us-west", "cut"),
+        ("us-west", "us-east", "up"),
+    ]
+    assert {(link.shape.latency_ms, link.shape.jitter_ms) for link in changed} == {(250, 20)}
+    await runtime.heal("us-east", "us-west")
+    assert {(link.source, link.target): link.shape for link in (await runtime.status()).links} == declared
+
+
+async def test_a_region_that_was_down_when_a_link_was_cut_starts_with_the_link_cut(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    await runtime.kill("us-east")
+    await runtime.cut("us-east", "us-west", one_way=True)
+    await runtime.start("us-east")
+    config = RegionConfig.load(runtime.run_dir / "regions" / "us-east" / "region.json")
+    shapes = {peer.region: (peer.outbound.state, peer.inbound.state) for peer in config.peers}
+    assert shapes == {"us-west": ("cut", "up"), "eu-central": ("up", "up")}
+    assert told(runtime.run_dir, "us-west") == [["us-east", "us-west", "cut"]]
+
+
+async def test_a_region_that_was_paused_when_a_link_was_cut_hears_of_it_when_it_thaws(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    await runtime.pause("us-east")
+    await runtime.cut("us-east", "us-west", one_way=True)
+    assert told(runtime.run_dir, "us-east") == []
+    await runtime.resume("us-east")
+    assert ["us-east", "us-west", "cut"] in told(runtime.run_dir, "us-east")
+    assert ["us-east", "eu-central", "up"] in told(runtime.run_dir, "us-east")
+
+
+async def test_a_paused_region_is_resumed_not_started(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    await runtime.pause("us-east")
+    with pytest.raises(RuntimeFailure, match="us-east is paused: `geoemu resume us-east`"):
         await runtime.start("us-east")
-        config = RegionConfig.load(runtime.run_dir / "regions" / "us-east" / "region.json")
-        shapes = {peer.region: (peer.outbound.state, peer.inbound.state) for peer in config.peers}
-        assert shapes == {"us-west": ("cut", "up"), "eu-central": ("up", "up")}
-        assert told(runtime.run_dir, "us-west") == [["us-east", "us-west", "cut"]]
-
-    tell(tmp_path, story)
+    await runtime.stop("us-east")
+    for verb in (runtime.pause, runtime.resume):
+        with pytest.raises(RuntimeFailure, match="us-east is not running: `geoemu start us-east`"):
+            await verb("us-east")
 
 
-def test_a_region_that_was_paused_when_a_link_was_cut_hears_of_it_when_it_thaws(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        await runtime.pause("us-east")
-        await runtime.cut("us-east", "us-west", one_way=True)
-        assert told(runtime.run_dir, "us-east") == []
-        await runtime.resume("us-east")
-        assert ["us-east", "us-west", "cut"] in told(runtime.run_dir, "us-east")
-        assert ["us-east", "eu-central", "up"] in told(runtime.run_dir, "us-east")
-
-    tell(tmp_path, story)
-
-
-def test_a_paused_region_is_resumed_not_started(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        await runtime.pause("us-east")
-        with pytest.raises(RuntimeFailure, match="us-east is paused: `geoemu resume us-east`"):
-            await runtime.start("us-east")
-        await runtime.stop("us-east")
-        for verb in (runtime.pause, runtime.resume):
-            with pytest.raises(RuntimeFailure, match="us-east is not running: `geoemu start us-east`"):
-                await verb("us-east")
-
-    tell(tmp_path, story)
+async def test_what_a_run_does_not_have_is_refused_with_what_it_has(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    for verb in (runtime.kill, runtime.lose, runtime.stop, runtime.start, runtime.pause, runtime.resume):
+        with pytest.raises(
+            Refused,
+            match="no region 'us-esat' in this run: did you mean us-east\\? regions are us-east, ",
+        ):
+            await verb("us-esat")
+    with pytest.raises(Refused, match="no region 'mars' in this run: regions are us-east, "):
+        await runtime.cut("us-east", "mars")
+    with pytest.raises(Refused, match="no link us-east -> us-east: name two different regions"):
+        await runtime.hold("us-east", "us-east")
+    with pytest.raises(Refused, match="no region"):
+        await anext(runtime.logs("mars"))
 
 
-def test_what_a_run_does_not_have_is_refused_with_what_it_has(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        for verb in (runtime.kill, runtime.lose, runtime.stop, runtime.start, runtime.pause, runtime.resume):
-            with pytest.raises(
-                Refused,
-                match="no region 'us-esat' in this run: did you mean us-east\\? regions are us-east, ",
-            ):
-                await verb("us-esat")
-        with pytest.raises(Refused, match="no region 'mars' in this run: regions are us-east, "):
-            await runtime.cut("us-east", "mars")
-        with pytest.raises(Refused, match="no link us-east -> us-east: name two different regions"):
-            await runtime.hold("us-east", "us-east")
-        with pytest.raises(Refused, match="no region"):
-            await anext(runtime.logs("mars"))
-
-    tell(tmp_path, story)
-
-
-def test_nothing_starts_in_a_run_that_has_ended(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        await runtime.down()
-        for start in (runtime.up(), runtime.start("us-east")):
-            with pytest.raises(Refused, match="has ended: start a new one with `geoemu up`"):
-                await start
-        assert living(runtime.run_dir) == []
-
-    tell(tmp_path, story)
+async def test_nothing_starts_in_a_run_that_has_ended(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    await runtime.down()
+    for start in (runtime.up(), runtime.start("us-east")):
+        with pytest.raises(Refused, match="has ended: start a new one with `geoemu up`"):
+            await start
+    assert living(runtime.run_dir) == []
 
 
 def test_a_region_that_dies_at_the_start_takes_the_run_down_and_its_last_words_are_told(
@@ -297,7 +290,7 @@ def test_a_region_that_does_not_become_ready_is_told_with_what_it_waits_for(
     assert living(runtime.run_dir) == []
 
 
-def test_a_region_that_lives_and_was_never_ready_is_starting(
+async def test_a_region_that_lives_and_was_never_ready_is_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(runtime: ProcessRuntime) -> None:
@@ -309,10 +302,7 @@ def test_a_region_that_lives_and_was_never_ready_is_starting(
         with pytest.raises(asyncio.CancelledError):
             await up
 
-    async def whole() -> None:
-        await asyncio.wait_for(story(fake_run(tmp_path, "--never-ready", "us-west")), DEADLINE_SECONDS)
-
-    asyncio.run(whole())
+    await asyncio.wait_for(story(fake_run(tmp_path, "--never-ready", "us-west")), DEADLINE_SECONDS)
     assert living(tmp_path / "run") == []
 
 
@@ -333,16 +323,15 @@ def test_a_region_that_does_not_end_is_killed_and_that_is_said(
     tell(tmp_path, story, "--deaf", "us-west")
 
 
-def test_logs_are_told_line_by_line_over_all_starts_and_can_be_followed(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
-        following = runtime.logs("us-east", follow=True)
-        assert await anext(following) == "fake us-east begins"
-        next_line = asyncio.ensure_future(anext(following))
-        await runtime.restart("us-east")
-        assert await next_line == "fake us-east begins"
-        assert [line async for line in runtime.logs("us-east")] == ["fake us-east begins"] * 2
-
-    tell(tmp_path, story)
+async def test_logs_are_told_line_by_line_over_all_starts_and_can_be_followed(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    following = runtime.logs("us-east", follow=True)
+    assert await anext(following) == "fake us-east begins"
+    next_line = asyncio.ensure_future(anext(following))
+    await runtime.restart("us-east")
+    assert await next_line == "fake us-east begins"
+    assert [line async for line in runtime.logs("us-east")] == ["fake us-east begins"] * 2
 
 
 def make_and_die(folder: Path, *, detached: bool) -> ProcessRuntime:

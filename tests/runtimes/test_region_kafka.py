@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from pathlib import Path
 
@@ -30,31 +29,27 @@ def on_kafka(topology: Topology) -> Topology:
     return dataclasses.replace(topology, clusters=clusters)
 
 
-def test_a_region_whose_topology_names_no_kafka_gets_one_that_outlives_its_kill(
+async def test_a_region_whose_topology_names_no_kafka_gets_one_that_outlives_its_kill(
     tmp_path: Path, kafka_server: KafkaServer
 ) -> None:
     """What was acknowledged is there after kill -9 and a start; `down` leaves no Kafka behind. (The fixture only
     makes sure of the jars.)"""
-
-    async def story() -> None:
-        runtime = ProcessRuntime.create(on_kafka(load_topology(SAMPLE)), tmp_path / "run")
-        await runtime.up()
-        try:
-            urls = {region.name: region.service_url for region in (await runtime.status()).regions}
-            async with Client(urls["eu-central"]) as client:
-                producer = await client.producer("orders")
-                for number in range(20):
-                    await producer.send(b"%d" % number)
-            await runtime.kill("eu-central")
-            await runtime.start("eu-central")
-            async with Client(urls["eu-central"]) as client:
-                reader = await client.reader("orders", EARLIEST)
-                assert [(await reader.receive()).payload for _ in range(20)] == [b"%d" % n for n in range(20)]
-            keeper = region_kafka._keeper(tmp_path / "run" / "regions" / "eu-central")
-            assert keeper is not None
-            assert state_of(keeper) == "running"
-        finally:
-            await runtime.down()
-        assert state_of(keeper) == "gone"
-
-    asyncio.run(story())
+    runtime = ProcessRuntime.create(on_kafka(load_topology(SAMPLE)), tmp_path / "run")
+    await runtime.up()
+    try:
+        urls = {region.name: region.service_url for region in (await runtime.status()).regions}
+        async with Client(urls["eu-central"]) as client:
+            producer = await client.producer("orders")
+            for number in range(20):
+                await producer.send(b"%d" % number)
+        await runtime.kill("eu-central")
+        await runtime.start("eu-central")
+        async with Client(urls["eu-central"]) as client:
+            reader = await client.reader("orders", EARLIEST)
+            assert [(await reader.receive()).payload for _ in range(20)] == [b"%d" % n for n in range(20)]
+        keeper = region_kafka._keeper(tmp_path / "run" / "regions" / "eu-central")
+        assert keeper is not None
+        assert state_of(keeper) == "running"
+    finally:
+        await runtime.down()
+    assert state_of(keeper) == "gone"

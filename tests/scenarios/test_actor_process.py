@@ -100,20 +100,19 @@ def test_an_actor_that_finds_no_region_keeps_trying_and_leaves_when_told(
     assert (tmp_path / "actors" / "orders.log").read_text()
 
 
-def test_an_actor_that_dies_says_so_to_whoever_waits_for_it(tmp_path: Path, nobody_listens: str) -> None:
-    async def story() -> None:
-        actor = ActorProcess(producer(), tmp_path)
-        beginning = await begin_in_vain(actor, nobody_listens)
-        assert actor.pid is not None
-        os.kill(actor.pid, signal.SIGKILL)
-        with pytest.raises(ActorFailure, match=r"orders ended unexpectedly, exit code -9; see .*orders.log"):
-            await beginning
-        assert actor.problem is not None
-        with pytest.raises(ActorFailure, match="ended unexpectedly"):
-            await actor.finish()
-        await actor.leave()
-
-    asyncio.run(story())
+async def test_an_actor_that_dies_says_so_to_whoever_waits_for_it(
+    tmp_path: Path, nobody_listens: str
+) -> None:
+    actor = ActorProcess(producer(), tmp_path)
+    beginning = await begin_in_vain(actor, nobody_listens)
+    assert actor.pid is not None
+    os.kill(actor.pid, signal.SIGKILL)
+    with pytest.raises(ActorFailure, match=r"orders ended unexpectedly, exit code -9; see .*orders.log"):
+        await beginning
+    assert actor.problem is not None
+    with pytest.raises(ActorFailure, match="ended unexpectedly"):
+        await actor.finish()
+    await actor.leave()
 
 
 def test_an_actor_that_never_began_can_leave(tmp_path: Path) -> None:

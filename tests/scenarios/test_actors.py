@@ -114,132 +114,113 @@ def origins(events: list[Event], op: str, outcome: str) -> list[tuple[str | None
 
 @pytest.mark.parametrize("batching", [True, False])
 @pytest.mark.parametrize("acknowledge", ["individual", "cumulative"])
-def test_every_publish_and_delivery_is_in_the_history(
+async def test_every_publish_and_delivery_is_in_the_history(
     tmp_path: Path, batching: bool, acknowledge: str
 ) -> None:
-    async def story() -> None:
-        async with regions_up(tmp_path / "run") as stand:
-            billing = await stand.begin(consumer(acknowledge=acknowledge))
-            orders = await stand.begin(producer(messages=300, batching=batching, rate_per_second=None))
-            await wait_until(lambda: billing.counts.received == 300)
-            await orders.finish()
-            assert (orders.counts.asked, orders.counts.ok) == (300, 300)
-            assert billing.counts.repeated == 0
-            await stand.leave()
+    async with regions_up(tmp_path / "run") as stand:
+        billing = await stand.begin(consumer(acknowledge=acknowledge))
+        orders = await stand.begin(producer(messages=300, batching=batching, rate_per_second=None))
+        await wait_until(lambda: billing.counts.received == 300)
+        await orders.finish()
+        assert (orders.counts.asked, orders.counts.ok) == (300, 300)
+        assert billing.counts.repeated == 0
+        await stand.leave()
 
-            expected = [("us-east", "orders", number) for number in range(300)]
-            published, received = stand.events("orders"), stand.events("billing")
-            assert origins(published, "publish", "asked") == expected
-            assert origins(published, "publish", "ok") == expected
-            assert origins(received, "receive", "ok") == expected
-            ids = [event.message_id for event in published if (event.op, event.outcome) == ("publish", "ok")]
-            assert ids == [event.message_id for event in received if event.op == "receive"]
-            assert len(set(ids)) == 300
-            assert Counter((event.op, event.outcome) for event in received) == {
-                ("subscribe", "asked"): 1,
-                ("subscribe", "ok"): 1,
-                ("receive", "ok"): 300,
-                ("acknowledge", "asked"): 300,
-            }
-
-    asyncio.run(story())
+        expected = [("us-east", "orders", number) for number in range(300)]
+        published, received = stand.events("orders"), stand.events("billing")
+        assert origins(published, "publish", "asked") == expected
+        assert origins(published, "publish", "ok") == expected
+        assert origins(received, "receive", "ok") == expected
+        ids = [event.message_id for event in published if (event.op, event.outcome) == ("publish", "ok")]
+        assert ids == [event.message_id for event in received if event.op == "receive"]
+        assert len(set(ids)) == 300
+        assert Counter((event.op, event.outcome) for event in received) == {
+            ("subscribe", "asked"): 1,
+            ("subscribe", "ok"): 1,
+            ("receive", "ok"): 300,
+            ("acknowledge", "asked"): 300,
+        }
 
 
-def test_a_producer_goes_on_by_itself_when_its_region_comes_back(tmp_path: Path) -> None:
+async def test_a_producer_goes_on_by_itself_when_its_region_comes_back(tmp_path: Path) -> None:
     """What it asked while the region was away gets its outcome too, and nothing is stored twice."""
-
-    async def story() -> None:
-        async with regions_up(tmp_path / "run") as stand:
-            orders = await stand.begin(producer())
-            await wait_until(lambda: orders.counts.ok > 200)
-            await stand.runtime.kill("us-east")
-            await wait_until(lambda: orders.counts.pending > 200)
-            await stand.runtime.start("us-east")
-            began = time.monotonic()
-            before = orders.counts.asked
-            await wait_until(lambda: orders.counts.ok > before + 100)
-            assert time.monotonic() - began < 5, "the client takes its time to notice"
-            await orders.finish()
-            assert orders.counts.ok == orders.counts.asked
-            audit = await stand.begin(consumer(name="audit", subscription="audit"))
-            await wait_until(lambda: audit.counts.received == orders.counts.asked)
-            assert audit.counts.repeated == 0
-
-    asyncio.run(story())
+    async with regions_up(tmp_path / "run") as stand:
+        orders = await stand.begin(producer())
+        await wait_until(lambda: orders.counts.ok > 200)
+        await stand.runtime.kill("us-east")
+        await wait_until(lambda: orders.counts.pending > 200)
+        await stand.runtime.start("us-east")
+        began = time.monotonic()
+        before = orders.counts.asked
+        await wait_until(lambda: orders.counts.ok > before + 100)
+        assert time.monotonic() - began < 5, "the client takes its time to notice"
+        await orders.finish()
+        assert orders.counts.ok == orders.counts.asked
+        audit = await stand.begin(consumer(name="audit", subscription="audit"))
+        await wait_until(lambda: audit.counts.received == orders.counts.asked)
+        assert audit.counts.repeated == 0
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause", "nothing"])
-def test_a_consumer_moves_whatever_its_old_region_is_doing(tmp_path: Path, fault: str) -> None:
-    async def story() -> None:
-        async with regions_up(tmp_path / "run") as stand:
-            billing = await stand.begin(consumer())
-            orders = await stand.begin(producer(region="us-west", rate_per_second=100))
-            await wait_until(lambda: billing.counts.received > 20)
-            if fault != "nothing":
-                await getattr(stand.runtime, fault)("us-east")
-            began = time.monotonic()
-            await billing.move("us-west", await stand.service_url("us-west"))
-            assert time.monotonic() - began < 3
-            before = billing.counts.received
-            await wait_until(lambda: billing.counts.received > before + 50)
-            await orders.finish()
-            await stand.leave()
-            places = [str(event.region) for event in stand.events("billing") if event.op == "receive"]
-            assert places == sorted(places), "us-east first, then us-west, never mixed"
-
-    asyncio.run(story())
+async def test_a_consumer_moves_whatever_its_old_region_is_doing(tmp_path: Path, fault: str) -> None:
+    async with regions_up(tmp_path / "run") as stand:
+        billing = await stand.begin(consumer())
+        orders = await stand.begin(producer(region="us-west", rate_per_second=100))
+        await wait_until(lambda: billing.counts.received > 20)
+        if fault != "nothing":
+            await getattr(stand.runtime, fault)("us-east")
+        began = time.monotonic()
+        await billing.move("us-west", await stand.service_url("us-west"))
+        assert time.monotonic() - began < 3
+        before = billing.counts.received
+        await wait_until(lambda: billing.counts.received > before + 50)
+        await orders.finish()
+        await stand.leave()
+        places = [str(event.region) for event in stand.events("billing") if event.op == "receive"]
+        assert places == sorted(places), "us-east first, then us-west, never mixed"
 
 
-def test_a_producer_that_moves_knows_no_outcome_of_what_it_leaves_waiting_behind(tmp_path: Path) -> None:
+async def test_a_producer_that_moves_knows_no_outcome_of_what_it_leaves_waiting_behind(
+    tmp_path: Path,
+) -> None:
     """And does not wait for it either: the client that could have told is gone."""
-
-    async def story() -> None:
-        async with regions_up(tmp_path / "run") as stand:
-            orders = await stand.begin(producer())
-            await wait_until(lambda: orders.counts.ok > 50)
-            await stand.runtime.kill("us-east")
-            await wait_until(lambda: orders.counts.pending > 50)
-            await orders.move("us-west", await stand.service_url("us-west"))
-            before = orders.counts.ok
-            await wait_until(lambda: orders.counts.ok > before + 50)
-            await asyncio.wait_for(orders.finish(), DEADLINE_SECONDS)
-            events = stand.events("orders")
-            unknown = origins(events, "publish", "unknown")
-            assert len(unknown) == orders.counts.unknown > 50
-            asked = origins(events, "publish", "asked")
-            assert sorted(asked) == sorted(unknown + origins(events, "publish", "ok"))
-
-    asyncio.run(story())
+    async with regions_up(tmp_path / "run") as stand:
+        orders = await stand.begin(producer())
+        await wait_until(lambda: orders.counts.ok > 50)
+        await stand.runtime.kill("us-east")
+        await wait_until(lambda: orders.counts.pending > 50)
+        await orders.move("us-west", await stand.service_url("us-west"))
+        before = orders.counts.ok
+        await wait_until(lambda: orders.counts.ok > before + 50)
+        await asyncio.wait_for(orders.finish(), DEADLINE_SECONDS)
+        events = stand.events("orders")
+        unknown = origins(events, "publish", "unknown")
+        assert len(unknown) == orders.counts.unknown > 50
+        asked = origins(events, "publish", "asked")
+        assert sorted(asked) == sorted(unknown + origins(events, "publish", "ok"))
 
 
-def test_a_second_run_of_a_producer_continues_its_numbering(tmp_path: Path) -> None:
+async def test_a_second_run_of_a_producer_continues_its_numbering(tmp_path: Path) -> None:
     """Otherwise deduplication would swallow its messages."""
-
-    async def story() -> None:
-        async with regions_up(tmp_path / "run") as stand:
-            for expected in (50, 100):
-                orders = await stand.begin(producer(messages=50, rate_per_second=None))
-                await orders_done(orders, 50)
-                await orders.leave()
-                numbers = [number for *_, number in origins(stand.events("orders"), "publish", "ok")]
-                assert numbers == list(range(expected))
-
-    asyncio.run(story())
+    async with regions_up(tmp_path / "run") as stand:
+        for expected in (50, 100):
+            orders = await stand.begin(producer(messages=50, rate_per_second=None))
+            await orders_done(orders, 50)
+            await orders.leave()
+            numbers = [number for *_, number in origins(stand.events("orders"), "publish", "ok")]
+            assert numbers == list(range(expected))
 
 
-def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with regions_up(tmp_path / "run") as stand:
-            scenario = load_scenario(SHIPPED / "region-failover.yaml", TOPOLOGY)
-            result = await play(scenario, stand.runtime, Quiet())
-            assert result.completed, result.failure
-            assert result.seconds < 15
-            for name in ("orders-us-east", "orders-eu-central"):
-                assert result.counts[name].ok == result.counts[name].asked
-            acknowledged = sum(len(origins(stand.events(name), "publish", "ok")) for name in result.counts)
-            assert result.counts["billing"].received == acknowledged
-
-    asyncio.run(story())
+async def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> None:
+    async with regions_up(tmp_path / "run") as stand:
+        scenario = load_scenario(SHIPPED / "region-failover.yaml", TOPOLOGY)
+        result = await play(scenario, stand.runtime, Quiet())
+        assert result.completed, result.failure
+        assert result.seconds < 15
+        for name in ("orders-us-east", "orders-eu-central"):
+            assert result.counts[name].ok == result.counts[name].asked
+        acknowledged = sum(len(origins(stand.events(name), "publish", "ok")) for name in result.counts)
+        assert result.counts["billing"].received == acknowledged
 
 
 @pytest.mark.long
@@ -262,22 +243,18 @@ def test_a_consumer_of_all_partitions_goes_on_in_another_region_and_nothing_is_l
     "name",
     ["leader-election", "owner-reports", "uptime-checkers", "last-resort", "two-owners", "transaction-keys"],
 )
-def test_hosts_and_tasks_play_to_the_end_in_processes_of_their_own(tmp_path: Path, name: str) -> None:
+async def test_hosts_and_tasks_play_to_the_end_in_processes_of_their_own(tmp_path: Path, name: str) -> None:
     """Stories of exclusive producers and transaction keys; each leaves histories with an end, and nothing that nobody
     was told of."""
-
-    async def story() -> None:
-        async with regions_up(tmp_path / "run") as stand:
-            result = await play(load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY), stand.runtime, Quiet())
-            assert result.completed, result.failure
-            for actor, counts in result.counts.items():
-                assert is_closed(stand.runtime.run_dir / "history" / f"{actor}.jsonl")
-                assert counts.pending == 0
-
-    asyncio.run(story())
+    async with regions_up(tmp_path / "run") as stand:
+        result = await play(load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY), stand.runtime, Quiet())
+        assert result.completed, result.failure
+        for actor, counts in result.counts.items():
+            assert is_closed(stand.runtime.run_dir / "history" / f"{actor}.jsonl")
+            assert counts.pending == 0
 
 
-def test_a_producer_that_waits_has_begun_in_line_and_has_its_turn_when_the_one_before_finishes(
+async def test_a_producer_that_waits_has_begun_in_line_and_has_its_turn_when_the_one_before_finishes(
     tmp_path: Path,
 ) -> None:
     """In processes, the one with the higher priority first."""
@@ -302,14 +279,9 @@ steps:
   - drain: 10s
 """
 
-    async def story() -> None:
-        async with regions_up(tmp_path / "run") as stand:
-            result = await play(parse_scenario(text, TOPOLOGY), stand.runtime, Quiet())
-            assert result.completed, result.failure
-            last = max(event.at_ms for event in stand.events("high") if event.op == "publish")
-            connected = [
-                event for event in stand.events("low") if (event.op, event.outcome) == ("connect", "ok")
-            ]
-            assert [event.at_ms > last for event in connected] == [True]
-
-    asyncio.run(story())
+    async with regions_up(tmp_path / "run") as stand:
+        result = await play(parse_scenario(text, TOPOLOGY), stand.runtime, Quiet())
+        assert result.completed, result.failure
+        last = max(event.at_ms for event in stand.events("high") if event.op == "publish")
+        connected = [event for event in stand.events("low") if (event.op, event.outcome) == ("connect", "ok")]
+        assert [event.at_ms > last for event in connected] == [True]

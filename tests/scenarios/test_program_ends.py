@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,11 @@ from .virtual import (
 TERM_SECONDS = 0.3
 KILL_SECONDS = 0.05
 STOP_SECONDS = 5.0
+
+
+@pytest.fixture
+def runner() -> Callable[[Coroutine[Any, Any, None]], None]:
+    return in_virtual_time
 
 
 class PretendedGroup:
@@ -125,68 +131,53 @@ async def seconds_of(work: Awaitable[None]) -> float:
         (lambda actor: actor.leave(), TERM_SECONDS),
     ],
 )
-def test_the_end_of_a_program_takes_as_long_as_its_processes_take(
+async def test_the_end_of_a_program_takes_as_long_as_its_processes_take(
     tmp_path: Path, tapped: bool, end: Callable[[ProgramProcess], Awaitable[None]], seconds: float
 ) -> None:
-    async def work() -> None:
-        async with at_work(tmp_path, Programs(), tapped=tapped) as actor:
-            assert await seconds_of(end(actor)) == seconds
-
-    in_virtual_time(work())
+    async with at_work(tmp_path, Programs(), tapped=tapped) as actor:
+        assert await seconds_of(end(actor)) == seconds
 
 
 @pytest.mark.parametrize("tapped", [False, True])
-def test_a_program_that_ignores_the_request_to_stop_is_killed(tmp_path: Path, tapped: bool) -> None:
-    async def work() -> None:
-        programs = Programs(lambda: PretendedGroup(obeys=False))
-        async with at_work(tmp_path, programs, tapped=tapped) as actor:
-            assert await seconds_of(actor.change("stop")) == STOP_SECONDS + KILL_SECONDS
-            assert actor.problem is None
-
-    in_virtual_time(work())
+async def test_a_program_that_ignores_the_request_to_stop_is_killed(tmp_path: Path, tapped: bool) -> None:
+    programs = Programs(lambda: PretendedGroup(obeys=False))
+    async with at_work(tmp_path, programs, tapped=tapped) as actor:
+        assert await seconds_of(actor.change("stop")) == STOP_SECONDS + KILL_SECONDS
+        assert actor.problem is None
 
 
 @pytest.mark.parametrize("tapped", [False, True])
-def test_an_exit_code_is_known_at_once(tmp_path: Path, tapped: bool) -> None:
-    async def work() -> None:
-        programs = Programs(lambda: PretendedGroup(lives=1.0, code=3))
-        async with at_work(tmp_path, programs, tapped=tapped) as actor:
-            await asyncio.sleep(1.0 + 1e-6)
-            assert (actor.exit_code, "exit code 3" in (actor.problem or "")) == (3, True)
-            actor.excuse()
-
-    in_virtual_time(work())
+async def test_an_exit_code_is_known_at_once(tmp_path: Path, tapped: bool) -> None:
+    programs = Programs(lambda: PretendedGroup(lives=1.0, code=3))
+    async with at_work(tmp_path, programs, tapped=tapped) as actor:
+        await asyncio.sleep(1.0 + 1e-6)
+        assert (actor.exit_code, "exit code 3" in (actor.problem or "")) == (3, True)
+        actor.excuse()
 
 
-def test_a_history_held_by_a_process_that_left_the_group_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_history_held_by_a_process_that_left_the_group_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "history" / "shop.jsonl"
 
-    async def work() -> None:
-        async with at_work(tmp_path, Programs()) as actor:
-            stray = HistoryWriter(path, "shop")
-            assert await seconds_of(actor.change("kill")) == KILL_SECONDS
-            stray.abandon()
-        assert is_closed(path), "it is closed at the end of the run, when no process holds it any more"
-
-    in_virtual_time(work())
+    async with at_work(tmp_path, Programs()) as actor:
+        stray = HistoryWriter(path, "shop")
+        assert await seconds_of(actor.change("kill")) == KILL_SECONDS
+        stray.abandon()
+    assert is_closed(path), "it is closed at the end of the run, when no process holds it any more"
 
 
-def test_a_history_is_closed_when_the_last_process_of_the_group_lets_go(tmp_path: Path) -> None:
+async def test_a_history_is_closed_when_the_last_process_of_the_group_lets_go(tmp_path: Path) -> None:
     path = tmp_path / "history" / "shop.jsonl"
 
-    async def work() -> None:
-        programs = Programs()
-        async with at_work(tmp_path, programs) as actor:
-            child = HistoryWriter(path, "shop")
-            killing = asyncio.create_task(actor.change("kill"))
-            await programs.started[0].wait()
-            programs.started[0].has_members = True
-            asyncio.get_running_loop().call_later(0.2, child.abandon)
-            await killing
-            assert now() < KILL_SECONDS + 0.2 + 0.02
-            assert is_closed(path)
-
-    in_virtual_time(work())
+    programs = Programs()
+    async with at_work(tmp_path, programs) as actor:
+        child = HistoryWriter(path, "shop")
+        killing = asyncio.create_task(actor.change("kill"))
+        await programs.started[0].wait()
+        programs.started[0].has_members = True
+        asyncio.get_running_loop().call_later(0.2, child.abandon)
+        await killing
+        assert now() < KILL_SECONDS + 0.2 + 0.02
+        assert is_closed(path)
 
 
 @pytest.mark.parametrize(
@@ -201,31 +192,25 @@ def test_a_history_is_closed_when_the_last_process_of_the_group_lets_go(tmp_path
         ("kill", 3, True),
     ],
 )
-def test_an_exit_code_that_the_step_does_not_explain_is_a_problem(
+async def test_an_exit_code_that_the_step_does_not_explain_is_a_problem(
     tmp_path: Path, how: str, code: int, is_problem: bool
 ) -> None:
     class Group(PretendedGroup):
         def signal(self, number: signal.Signals) -> None:
             self._end_in(0.0, code)
 
-    async def work() -> None:
-        async with at_work(tmp_path, Programs(Group)) as actor:
-            await actor.change(how)  # type: ignore[arg-type]
-            assert (actor.problem is not None) == is_problem, actor.problem
-
-    in_virtual_time(work())
+    async with at_work(tmp_path, Programs(Group)) as actor:
+        await actor.change(how)  # type: ignore[arg-type]
+        assert (actor.problem is not None) == is_problem, actor.problem
 
 
-def test_a_program_that_is_to_be_restarted_is_not_after_it_was_killed(tmp_path: Path) -> None:
-    async def work() -> None:
-        programs = Programs(lambda: PretendedGroup(lives=1.0, code=3))
-        async with at_work(tmp_path, programs, restarts=True) as actor:
-            await asyncio.sleep(1.1)
-            await actor.change("kill")  # it has ended and would start again in 0.1 s
-            await asyncio.sleep(5.0)
-            assert (len(programs.started), actor.problem) == (1, None)
-
-    in_virtual_time(work())
+async def test_a_program_that_is_to_be_restarted_is_not_after_it_was_killed(tmp_path: Path) -> None:
+    programs = Programs(lambda: PretendedGroup(lives=1.0, code=3))
+    async with at_work(tmp_path, programs, restarts=True) as actor:
+        await asyncio.sleep(1.1)
+        await actor.change("kill")  # it has ended and would start again in 0.1 s
+        await asyncio.sleep(5.0)
+        assert (len(programs.started), actor.problem) == (1, None)
 
 
 class TermsWith(PretendedGroup):

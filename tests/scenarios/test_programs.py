@@ -131,51 +131,42 @@ SAYS_WHERE = (
 
 
 @pytest.mark.real
-def test_a_program_is_told_where_it_is_and_begins_anew_elsewhere(run: ProcessRuntime) -> None:
-    async def work() -> None:
-        actor = program(run, SAYS_WHERE)
-        await actor.begin("")
-        await until(lambda: printed(actor) == ["us-east orders"])
-        await actor.move("us-west", "")
-        await until(lambda: printed(actor) == ["us-east orders", "us-west orders"])
-        assert (actor.counts.region, actor.counts.connected) == ("us-west", True)
+async def test_a_program_is_told_where_it_is_and_begins_anew_elsewhere(run: ProcessRuntime) -> None:
+    actor = program(run, SAYS_WHERE)
+    await actor.begin("")
+    await until(lambda: printed(actor) == ["us-east orders"])
+    await actor.move("us-west", "")
+    await until(lambda: printed(actor) == ["us-east orders", "us-west orders"])
+    assert (actor.counts.region, actor.counts.connected) == ("us-west", True)
+    await actor.finish()
+    assert (actor.problem, actor.exit_code) == (None, -signal.SIGTERM)
+
+
+@pytest.mark.real
+async def test_the_end_of_a_program_is_noticed(run: ProcessRuntime) -> None:
+    actor = program(run, "raise SystemExit(3)")
+    await actor.begin("")
+    await until(lambda: actor.problem is not None)
+    assert f"shop ended by itself with exit code 3; see {actor.log}" == actor.problem
+    with pytest.raises(ActorFailure, match="exit code 3"):
         await actor.finish()
-        assert (actor.problem, actor.exit_code) == (None, -signal.SIGTERM)
-
-    asyncio.run(work())
-
-
-@pytest.mark.real
-def test_the_end_of_a_program_is_noticed(run: ProcessRuntime) -> None:
-    async def work() -> None:
-        actor = program(run, "raise SystemExit(3)")
-        await actor.begin("")
-        await until(lambda: actor.problem is not None)
-        assert f"shop ended by itself with exit code 3; see {actor.log}" == actor.problem
-        with pytest.raises(ActorFailure, match="exit code 3"):
-            await actor.finish()
-        done = program(run, "pass")
-        await done.begin("")
-        await until(lambda: done.exit_code == 0)
-        await done.finish()
-        with pytest.raises(ActorFailure, match="is not running"):
-            await done.change("pause")
-        with pytest.raises(ActorFailure, match="cannot be started"):
-            await program(run, "", command=("/no/such/program",)).begin("")
-
-    asyncio.run(work())
+    done = program(run, "pass")
+    await done.begin("")
+    await until(lambda: done.exit_code == 0)
+    await done.finish()
+    with pytest.raises(ActorFailure, match="is not running"):
+        await done.change("pause")
+    with pytest.raises(ActorFailure, match="cannot be started"):
+        await program(run, "", command=("/no/such/program",)).begin("")
 
 
 @pytest.mark.real
-def test_a_program_is_started_again_if_it_is_to_be(run: ProcessRuntime) -> None:
-    async def work() -> None:
-        actor = program(run, "print('here'); raise SystemExit(1)", restarts=True)
-        await actor.begin("")
-        await until(lambda: len(printed(actor)) >= 3)
-        assert actor.problem is None
-        await actor.leave()
-
-    asyncio.run(work())
+async def test_a_program_is_started_again_if_it_is_to_be(run: ProcessRuntime) -> None:
+    actor = program(run, "print('here'); raise SystemExit(1)", restarts=True)
+    await actor.begin("")
+    await until(lambda: len(printed(actor)) >= 3)
+    assert actor.problem is None
+    await actor.leave()
 
 
 @pytest.mark.real

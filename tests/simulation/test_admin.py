@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.net.http import NoAnswer
-from emulator.simulation.world import world
+from emulator.simulation.world import World, world
 
 STATS = "/admin/v2/persistent/public/default/orders/stats"
 
@@ -37,15 +37,11 @@ def test_changes_are_guarded_there_too_and_reach_the_row() -> None:
         assert w.play(story()) == (404, "no link us -> eu; peers are: ")
 
 
-def test_a_region_that_is_down_gives_no_answer() -> None:
-    with world("us", "eu", seed=3) as w:
-
-        async def story() -> None:
-            w.kill("us")
-            with pytest.raises(NoAnswer, match="us:8080"):
-                await w.ask_admin("us", "GET", "/geoemu/v1/status")
-            w.start("us")
-            await w.ready()
-            assert (await w.ask_admin("us", "GET", "/geoemu/v1/status")).status == 200
-
-        w.play(story())
+@pytest.mark.world("us", "eu", seed=3)
+async def test_a_region_that_is_down_gives_no_answer(world: World) -> None:
+    world.kill("us")
+    with pytest.raises(NoAnswer, match="us:8080"):
+        await world.ask_admin("us", "GET", "/geoemu/v1/status")
+    world.start("us")
+    await world.ready()
+    assert (await world.ask_admin("us", "GET", "/geoemu/v1/status")).status == 200

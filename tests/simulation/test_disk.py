@@ -67,6 +67,11 @@ def play(story: Story, faults: DiskFaults = QUICK, seed: int = 1) -> None:
         simulation.run(story(simulation, simulation.disk("us", faults)))  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def disk(simulation: Simulation) -> SimulatedDisk:
+    return simulation.disk("us", QUICK)
+
+
 async def fill_three_logs(disk: SimulatedDisk) -> None:
     """On the host: ten appends of three entries to each of three logs, and ten puts of two keys, all on their way."""
     store = await disk.open_store()
@@ -194,19 +199,17 @@ class TestCrash:
 
 
 class TestFaults:
-    def test_a_commit_takes_its_time_and_a_stalled_one_longer(self):
+    async def test_a_commit_takes_its_time_and_a_stalled_one_longer(
+        self, simulation: Simulation, disk: SimulatedDisk
+    ):
         """Virtual time, drawn from the span."""
-
-        async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
-            store = await disk.open_store()
-            begin = simulation.now
-            await store.put("k", b"v")
-            assert simulation.now - begin == pytest.approx(0.001)
-            disk.faults = replace(disk.faults, stall_probability=1.0, stall_seconds=(3.0, 3.0))
-            await store.put("k", b"w")
-            assert simulation.now - begin == pytest.approx(3.001)
-
-        play(story)
+        store = await disk.open_store()
+        begin = simulation.now
+        await store.put("k", b"v")
+        assert simulation.now - begin == pytest.approx(0.001)
+        disk.faults = replace(disk.faults, stall_probability=1.0, stall_seconds=(3.0, 3.0))
+        await store.put("k", b"w")
+        assert simulation.now - begin == pytest.approx(3.001)
 
     def test_a_commit_that_fails_takes_some_lanes_with_it_each_from_one_write_on(self):
         """Those before are stored, of the one nobody knows, those behind certainly are not; others go on."""
@@ -301,17 +304,13 @@ class TestFaults:
             assert survivors(seed, with_another=False) == survivors(seed, with_another=True)
 
 
-def test_a_store_belongs_to_the_disk_until_it_is_closed():
+async def test_a_store_belongs_to_the_disk_until_it_is_closed(simulation: Simulation, disk: SimulatedDisk):
     """S6: a second owner is refused."""
-
-    async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
-        store = await disk.open_store()
-        with pytest.raises(StorageError, match="in use"):
-            await disk.open_store()
-        await store.close()
-        assert await disk.open_store() is not store
-
-    play(story)
+    store = await disk.open_store()
+    with pytest.raises(StorageError, match="in use"):
+        await disk.open_store()
+    await store.close()
+    assert await disk.open_store() is not store
 
 
 def test_a_log_has_no_bytes_of_entries_that_a_failed_trim_let_go_all_the_same():

@@ -19,7 +19,7 @@ async def count_seconds(seen: list[int]) -> None:
 
 
 class TestKill:
-    def test_a_killed_program_runs_no_finally(self):
+    async def test_a_killed_program_runs_no_finally(self, simulation: Simulation):
         """Nothing of it runs any more: no `finally`, no handler, no timer, no task, at whatever await it stood."""
         seen: list[str] = []
         tasks: list[asyncio.Task[None]] = []
@@ -42,18 +42,14 @@ class TestKill:
                 await asyncio.Event().wait()
             seen.append("other")
 
-        async def story() -> None:
-            us = simulation.host("us")
-            us.start(program())
-            await asyncio.sleep(5)
-            us.kill()
-            gc.collect()
-            await asyncio.sleep(50)
-            assert seen == []
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
-            assert seen == []
+        us = simulation.host("us")
+        us.start(program())
+        await asyncio.sleep(5)
+        us.kill()
+        gc.collect()
+        await asyncio.sleep(50)
+        assert seen == []
+        assert seen == []
 
     def test_nobody_hears_of_its_tasks(self, capsys: pytest.CaptureFixture[str]):
         """No "Task was destroyed", no "never awaited", neither then nor when the simulation is over."""
@@ -81,7 +77,7 @@ class TestKill:
             gc.collect()
         assert capsys.readouterr() == ("", "")
 
-    def test_a_program_can_die_in_the_middle_of_its_own_turn(self):
+    async def test_a_program_can_die_in_the_middle_of_its_own_turn(self, simulation: Simulation):
         """What was ready behind it does not run, and what it still does reaches nobody."""
         seen: list[str] = []
 
@@ -92,28 +88,20 @@ class TestKill:
             await asyncio.sleep(0)
             seen.append("the task")
 
-        async def story() -> None:
-            simulation.host("us").start(program(simulation.host("us")))
-            await asyncio.sleep(1)
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
+        simulation.host("us").start(program(simulation.host("us")))
+        await asyncio.sleep(1)
         assert seen == []
 
-    def test_a_dead_loop_takes_callbacks_and_forgets_them(self):
+    async def test_a_dead_loop_takes_callbacks_and_forgets_them(self, simulation: Simulation):
         """Whoever still holds it."""
         seen: list[str] = []
 
-        async def story() -> None:
-            us = simulation.host("us")
-            loop = us.loop
-            us.kill()
-            loop.call_soon(seen.append, "soon")
-            loop.call_later(1, seen.append, "later")
-            await asyncio.sleep(5)
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
+        us = simulation.host("us")
+        loop = us.loop
+        us.kill()
+        loop.call_soon(seen.append, "soon")
+        loop.call_later(1, seen.append, "later")
+        await asyncio.sleep(5)
         assert seen == []
 
     def test_a_killed_host_can_be_started_again_and_remembers_nothing(self):
@@ -140,75 +128,58 @@ class TestKill:
         assert [life for life, _ in lives] == [0, 1, 2]
         assert len({draw for _, draw in lives}) == 3
 
-    def test_who_waits_for_an_answer_hears_of_the_death(self):
+    async def test_who_waits_for_an_answer_hears_of_the_death(self, simulation: Simulation):
         """And gets none from the dead."""
-
-        async def story() -> None:
-            us = simulation.host("us")
-            simulation.at(2, us.kill)
-            with pytest.raises(HostDied):
-                await us.ask(asyncio.sleep(10))
-            assert simulation.now == 2
-            with pytest.raises(HostDied):
-                await us.ask(asyncio.sleep(10))
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
+        us = simulation.host("us")
+        simulation.at(2, us.kill)
+        with pytest.raises(HostDied):
+            await us.ask(asyncio.sleep(10))
+        assert simulation.now == 2
+        with pytest.raises(HostDied):
+            await us.ask(asyncio.sleep(10))
 
 
 class TestPause:
-    def test_a_paused_program_does_nothing_while_time_goes_on(self):
+    async def test_a_paused_program_does_nothing_while_time_goes_on(self, simulation: Simulation):
         """And goes on where it was."""
         seen: list[int] = []
 
-        async def story() -> None:
-            us = simulation.host("us")
-            us.start(count_seconds(seen))
-            await asyncio.sleep(3.5)
-            us.pause()
-            us.pause()  # nothing to do
-            await asyncio.sleep(10)
-            assert seen == [1, 2, 3]
-            us.resume()
-            await asyncio.sleep(1.5)
-            assert seen == [1, 2, 3, 4, 5]
+        us = simulation.host("us")
+        us.start(count_seconds(seen))
+        await asyncio.sleep(3.5)
+        us.pause()
+        us.pause()  # nothing to do
+        await asyncio.sleep(10)
+        assert seen == [1, 2, 3]
+        us.resume()
+        await asyncio.sleep(1.5)
+        assert seen == [1, 2, 3, 4, 5]
 
-        with Simulation(1) as simulation:
-            simulation.run(story())
-
-    def test_what_became_ready_meanwhile_runs_before_overdue_timers(self):
+    async def test_what_became_ready_meanwhile_runs_before_overdue_timers(self, simulation: Simulation):
         """A program that wakes up looks at its sockets first."""
         seen: list[str] = []
 
-        async def story() -> None:
-            us = simulation.host("us")
-            us.loop.call_later(1, seen.append, "timer")
-            us.pause()
-            await asyncio.sleep(5)
-            us.loop.call_soon(seen.append, "arrived")
-            us.resume()
-            us.resume()  # nothing to do
-            await asyncio.sleep(1)
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
+        us = simulation.host("us")
+        us.loop.call_later(1, seen.append, "timer")
+        us.pause()
+        await asyncio.sleep(5)
+        us.loop.call_soon(seen.append, "arrived")
+        us.resume()
+        us.resume()  # nothing to do
+        await asyncio.sleep(1)
         assert seen == ["arrived", "timer"]
 
-    def test_a_paused_program_can_be_killed(self):
+    async def test_a_paused_program_can_be_killed(self, simulation: Simulation):
         """And does not come back to life by being resumed."""
         seen: list[int] = []
 
-        async def story() -> None:
-            us = simulation.host("us")
-            us.start(count_seconds(seen))
-            us.pause()
-            us.kill()
-            us.resume()
-            assert us.state is HostState.DOWN
-            await asyncio.sleep(5)
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
+        us = simulation.host("us")
+        us.start(count_seconds(seen))
+        us.pause()
+        us.kill()
+        us.resume()
+        assert us.state is HostState.DOWN
+        await asyncio.sleep(5)
         assert seen == []
 
     def test_a_program_can_be_paused_in_its_own_turn(self):
@@ -233,21 +204,17 @@ class TestPause:
 
 
 class TestAsk:
-    def test_an_answer_comes_from_the_hosts_own_loop(self):
+    async def test_an_answer_comes_from_the_hosts_own_loop(self, simulation: Simulation):
         """Whoever asks waits on his."""
 
         async def name() -> str:
             await asyncio.sleep(1)
             return asyncio.get_running_loop().name  # type: ignore[attr-defined,no-any-return]
 
-        async def story() -> None:
-            assert await simulation.host("us").ask(name()) == "us"
-            assert await name() == "driver"
-            with pytest.raises(ZeroDivisionError):
-                await simulation.host("us").ask(fail())
-
         async def fail() -> None:
             raise ZeroDivisionError
 
-        with Simulation(1) as simulation:
-            simulation.run(story())
+        assert await simulation.host("us").ask(name()) == "us"
+        assert await name() == "driver"
+        with pytest.raises(ZeroDivisionError):
+            await simulation.host("us").ask(fail())

@@ -34,18 +34,16 @@ class TestTime:
             assert simulation.run(story(), within_seconds=100_000) == 86_400
         assert time.monotonic() - begin < 5
 
-    def test_timers_come_in_the_order_of_their_times_and_equal_ones_as_they_were_set(self):
+    async def test_timers_come_in_the_order_of_their_times_and_equal_ones_as_they_were_set(
+        self, simulation: Simulation
+    ):
         """Whoever is due first runs first."""
         seen: list[str] = []
 
-        async def story() -> None:
-            loop = asyncio.get_running_loop()
-            for name, delay in [("c", 2.0), ("a", 1.0), ("d", 2.0), ("b", 1.0), ("e", 2.0)]:
-                loop.call_later(delay, seen.append, name)
-            await asyncio.sleep(3)
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
+        loop = asyncio.get_running_loop()
+        for name, delay in [("c", 2.0), ("a", 1.0), ("d", 2.0), ("b", 1.0), ("e", 2.0)]:
+            loop.call_later(delay, seen.append, name)
+        await asyncio.sleep(3)
         assert seen == list("abcde")
 
     def test_a_timer_in_the_past_is_due_at_once(self):
@@ -194,17 +192,12 @@ class TestEndings:
         with Simulation(1) as simulation, pytest.raises(OutOfTime, match="within 10 s"):
             simulation.run(story(), within_seconds=10)
 
-    def test_time_creeps_on_under_a_program_that_spins(self):
+    async def test_time_creeps_on_under_a_program_that_spins(self, simulation: Simulation):
         """So that it sees the end of what it waits for."""
-
-        async def story() -> None:
-            timer = asyncio.ensure_future(asyncio.sleep(0.1))
-            while not timer.done():
-                await asyncio.sleep(0)
-            assert now() == pytest.approx(0.1, abs=0.001)
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
+        timer = asyncio.ensure_future(asyncio.sleep(0.1))
+        while not timer.done():
+            await asyncio.sleep(0)
+        assert now() == pytest.approx(0.1, abs=0.001)
 
     def test_a_program_that_spins_for_ever_is_a_livelock(self, monkeypatch: pytest.MonkeyPatch):
         """And is named."""
@@ -319,69 +312,55 @@ class TestAsyncio:
         with Simulation(1) as simulation:
             simulation.run(story())
 
-    def test_an_executor_is_an_ordered_step_on_the_same_thread(self):
+    async def test_an_executor_is_an_ordered_step_on_the_same_thread(self, simulation: Simulation):
         """Calls keep their order, take a little time, and fail as they would."""
         seen: list[tuple[int, int]] = []
 
-        async def story() -> None:
-            loop = asyncio.get_running_loop()
-            calls = [
-                loop.run_in_executor(None, lambda n=n: seen.append((n, threading.get_ident())))
-                for n in range(20)
-            ]
-            assert seen == []
-            await asyncio.gather(*calls)
-            assert 0 < now() < 0.1
-            with pytest.raises(ZeroDivisionError):
-                await asyncio.to_thread(lambda: 1 / 0)
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
+        loop = asyncio.get_running_loop()
+        calls = [
+            loop.run_in_executor(None, lambda n=n: seen.append((n, threading.get_ident()))) for n in range(20)
+        ]
+        assert seen == []
+        await asyncio.gather(*calls)
+        assert 0 < now() < 0.1
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(lambda: 1 / 0)
         assert seen == [(number, threading.get_ident()) for number in range(20)]
 
-    def test_threadsafe_calls_are_calls_and_other_threads_are_turned_away(self):
+    async def test_threadsafe_calls_are_calls_and_other_threads_are_turned_away(self, simulation: Simulation):
         """There is one thread."""
+        loop = asyncio.get_running_loop()
+        called = asyncio.Event()
+        loop.call_soon_threadsafe(called.set)
+        await called.wait()
+        errors: list[BaseException] = []
 
-        async def story() -> None:
-            loop = asyncio.get_running_loop()
-            called = asyncio.Event()
-            loop.call_soon_threadsafe(called.set)
-            await called.wait()
-            errors: list[BaseException] = []
+        def intrude() -> None:
+            try:
+                loop.call_soon_threadsafe(called.clear)
+            except AssertionError as error:
+                errors.append(error)
 
-            def intrude() -> None:
-                try:
-                    loop.call_soon_threadsafe(called.clear)
-                except AssertionError as error:
-                    errors.append(error)
+        thread = threading.Thread(target=intrude)
+        with simulation.outside():
+            thread.start()
+            thread.join()
+        assert len(errors) == 1
 
-            thread = threading.Thread(target=intrude)
-            with simulation.outside():
-                thread.start()
-                thread.join()
-            assert len(errors) == 1
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
-
-    def test_a_signal_reaches_its_handler(self):
+    async def test_a_signal_reaches_its_handler(self, simulation: Simulation):
         """And kills who has none."""
         heard: list[int] = []
 
         async def program() -> None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, heard.append, 15)
 
-        async def story() -> None:
-            us, eu = simulation.host("us"), simulation.host("eu")
-            us.start(program())
-            await asyncio.sleep(1)
-            us.signal(signal.SIGTERM)
-            eu.signal(signal.SIGTERM)
-            await asyncio.sleep(1)
-            assert (us.state.name, eu.state.name) == ("UP", "DOWN")
-
-        with Simulation(1) as simulation:
-            simulation.run(story())
+        us, eu = simulation.host("us"), simulation.host("eu")
+        us.start(program())
+        await asyncio.sleep(1)
+        us.signal(signal.SIGTERM)
+        eu.signal(signal.SIGTERM)
+        await asyncio.sleep(1)
+        assert (us.state.name, eu.state.name) == ("UP", "DOWN")
         assert heard == [15]
 
     def test_an_asynchronous_generator_that_is_dropped_is_closed_on_its_loop(self):

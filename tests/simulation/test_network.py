@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -25,105 +25,84 @@ def play(story: Story, settings: NetworkSettings = EXACT, seed: int = 1) -> None
         simulation.run(story(simulation))  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def simulation() -> Iterator[Simulation]:
+    with Simulation(1, network=EXACT) as made:
+        yield made
+
+
 class TestConnecting:
-    def test_a_connection_takes_a_round_trip_and_bytes_take_one_way(self):
+    async def test_a_connection_takes_a_round_trip_and_bytes_take_one_way(self, simulation: Simulation):
         """50 ms each way."""
+        mine, theirs, _ = await connected(simulation)
+        begin = simulation.now
+        mine.transport.write(b"ping")
+        await simulation.until(lambda: bool(theirs.received))
+        assert theirs.times == [pytest.approx(begin + 0.05)]
+        assert theirs.received == b"ping"
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            begin = simulation.now
-            mine.transport.write(b"ping")
-            await simulation.until(lambda: bool(theirs.received))
-            assert theirs.times == [pytest.approx(begin + 0.05)]
-            assert theirs.received == b"ping"
-
-        play(story)
-
-    def test_both_ends_know_each_others_names(self):
+    async def test_both_ends_know_each_others_names(self, simulation: Simulation):
         """Host and port."""
+        mine, theirs, _ = await connected(simulation)
+        assert mine.transport.get_extra_info("peername") == ("eu", 6650)
+        assert theirs.transport.get_extra_info("peername") == mine.transport.get_extra_info("sockname")
+        assert mine.transport.get_extra_info("sockname")[0] == "us"
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            assert mine.transport.get_extra_info("peername") == ("eu", 6650)
-            assert theirs.transport.get_extra_info("peername") == mine.transport.get_extra_info("sockname")
-            assert mine.transport.get_extra_info("sockname")[0] == "us"
-
-        play(story)
-
-    def test_nobody_listening_is_a_refusal_after_a_round_trip(self):
+    async def test_nobody_listening_is_a_refusal_after_a_round_trip(self, simulation: Simulation):
         """Also after the server was closed."""
+        simulation.host("eu")
+        begin = simulation.now
+        with pytest.raises(ConnectionRefusedError):
+            await dial(simulation, "us", "eu")
+        assert simulation.now == pytest.approx(begin + 0.1)
+        _, _, server = await connected(simulation)
+        server.listener.close()
+        with pytest.raises(ConnectionRefusedError):
+            await dial(simulation, "us", "eu")
 
-        async def story(simulation: Simulation) -> None:
-            simulation.host("eu")
-            begin = simulation.now
-            with pytest.raises(ConnectionRefusedError):
-                await dial(simulation, "us", "eu")
-            assert simulation.now == pytest.approx(begin + 0.1)
-            _, _, server = await connected(simulation)
-            server.listener.close()
-            with pytest.raises(ConnectionRefusedError):
-                await dial(simulation, "us", "eu")
-
-        play(story)
-
-    def test_an_unknown_name_cannot_be_resolved(self):
+    async def test_an_unknown_name_cannot_be_resolved(self, simulation: Simulation):
         """An OSError, as from a real resolver."""
+        with pytest.raises(OSError, match="no simulated host is called 'mars'"):
+            await dial(simulation, "us", "mars")
 
-        async def story(simulation: Simulation) -> None:
-            with pytest.raises(OSError, match="no simulated host is called 'mars'"):
-                await dial(simulation, "us", "mars")
-
-        play(story)
-
-    def test_a_host_reaches_itself_by_any_of_its_names(self):
+    async def test_a_host_reaches_itself_by_any_of_its_names(self, simulation: Simulation):
         """localhost, loopback and its own."""
+        server = Server(simulation.host("us"))
+        await simulation.host("us").ask(server.listen())
+        for name in ("localhost", "127.0.0.1", "us"):
+            await dial(simulation, "us", name)
+        assert len(server.accepted) == 3
 
-        async def story(simulation: Simulation) -> None:
-            server = Server(simulation.host("us"))
-            await simulation.host("us").ask(server.listen())
-            for name in ("localhost", "127.0.0.1", "us"):
-                await dial(simulation, "us", name)
-            assert len(server.accepted) == 3
-
-        play(story)
-
-    def test_a_port_is_had_once_and_any_port_is_a_free_one(self):
+    async def test_a_port_is_had_once_and_any_port_is_a_free_one(self, simulation: Simulation):
         """EADDRINUSE, as ever; and nobody listens at another's address."""
+        network = simulation.host("us").network
+        first = await network.listen(Peer, "", 6650)
+        with pytest.raises(OSError) as refused:  # noqa: PT011
+            await network.listen(Peer, "", 6650)
+        assert refused.value.errno == errno.EADDRINUSE
+        first.close()
+        await network.listen(Peer, "us", 6650)
+        some, other = await network.listen(Peer, "", 0), await network.listen(Peer, "", 0)
+        assert len({some.port, other.port, 6650}) == 3
+        with pytest.raises(OSError, match="cannot listen"):
+            await network.listen(Peer, "eu", 7000)
 
-        async def story(simulation: Simulation) -> None:
-            network = simulation.host("us").network
-            first = await network.listen(Peer, "", 6650)
-            with pytest.raises(OSError) as refused:  # noqa: PT011
-                await network.listen(Peer, "", 6650)
-            assert refused.value.errno == errno.EADDRINUSE
-            first.close()
-            await network.listen(Peer, "us", 6650)
-            some, other = await network.listen(Peer, "", 0), await network.listen(Peer, "", 0)
-            assert len({some.port, other.port, 6650}) == 3
-            with pytest.raises(OSError, match="cannot listen"):
-                await network.listen(Peer, "eu", 7000)
-
-        play(story)
-
-    def test_who_stops_waiting_for_an_answer_leaves_nothing_behind(self):
+    async def test_who_stops_waiting_for_an_answer_leaves_nothing_behind(self, simulation: Simulation):
         """A dial that is given up; the server hears that it is over, if it heard of it at all."""
 
         async def impatient(simulation: Simulation) -> None:
             async with asyncio.timeout(0.12):
                 await simulation.host("us").network.connect(Peer, "eu", 6650)
 
-        async def story(simulation: Simulation) -> None:
-            _, _, server = await connected(simulation)
-            simulation.network.hold("us", "eu")
-            with pytest.raises(TimeoutError):
-                await simulation.host("us").ask(impatient(simulation))
-            simulation.network.heal()
-            await asyncio.sleep(5)
-            assert len(simulation.host("us").network.endpoints) == 1
-            assert len(simulation.host("eu").network.endpoints) == 1
-            assert len(server.accepted) == 1
-
-        play(story)
+        _, _, server = await connected(simulation)
+        simulation.network.hold("us", "eu")
+        with pytest.raises(TimeoutError):
+            await simulation.host("us").ask(impatient(simulation))
+        simulation.network.heal()
+        await asyncio.sleep(5)
+        assert len(simulation.host("us").network.endpoints) == 1
+        assert len(simulation.host("eu").network.endpoints) == 1
+        assert len(server.accepted) == 1
 
 
 class TestBytes:
@@ -165,18 +144,14 @@ class TestBytes:
             play(story, settings, seed)
         assert cuts == set(range(1, 11))
 
-    def test_what_is_written_at_one_moment_travels_together(self):
+    async def test_what_is_written_at_one_moment_travels_together(self, simulation: Simulation):
         """As a kernel would put it into one segment."""
-
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            for _ in range(100):
-                mine.transport.write(b"x")
-            mine.transport.writelines([b"y", bytearray(b"z")])
-            await simulation.until(lambda: len(theirs.received) == 102)
-            assert len(theirs.times) == 1
-
-        play(story)
+        mine, theirs, _ = await connected(simulation)
+        for _ in range(100):
+            mine.transport.write(b"x")
+        mine.transport.writelines([b"y", bytearray(b"z")])
+        await simulation.until(lambda: len(theirs.received) == 102)
+        assert len(theirs.times) == 1
 
     def test_bandwidth_is_shared_by_all_connections_of_a_link(self):
         """100 kB/s: two times 50 kB take a second, and not the way back."""
@@ -216,59 +191,49 @@ class TestBytes:
 
         play(story, EXACT)
 
-    def test_hosts_at_one_place_are_close_to_each_other_and_share_its_links(self):
+    async def test_hosts_at_one_place_are_close_to_each_other_and_share_its_links(
+        self, simulation: Simulation
+    ):
         """A client in a region is cut off together with it."""
-
-        async def story(simulation: Simulation) -> None:
-            simulation.host("client", place="us")
-            mine, _, _ = await connected(simulation, "client", "us")
-            begin = simulation.now
-            far, _, _ = await connected(simulation, "client", "eu")
-            assert simulation.now >= begin + 0.1
-            simulation.network.cut("us", "eu")
-            mine.transport.write(b"1")
-            far.transport.write(b"1")
-            await asyncio.sleep(60)
-            assert mine.told == ["made"]
-            assert far.told == ["made", "TimeoutError"]
-
-        play(story)
+        simulation.host("client", place="us")
+        mine, _, _ = await connected(simulation, "client", "us")
+        begin = simulation.now
+        far, _, _ = await connected(simulation, "client", "eu")
+        assert simulation.now >= begin + 0.1
+        simulation.network.cut("us", "eu")
+        mine.transport.write(b"1")
+        far.transport.write(b"1")
+        await asyncio.sleep(60)
+        assert mine.told == ["made"]
+        assert far.told == ["made", "TimeoutError"]
 
 
 class TestEnding:
-    def test_closing_sends_what_was_written_and_then_the_end(self):
+    async def test_closing_sends_what_was_written_and_then_the_end(self, simulation: Simulation):
         """Whatever is still in the buffer; both hear that it was in order."""
+        mine, theirs, _ = await connected(simulation)
+        mine.transport.write(bytes(1_000_000))
+        mine.transport.close()
+        mine.transport.close()  # nothing to do
+        mine.transport.write(b"too late")
+        assert mine.transport.is_closing()
+        await simulation.until(lambda: theirs.lost_at is not None)
+        assert len(theirs.received) == 1_000_000
+        assert theirs.told == ["made", "eof", "lost"]
+        assert mine.told == ["made", "pause", "lost"]
+        assert not simulation.host("us").network.endpoints
+        assert not simulation.host("eu").network.endpoints
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            mine.transport.write(bytes(1_000_000))
-            mine.transport.close()
-            mine.transport.close()  # nothing to do
-            mine.transport.write(b"too late")
-            assert mine.transport.is_closing()
-            await simulation.until(lambda: theirs.lost_at is not None)
-            assert len(theirs.received) == 1_000_000
-            assert theirs.told == ["made", "eof", "lost"]
-            assert mine.told == ["made", "pause", "lost"]
-            assert not simulation.host("us").network.endpoints
-            assert not simulation.host("eu").network.endpoints
-
-        play(story)
-
-    def test_aborting_forgets_what_is_still_in_the_buffer(self):
+    async def test_aborting_forgets_what_is_still_in_the_buffer(self, simulation: Simulation):
         """What the kernel has already is delivered."""
+        mine, theirs, _ = await connected(simulation)
+        mine.transport.write(bytes(1_000_000))
+        mine.transport.abort()
+        await simulation.until(lambda: theirs.lost_at is not None)
+        assert len(theirs.received) == EXACT.receive_buffer_bytes
+        assert mine.told == ["made", "pause", "lost"]
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            mine.transport.write(bytes(1_000_000))
-            mine.transport.abort()
-            await simulation.until(lambda: theirs.lost_at is not None)
-            assert len(theirs.received) == EXACT.receive_buffer_bytes
-            assert mine.told == ["made", "pause", "lost"]
-
-        play(story)
-
-    def test_a_connection_can_be_closed_one_way(self):
+    async def test_a_connection_can_be_closed_one_way(self, simulation: Simulation):
         """write_eof: the other side answers and then ends it."""
 
         class Answers(Peer):
@@ -278,97 +243,74 @@ class TestEnding:
                 self.transport.close()
                 return True
 
-        async def story(simulation: Simulation) -> None:
-            await simulation.host("eu").network.listen(Answers, "", 6650)
-            mine = await dial(simulation, "us", "eu")
-            mine.transport.write(b"question")
-            mine.transport.write_eof()
-            with pytest.raises(RuntimeError):
-                mine.transport.write(b"more")
-            await simulation.until(lambda: mine.lost_at is not None)
-            assert mine.received == b"answer to question"
-            assert mine.told == ["made", "eof", "lost"]
+        await simulation.host("eu").network.listen(Answers, "", 6650)
+        mine = await dial(simulation, "us", "eu")
+        mine.transport.write(b"question")
+        mine.transport.write_eof()
+        with pytest.raises(RuntimeError):
+            mine.transport.write(b"more")
+        await simulation.until(lambda: mine.lost_at is not None)
+        assert mine.received == b"answer to question"
+        assert mine.told == ["made", "eof", "lost"]
 
-        play(story)
-
-    def test_writing_to_who_has_closed_is_answered_with_a_reset(self):
+    async def test_writing_to_who_has_closed_is_answered_with_a_reset(self, simulation: Simulation):
         """A full round trip later."""
+        mine, theirs, _ = await connected(simulation)
+        theirs.transport.close()
+        begin = simulation.now
+        mine.transport.write(b"hello")
+        await simulation.until(lambda: mine.lost_at is not None)
+        assert mine.told == ["made", "eof", "lost"]  # the end came first
+        assert mine.lost_at == pytest.approx(begin + 0.05)
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            theirs.transport.close()
-            begin = simulation.now
-            mine.transport.write(b"hello")
-            await simulation.until(lambda: mine.lost_at is not None)
-            assert mine.told == ["made", "eof", "lost"]  # the end came first
-            assert mine.lost_at == pytest.approx(begin + 0.05)
-
-        play(story)
-
-    def test_closing_with_something_unread_resets_the_connection(self):
+    async def test_closing_with_something_unread_resets_the_connection(self, simulation: Simulation):
         """As a kernel does: the peer learns that not all was read."""
+        mine, theirs, _ = await connected(simulation)
+        theirs.transport.pause_reading()
+        mine.transport.write(b"unread")
+        await asyncio.sleep(1)
+        theirs.transport.close()
+        await simulation.until(lambda: mine.lost_at is not None)
+        assert mine.told == ["made", "ConnectionResetError"]
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            theirs.transport.pause_reading()
-            mine.transport.write(b"unread")
-            await asyncio.sleep(1)
-            theirs.transport.close()
-            await simulation.until(lambda: mine.lost_at is not None)
-            assert mine.told == ["made", "ConnectionResetError"]
-
-        play(story)
-
-    def test_a_reset_from_between_breaks_both_sides(self):
+    async def test_a_reset_from_between_breaks_both_sides(self, simulation: Simulation):
         """A middlebox lost its table."""
-
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            simulation.network.reset("us", "eu")
-            await asyncio.sleep(0)
-            await asyncio.sleep(0.001)
-            assert mine.told == theirs.told == ["made", "ConnectionResetError"]
-
-        play(story)
+        mine, theirs, _ = await connected(simulation)
+        simulation.network.reset("us", "eu")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
+        assert mine.told == theirs.told == ["made", "ConnectionResetError"]
 
 
 class TestSlowReader:
-    def test_a_reader_that_pauses_stops_the_writer(self):
+    async def test_a_reader_that_pauses_stops_the_writer(self, simulation: Simulation):
         """The window fills, then the buffer, then the program is asked to pause; and back again, with nothing lost."""
+        mine, theirs, _ = await connected(simulation)
+        theirs.transport.pause_reading()
+        assert not theirs.transport.is_reading()
+        for _ in range(40):
+            mine.transport.write(bytes(10_000))
+            await asyncio.sleep(0.1)
+        assert mine.told == ["made", "pause"]
+        assert mine.transport.get_write_buffer_size() == 400_000 - EXACT.receive_buffer_bytes
+        assert theirs.received == b""
+        theirs.transport.resume_reading()
+        await simulation.until(lambda: len(theirs.received) == 400_000)
+        assert mine.told == ["made", "pause", "resume"]
+        assert mine.transport.get_write_buffer_size() == 0
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            theirs.transport.pause_reading()
-            assert not theirs.transport.is_reading()
-            for _ in range(40):
-                mine.transport.write(bytes(10_000))
-                await asyncio.sleep(0.1)
-            assert mine.told == ["made", "pause"]
-            assert mine.transport.get_write_buffer_size() == 400_000 - EXACT.receive_buffer_bytes
-            assert theirs.received == b""
-            theirs.transport.resume_reading()
-            await simulation.until(lambda: len(theirs.received) == 400_000)
-            assert mine.told == ["made", "pause", "resume"]
-            assert mine.transport.get_write_buffer_size() == 0
-
-        play(story)
-
-    def test_the_limits_of_the_buffer_can_be_set(self):
+    async def test_the_limits_of_the_buffer_can_be_set(self, simulation: Simulation):
         """As of any transport."""
-
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            theirs.transport.pause_reading()
-            mine.transport.set_write_buffer_limits(high=0)
-            assert mine.transport.get_write_buffer_limits() == (0, 0)
-            mine.transport.write(bytes(EXACT.receive_buffer_bytes))
-            assert mine.told == ["made"]
-            mine.transport.write(b"1")
-            assert mine.told == ["made", "pause"]
-            with pytest.raises(ValueError, match="must be >="):
-                mine.transport.set_write_buffer_limits(high=1, low=2)
-
-        play(story)
+        mine, theirs, _ = await connected(simulation)
+        theirs.transport.pause_reading()
+        mine.transport.set_write_buffer_limits(high=0)
+        assert mine.transport.get_write_buffer_limits() == (0, 0)
+        mine.transport.write(bytes(EXACT.receive_buffer_bytes))
+        assert mine.told == ["made"]
+        mine.transport.write(b"1")
+        assert mine.told == ["made", "pause"]
+        with pytest.raises(ValueError, match="must be >="):
+            mine.transport.set_write_buffer_limits(high=1, low=2)
 
     def test_a_paused_reader_hears_of_a_reset_when_it_writes_or_reads_on(self):
         """Nobody looks at a socket that is not polled."""
@@ -400,174 +342,138 @@ class TestSlowReader:
 
 
 class TestHold:
-    def test_what_is_held_is_delivered_in_order_when_the_link_heals(self):
+    async def test_what_is_held_is_delivered_in_order_when_the_link_heals(self, simulation: Simulation):
         """However long it takes; the way back is free."""
-
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            simulation.network.hold("us", "eu", one_way=True)
-            for number in range(10):
-                mine.transport.write(b"%d" % number)
-                theirs.transport.write(b"%d" % number)
-                await asyncio.sleep(100)
-            assert theirs.received == b""
-            assert mine.received == b"0123456789"
-            simulation.network.heal("us", "eu")
-            mine.transport.write(b"!")
-            await simulation.until(lambda: theirs.received == b"0123456789!")
-            assert mine.told == theirs.told == ["made"]
-
-        play(story)
-
-    def test_connection_attempts_wait_too(self):
-        """Until the link heals."""
-
-        async def story(simulation: Simulation) -> None:
-            await connected(simulation)
-            simulation.network.hold("eu", "us", one_way=True)
-            dialling = asyncio.ensure_future(dial(simulation, "us", "eu"))
-            await asyncio.sleep(500)
-            assert not dialling.done()
-            simulation.network.heal()
-            await dialling
-
-        play(story)
-
-    def test_a_writer_is_stopped_by_a_held_link(self):
-        """The window is full, and stays so also when only acknowledgements are held."""
-
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            simulation.network.hold("eu", "us", one_way=True)
-            mine.transport.write(bytes(1_000_000))
+        mine, theirs, _ = await connected(simulation)
+        simulation.network.hold("us", "eu", one_way=True)
+        for number in range(10):
+            mine.transport.write(b"%d" % number)
+            theirs.transport.write(b"%d" % number)
             await asyncio.sleep(100)
-            assert len(theirs.received) == EXACT.receive_buffer_bytes
-            simulation.network.heal()
-            await simulation.until(lambda: len(theirs.received) == 1_000_000)
-            assert mine.told == ["made", "pause", "resume"]
+        assert theirs.received == b""
+        assert mine.received == b"0123456789"
+        simulation.network.heal("us", "eu")
+        mine.transport.write(b"!")
+        await simulation.until(lambda: theirs.received == b"0123456789!")
+        assert mine.told == theirs.told == ["made"]
 
-        play(story)
+    async def test_connection_attempts_wait_too(self, simulation: Simulation):
+        """Until the link heals."""
+        await connected(simulation)
+        simulation.network.hold("eu", "us", one_way=True)
+        dialling = asyncio.ensure_future(dial(simulation, "us", "eu"))
+        await asyncio.sleep(500)
+        assert not dialling.done()
+        simulation.network.heal()
+        await dialling
+
+    async def test_a_writer_is_stopped_by_a_held_link(self, simulation: Simulation):
+        """The window is full, and stays so also when only acknowledgements are held."""
+        mine, theirs, _ = await connected(simulation)
+        simulation.network.hold("eu", "us", one_way=True)
+        mine.transport.write(bytes(1_000_000))
+        await asyncio.sleep(100)
+        assert len(theirs.received) == EXACT.receive_buffer_bytes
+        simulation.network.heal()
+        await simulation.until(lambda: len(theirs.received) == 1_000_000)
+        assert mine.told == ["made", "pause", "resume"]
 
 
 class TestCut:
-    def test_a_connection_survives_a_short_cut(self):
+    async def test_a_connection_survives_a_short_cut(self, simulation: Simulation):
         """What was lost is sent again, some time after the link heals, in order."""
+        mine, theirs, _ = await connected(simulation)
+        simulation.network.cut("us", "eu")
+        mine.transport.write(b"1")
+        await asyncio.sleep(3)
+        mine.transport.write(b"2")
+        await asyncio.sleep(3)
+        simulation.network.heal()
+        mine.transport.write(b"3")
+        await asyncio.sleep(0.06)
+        assert theirs.received == b""
+        await simulation.until(lambda: theirs.received == b"123", within_seconds=6)
+        assert mine.told == theirs.told == ["made"]
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            simulation.network.cut("us", "eu")
-            mine.transport.write(b"1")
-            await asyncio.sleep(3)
-            mine.transport.write(b"2")
-            await asyncio.sleep(3)
-            simulation.network.heal()
-            mine.transport.write(b"3")
-            await asyncio.sleep(0.06)
-            assert theirs.received == b""
-            await simulation.until(lambda: theirs.received == b"123", within_seconds=6)
-            assert mine.told == theirs.told == ["made"]
-
-        play(story)
-
-    def test_a_long_cut_breaks_whoever_writes_after_the_time_out_and_nobody_else(self):
+    async def test_a_long_cut_breaks_whoever_writes_after_the_time_out_and_nobody_else(
+        self, simulation: Simulation
+    ):
         """Half open: the silent side knows nothing, until it writes and is answered with a reset."""
+        mine, theirs, _ = await connected(simulation)
+        begin = simulation.now
+        simulation.network.cut("us", "eu")
+        mine.transport.write(b"1")
+        await asyncio.sleep(1000)
+        assert mine.told == ["made", "TimeoutError"]
+        assert mine.lost_at == pytest.approx(begin + 20, abs=0.1)
+        assert theirs.told == ["made"]
+        simulation.network.heal()
+        await asyncio.sleep(1000)
+        assert theirs.told == ["made"]
+        begin = simulation.now
+        theirs.transport.write(b"anybody?")
+        await asyncio.sleep(1)
+        assert theirs.told == ["made", "ConnectionResetError"]
+        assert theirs.lost_at == pytest.approx(begin + 0.1)
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            begin = simulation.now
-            simulation.network.cut("us", "eu")
-            mine.transport.write(b"1")
-            await asyncio.sleep(1000)
-            assert mine.told == ["made", "TimeoutError"]
-            assert mine.lost_at == pytest.approx(begin + 20, abs=0.1)
-            assert theirs.told == ["made"]
-            simulation.network.heal()
-            await asyncio.sleep(1000)
-            assert theirs.told == ["made"]
-            begin = simulation.now
-            theirs.transport.write(b"anybody?")
-            await asyncio.sleep(1)
-            assert theirs.told == ["made", "ConnectionResetError"]
-            assert theirs.lost_at == pytest.approx(begin + 0.1)
-
-        play(story)
-
-    def test_an_idle_connection_never_notices_a_cut(self):
+    async def test_an_idle_connection_never_notices_a_cut(self, simulation: Simulation):
         """There is nothing that could be missed."""
+        mine, theirs, _ = await connected(simulation)
+        simulation.network.cut("us", "eu")
+        await asyncio.sleep(1000)
+        simulation.network.heal()
+        mine.transport.write(b"hello")
+        await simulation.until(lambda: theirs.received == b"hello")
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            simulation.network.cut("us", "eu")
-            await asyncio.sleep(1000)
-            simulation.network.heal()
-            mine.transport.write(b"hello")
-            await simulation.until(lambda: theirs.received == b"hello")
-
-        play(story)
-
-    def test_a_link_cut_one_way_lets_the_other_way_pass_until_the_sender_gives_up(self):
+    async def test_a_link_cut_one_way_lets_the_other_way_pass_until_the_sender_gives_up(
+        self, simulation: Simulation
+    ):
         """Its bytes arrive, but it never hears so."""
+        mine, theirs, _ = await connected(simulation)
+        simulation.network.cut("us", "eu", one_way=True)
+        begin = simulation.now
+        mine.transport.write(b"lost")
+        theirs.transport.write(b"arrives")
+        await asyncio.sleep(100)
+        assert mine.received == b"arrives"
+        assert theirs.received == b""
+        assert mine.told == theirs.told == ["made", "TimeoutError"]
+        assert theirs.lost_at == pytest.approx(begin + 20, abs=0.1)
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            simulation.network.cut("us", "eu", one_way=True)
-            begin = simulation.now
-            mine.transport.write(b"lost")
-            theirs.transport.write(b"arrives")
-            await asyncio.sleep(100)
-            assert mine.received == b"arrives"
-            assert theirs.received == b""
-            assert mine.told == theirs.told == ["made", "TimeoutError"]
-            assert theirs.lost_at == pytest.approx(begin + 20, abs=0.1)
-
-        play(story)
-
-    def test_acknowledgements_that_come_back_in_time_save_the_connection(self):
+    async def test_acknowledgements_that_come_back_in_time_save_the_connection(self, simulation: Simulation):
         """And the window opens again."""
+        mine, theirs, _ = await connected(simulation)
+        simulation.network.cut("eu", "us", one_way=True)
+        mine.transport.write(bytes(400_000))
+        await asyncio.sleep(10)
+        assert len(theirs.received) == EXACT.receive_buffer_bytes
+        simulation.network.heal()
+        await simulation.until(lambda: len(theirs.received) == 400_000)
+        await asyncio.sleep(100)
+        assert mine.told == ["made", "pause", "resume"]
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            simulation.network.cut("eu", "us", one_way=True)
-            mine.transport.write(bytes(400_000))
-            await asyncio.sleep(10)
-            assert len(theirs.received) == EXACT.receive_buffer_bytes
-            simulation.network.heal()
-            await simulation.until(lambda: len(theirs.received) == 400_000)
-            await asyncio.sleep(100)
-            assert mine.told == ["made", "pause", "resume"]
-
-        play(story)
-
-    def test_connection_attempts_over_a_cut_link_time_out(self):
+    async def test_connection_attempts_over_a_cut_link_time_out(self, simulation: Simulation):
         """Whichever direction is cut; a server that hears only the request never accepts."""
-
-        async def story(simulation: Simulation) -> None:
-            _, _, server = await connected(simulation)
-            for source, target in (("us", "eu"), ("eu", "us")):
-                simulation.network.cut(source, target, one_way=True)
-                begin = simulation.now
-                with pytest.raises(TimeoutError):
-                    await dial(simulation, "us", "eu")
-                assert simulation.now == pytest.approx(begin + 5, abs=0.1)
-                simulation.network.heal()
-                await asyncio.sleep(30)
-            assert len(server.accepted) == 1
-            assert len(simulation.host("eu").network.endpoints) == 1
-
-        play(story)
-
-    def test_a_connection_attempt_succeeds_if_the_link_heals_in_time(self):
-        """The request is sent again."""
-
-        async def story(simulation: Simulation) -> None:
-            await connected(simulation)
-            simulation.network.cut("us", "eu")
-            dialling = asyncio.ensure_future(dial(simulation, "us", "eu"))
-            await asyncio.sleep(2)
+        _, _, server = await connected(simulation)
+        for source, target in (("us", "eu"), ("eu", "us")):
+            simulation.network.cut(source, target, one_way=True)
+            begin = simulation.now
+            with pytest.raises(TimeoutError):
+                await dial(simulation, "us", "eu")
+            assert simulation.now == pytest.approx(begin + 5, abs=0.1)
             simulation.network.heal()
-            await dialling
+            await asyncio.sleep(30)
+        assert len(server.accepted) == 1
+        assert len(simulation.host("eu").network.endpoints) == 1
 
-        play(story)
+    async def test_a_connection_attempt_succeeds_if_the_link_heals_in_time(self, simulation: Simulation):
+        """The request is sent again."""
+        await connected(simulation)
+        simulation.network.cut("us", "eu")
+        dialling = asyncio.ensure_future(dial(simulation, "us", "eu"))
+        await asyncio.sleep(2)
+        simulation.network.heal()
+        await dialling
 
 
 class TestDeath:
@@ -595,95 +501,75 @@ class TestDeath:
         assert endings == {"lost", "ConnectionResetError"}
         assert lengths == set(range(11))
 
-    def test_behind_a_cut_nobody_hears_of_a_death_until_he_writes(self):
+    async def test_behind_a_cut_nobody_hears_of_a_death_until_he_writes(self, simulation: Simulation):
         """The reset is lost; the next bytes after healing are answered with another one."""
+        mine, theirs, _ = await connected(simulation)
+        mine.transport.pause_reading()
+        theirs.transport.write(b"unread")
+        await asyncio.sleep(1)
+        simulation.network.cut("us", "eu")
+        simulation.host("us").kill()  # with something unread: a reset
+        await asyncio.sleep(100)
+        simulation.network.heal()
+        await asyncio.sleep(100)
+        assert theirs.told == ["made"]
+        theirs.transport.write(b"anybody?")
+        await asyncio.sleep(1)
+        assert theirs.told == ["made", "ConnectionResetError"]
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            mine.transport.pause_reading()
-            theirs.transport.write(b"unread")
-            await asyncio.sleep(1)
-            simulation.network.cut("us", "eu")
-            simulation.host("us").kill()  # with something unread: a reset
-            await asyncio.sleep(100)
-            simulation.network.heal()
-            await asyncio.sleep(100)
-            assert theirs.told == ["made"]
-            theirs.transport.write(b"anybody?")
-            await asyncio.sleep(1)
-            assert theirs.told == ["made", "ConnectionResetError"]
-
-        play(story)
-
-    def test_a_machine_without_power_says_nothing(self):
+    async def test_a_machine_without_power_says_nothing(self, simulation: Simulation):
         """Its peers wait for their time-outs, and dialling takes as long as it does."""
+        _, theirs, _ = await connected(simulation)
+        simulation.host("us").power_off()
+        begin = simulation.now
+        await asyncio.sleep(10)
+        theirs.transport.write(b"anybody?")
+        with pytest.raises(TimeoutError):
+            await dial(simulation, "eu", "us")
+        assert simulation.now == pytest.approx(begin + 15, abs=0.1)
+        assert theirs.told == ["made"]
+        await asyncio.sleep(30)
+        assert theirs.told == ["made", "TimeoutError"]
 
-        async def story(simulation: Simulation) -> None:
-            _, theirs, _ = await connected(simulation)
-            simulation.host("us").power_off()
-            begin = simulation.now
-            await asyncio.sleep(10)
-            theirs.transport.write(b"anybody?")
-            with pytest.raises(TimeoutError):
-                await dial(simulation, "eu", "us")
-            assert simulation.now == pytest.approx(begin + 15, abs=0.1)
-            assert theirs.told == ["made"]
-            await asyncio.sleep(30)
-            assert theirs.told == ["made", "TimeoutError"]
-
-        play(story)
-
-    def test_a_machine_that_comes_back_knows_no_old_connections(self):
+    async def test_a_machine_that_comes_back_knows_no_old_connections(self, simulation: Simulation):
         """It answers with a reset."""
+        _, theirs, _ = await connected(simulation)
+        simulation.host("us").power_off()
+        theirs.transport.write(b"anybody?")
+        await asyncio.sleep(5)
+        simulation.host("us").start(asyncio.sleep(0))
+        await asyncio.sleep(10)
+        assert theirs.told == ["made", "ConnectionResetError"]
 
-        async def story(simulation: Simulation) -> None:
-            _, theirs, _ = await connected(simulation)
-            simulation.host("us").power_off()
-            theirs.transport.write(b"anybody?")
-            await asyncio.sleep(5)
-            simulation.host("us").start(asyncio.sleep(0))
-            await asyncio.sleep(10)
-            assert theirs.told == ["made", "ConnectionResetError"]
-
-        play(story)
-
-    def test_a_paused_programs_kernel_goes_on(self):
+    async def test_a_paused_programs_kernel_goes_on(self, simulation: Simulation):
         """It takes bytes until the window is full, and connections; the program sees all of it when it is resumed."""
+        mine, theirs, server = await connected(simulation)
+        simulation.host("eu").pause()
+        mine.transport.write(bytes(300_000))
+        second = await dial(simulation, "us", "eu")
+        second.transport.write(b"hello")
+        await asyncio.sleep(100)
+        assert theirs.received == b""
+        assert len(server.accepted) == 1
+        assert mine.told == ["made"]
+        assert mine.transport.get_write_buffer_size() == 300_000 - EXACT.receive_buffer_bytes
+        simulation.host("eu").resume()
+        await simulation.until(lambda: len(theirs.received) == 300_000)
+        assert server.accepted[1].received == b"hello"
 
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, server = await connected(simulation)
-            simulation.host("eu").pause()
-            mine.transport.write(bytes(300_000))
-            second = await dial(simulation, "us", "eu")
-            second.transport.write(b"hello")
-            await asyncio.sleep(100)
-            assert theirs.received == b""
-            assert len(server.accepted) == 1
-            assert mine.told == ["made"]
-            assert mine.transport.get_write_buffer_size() == 300_000 - EXACT.receive_buffer_bytes
-            simulation.host("eu").resume()
-            await simulation.until(lambda: len(theirs.received) == 300_000)
-            assert server.accepted[1].received == b"hello"
-
-        play(story)
-
-    def test_what_the_dead_still_write_reaches_nobody(self):
+    async def test_what_the_dead_still_write_reaches_nobody(self, simulation: Simulation):
         """A program that dies in the middle of its turn."""
-
-        async def story(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            simulation.host("us").power_off()
-            mine.transport.write(b"ghost")
-            mine.transport.close()
-            await asyncio.sleep(10)
-            assert theirs.told == ["made"]
-            assert theirs.received == b""
-
-        play(story)
+        mine, theirs, _ = await connected(simulation)
+        simulation.host("us").power_off()
+        mine.transport.write(b"ghost")
+        mine.transport.close()
+        await asyncio.sleep(10)
+        assert theirs.told == ["made"]
+        assert theirs.received == b""
 
 
 class TestAsyncioOnTop:
-    def test_streams_work(self):
+    async def test_streams_work(self, simulation: Simulation):
         """open_connection and start_server, as on sockets."""
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -709,11 +595,8 @@ class TestAsyncioOnTop:
             await writer.wait_closed()
             return answer
 
-        async def story(simulation: Simulation) -> None:
-            simulation.host("eu").start(serve())
-            assert await simulation.host("us").ask(ask()) == b"HELLO\n" * 10_000
-
-        play(story)
+        simulation.host("eu").start(serve())
+        assert await simulation.host("us").ask(ask()) == b"HELLO\n" * 10_000
 
     def test_the_network_of_real_sockets_works_on_the_simulated_loop(self):
         """It asks the loop for connections, and the loop is simulated."""

@@ -69,6 +69,11 @@ def play(story: Story, faults: RemoteFaults = STEADY, seed: int = 1) -> None:
         simulation.run(story(simulation, simulation.remote_log("us", faults)))  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def log(simulation: Simulation) -> RemoteLog:
+    return simulation.remote_log("us", STEADY)
+
+
 def host_on(simulation: Simulation, log: RemoteLog, name: str) -> Host:
     host = simulation.host(name)
     host.on_kill(lambda: log.program_died(host.loop))
@@ -84,40 +89,34 @@ def spell(outcome: object) -> str:
 
 
 class TestOwners:
-    def test_all_that_waits_at_a_replaced_owner_fails_as_fenced(self) -> None:
+    async def test_all_that_waits_at_a_replaced_owner_fails_as_fenced(
+        self, simulation: Simulation, log: RemoteLog
+    ) -> None:
         """What was durable when the new one came stays; nothing comes behind it."""
+        old = await log.open_store()
+        a, b = [await open_log(old, name) for name in "ab"]
+        await asyncio.gather(a.append([b"old"]), b.append([b"old"]), old.put("k", b"old"))
+        new = await log.open_store()
+        waiting = [*(one.append([b"late"]) for one in (a, b, a)), old.put("k", b"late")]
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert "".join(map(spell, outcomes)) == "ffff"
+        assert isinstance(old.fenced.result(), StorageFenced)
+        with pytest.raises(StorageFenced):
+            await old.put("other", b"later")
+        for name in "ab":
+            assert data_of(await read_all(await open_log(new, name))) == [b"old"]
+        assert new.get("k") == (b"old", 0)
+        assert list(trespasses("us", log)) == []
 
-        async def story(simulation: Simulation, log: RemoteLog) -> None:
-            old = await log.open_store()
-            a, b = [await open_log(old, name) for name in "ab"]
-            await asyncio.gather(a.append([b"old"]), b.append([b"old"]), old.put("k", b"old"))
-            new = await log.open_store()
-            waiting = [*(one.append([b"late"]) for one in (a, b, a)), old.put("k", b"late")]
-            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-            assert "".join(map(spell, outcomes)) == "ffff"
-            assert isinstance(old.fenced.result(), StorageFenced)
-            with pytest.raises(StorageFenced):
-                await old.put("other", b"later")
-            for name in "ab":
-                assert data_of(await read_all(await open_log(new, name))) == [b"old"]
-            assert new.get("k") == (b"old", 0)
-            assert list(trespasses("us", log)) == []
-
-        play(story)
-
-    def test_who_writes_nothing_finds_out_too(self) -> None:
+    async def test_who_writes_nothing_finds_out_too(self, simulation: Simulation, log: RemoteLog) -> None:
         """Within the seconds after which it looks again."""
-
-        async def story(simulation: Simulation, log: RemoteLog) -> None:
-            old = await log.open_store()
-            assert isinstance(old, Replaceable)
-            await asyncio.sleep(30)
-            assert not old.fenced.done()
-            new = await log.open_store()
-            await asyncio.wait_for(asyncio.shield(old.fenced), 2.1)
-            assert not new.fenced.done()
-
-        play(story)
+        old = await log.open_store()
+        assert isinstance(old, Replaceable)
+        await asyncio.sleep(30)
+        assert not old.fenced.done()
+        new = await log.open_store()
+        await asyncio.wait_for(asyncio.shield(old.fenced), 2.1)
+        assert not new.fenced.done()
 
     def test_what_lies_between_the_two_steps_of_a_takeover_counts(self) -> None:
         """The keys are taken first: of the old one's appends some are stored, and then the new one knows them."""
@@ -140,8 +139,10 @@ class TestOwners:
             play(story, replace(STEADY, takeover_seconds=(0.0, 0.1)), seed)
         assert len(seen) > 3
 
-    def test_a_frozen_owner_hears_first_what_was_stored_and_then_that_it_is_fenced(
+    async def test_a_frozen_owner_hears_first_what_was_stored_and_then_that_it_is_fenced(
         self,
+        simulation: Simulation,
+        log: RemoteLog,
     ) -> None:
         """Its call was applied while it was frozen; what it sends afterwards is refused."""
         heard: list[str] = []
@@ -154,22 +155,19 @@ class TestOwners:
                     spell((await asyncio.gather(t.append([b"%d" % number]), return_exceptions=True))[0])
                 )
 
-        async def story(simulation: Simulation, log: RemoteLog) -> None:
-            us = host_on(simulation, log, "us")
-            us.start(program(log))
-            await asyncio.sleep(0.205)
-            us.pause()
-            told = len(heard)
-            await asyncio.sleep(1)
-            stored = len(log.entries("t"))
-            assert stored == told + 1
-            new = await log.open_store()
-            us.resume()
-            await asyncio.sleep(1)
-            assert heard[: stored + 1] == ["+"] * stored + ["f"]
-            assert len(await read_all(await open_log(new, "t"))) == stored
-
-        play(story)
+        us = host_on(simulation, log, "us")
+        us.start(program(log))
+        await asyncio.sleep(0.205)
+        us.pause()
+        told = len(heard)
+        await asyncio.sleep(1)
+        stored = len(log.entries("t"))
+        assert stored == told + 1
+        new = await log.open_store()
+        us.resume()
+        await asyncio.sleep(1)
+        assert heard[: stored + 1] == ["+"] * stored + ["f"]
+        assert len(await read_all(await open_log(new, "t"))) == stored
 
     def test_what_the_dead_had_on_their_way_may_arrive_but_never_behind_the_fence(self) -> None:
         """A call outlives its sender. It is stored before the next life takes over, or not at all."""
@@ -201,20 +199,18 @@ class TestOwners:
 
 
 class TestFaults:
-    def test_lost_calls_and_answers_take_time_and_nothing_is_doubled(self) -> None:
+    async def test_lost_calls_and_answers_take_time_and_nothing_is_doubled(
+        self, simulation: Simulation, log: RemoteLog
+    ) -> None:
         """The store sends again; the log knows what it has."""
-
-        async def story(simulation: Simulation, log: RemoteLog) -> None:
-            store = await log.open_store()
-            t = await open_log(store, "t")
-            log.faults = replace(log.faults, lost_answer_probability=0.8)
-            begin = simulation.now
-            for number in range(20):
-                await t.append([b"%d" % number])
-            assert data_of(log.entries("t")) == [b"%d" % number for number in range(20)]
-            assert simulation.now - begin > 5 * log.faults.resend_seconds
-
-        play(story)
+        store = await log.open_store()
+        t = await open_log(store, "t")
+        log.faults = replace(log.faults, lost_answer_probability=0.8)
+        begin = simulation.now
+        for number in range(20):
+            await t.append([b"%d" % number])
+        assert data_of(log.entries("t")) == [b"%d" % number for number in range(20)]
+        assert simulation.now - begin > 5 * log.faults.resend_seconds
 
     def test_a_store_that_gives_up_does_not_know_and_finds_out_when_it_opens_again(self) -> None:
         """Of the group nobody knows, of what waits behind it that it is not there (S5)."""
@@ -248,22 +244,20 @@ class TestFaults:
             play(story, seed=seed)
         assert stored == {1, 3}
 
-    def test_while_it_is_away_writes_and_reads_wait(self) -> None:
+    async def test_while_it_is_away_writes_and_reads_wait(
+        self, simulation: Simulation, log: RemoteLog
+    ) -> None:
         """And go on when it is back, nothing lost and nothing failed."""
-
-        async def story(simulation: Simulation, log: RemoteLog) -> None:
-            store = await log.open_store()
-            t = await open_log(store, "t")
-            await t.append([b"before"])
-            log.go_away()
-            works = [asyncio.ensure_future(work) for work in (t.append([b"x"]), t.read(0, 10, 1000))]
-            done, _ = await asyncio.wait(works, timeout=60)
-            assert done == set()
-            log.come_back()
-            await asyncio.gather(*works)
-            assert data_of(await read_all(t)) == [b"before", b"x"]
-
-        play(story)
+        store = await log.open_store()
+        t = await open_log(store, "t")
+        await t.append([b"before"])
+        log.go_away()
+        works = [asyncio.ensure_future(work) for work in (t.append([b"x"]), t.read(0, 10, 1000))]
+        done, _ = await asyncio.wait(works, timeout=60)
+        assert done == set()
+        log.come_back()
+        await asyncio.gather(*works)
+        assert data_of(await read_all(t)) == [b"before", b"x"]
 
     def test_while_it_is_away_a_store_with_a_limit_fails(self) -> None:
         """And may be opened again once it is back."""
@@ -284,39 +278,34 @@ class TestFaults:
 
         play(story, replace(STEADY, gives_up_seconds=1.0))
 
-    def test_closing_does_not_wait_for_ever(self) -> None:
+    async def test_closing_does_not_wait_for_ever(self, simulation: Simulation, log: RemoteLog) -> None:
         """Of what was not taken nobody knows."""
-
-        async def story(simulation: Simulation, log: RemoteLog) -> None:
-            store = await log.open_store()
-            log.go_away()
-            waiting = asyncio.ensure_future(store.put("k", b"v"))
-            await store.close()
-            with pytest.raises(StorageError) as failed:
-                await waiting
-            assert not failed.value.definite
-            assert simulation.now < 10
-            with pytest.raises(StorageError, match="closed"):
-                await store.put("k", b"v")
-
-        play(story)
+        store = await log.open_store()
+        log.go_away()
+        waiting = asyncio.ensure_future(store.put("k", b"v"))
+        await store.close()
+        with pytest.raises(StorageError) as failed:
+            await waiting
+        assert not failed.value.definite
+        assert simulation.now < 10
+        with pytest.raises(StorageError, match="closed"):
+            await store.put("k", b"v")
 
 
-def test_the_evidence_names_what_an_older_owner_stored_behind_the_fence(
+async def test_the_evidence_names_what_an_older_owner_stored_behind_the_fence(
+    simulation: Simulation,
+    log: RemoteLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A log that lets everybody in is seen through, whether a key was written or an entry."""
     monkeypatch.setattr(RemoteLog, "fence", lambda *_: None)
 
-    async def story(simulation: Simulation, log: RemoteLog) -> None:
-        old = await log.open_store()
-        t: Log = await open_log(old, "t")
-        new: RemoteStore = await log.open_store()
-        await (await open_log(new, "t")).append([b"new"])
-        assert list(trespasses("us", log)) == []
-        await t.append([b"late"])
-        assert [what for what in trespasses("us", log) if "entry 1 of t" in what]
-        await old.put("k", b"late")
-        assert [what for what in trespasses("us", log) if "wrote k after owner 2" in what]
-
-    play(story)
+    old = await log.open_store()
+    t: Log = await open_log(old, "t")
+    new: RemoteStore = await log.open_store()
+    await (await open_log(new, "t")).append([b"new"])
+    assert list(trespasses("us", log)) == []
+    await t.append([b"late"])
+    assert [what for what in trespasses("us", log) if "entry 1 of t" in what]
+    await old.put("k", b"late")
+    assert [what for what in trespasses("us", log) if "wrote k after owner 2" in what]

@@ -139,19 +139,16 @@ def test_only_so_many_topics_have_lines(us: Served, monkeypatch: pytest.MonkeyPa
     assert found["pulsar_broker_topics_count", ""] == 3
 
 
-def test_replication_has_figures_by_region() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as client:
-            producer = await client.producer(TOPIC)
-            await producer.send(b"x")
-            eu = world.running["eu"]
-            await until(lambda: TOPIC in eu.directory.serving and eu.directory.serving[TOPIC].stored_end > 0)
-            families = {one.name: one for one in await metrics.families_of(world.running["us"])}
-            for name in REPLICATION:
-                assert families[name].samples, name
-            labels = dict(families["pulsar_replication_backlog"].samples[0][0])
-            assert labels["remote_cluster"] == "eu"
-            connected = {labels: value for labels, value, _ in families["geoemu_link_connected"].samples}
-            assert connected[("cluster", "us"), ("remote_cluster", "eu")]
-
-    asyncio.run(story())
+async def test_replication_has_figures_by_region() -> None:
+    async with regions("us", "eu") as world, world.client("us") as client:
+        producer = await client.producer(TOPIC)
+        await producer.send(b"x")
+        eu = world.running["eu"]
+        await until(lambda: TOPIC in eu.directory.serving and eu.directory.serving[TOPIC].stored_end > 0)
+        families = {one.name: one for one in await metrics.families_of(world.running["us"])}
+        for name in REPLICATION:
+            assert families[name].samples, name
+        labels = dict(families["pulsar_replication_backlog"].samples[0][0])
+        assert labels["remote_cluster"] == "eu"
+        connected = {labels: value for labels, value, _ in families["geoemu_link_connected"].samples}
+        assert connected[("cluster", "us"), ("remote_cluster", "eu")]

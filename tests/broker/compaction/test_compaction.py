@@ -107,226 +107,184 @@ async def _status_of_new_topic(w: World, client: Client) -> str:
     return status
 
 
-def test_when_everything_was_deleted_there_is_no_last_message() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, ("a", b"1"), ("a", b""))
-            await compact(w)
-            reader = await client.reader(TOPIC, EARLIEST, read_compacted=True)
-            assert await reader.last_message_id() is None
-            assert not await reader.has_message()
-            waiting = asyncio.ensure_future(reader.receive())
-            await send(client, ("b", b"2"))
-            assert (await waiting).payload == b"2"
-
-        w.play(story())
+async def test_when_everything_was_deleted_there_is_no_last_message(world: World) -> None:
+    client = world.client("us")
+    await send(client, ("a", b"1"), ("a", b""))
+    await compact(world)
+    reader = await client.reader(TOPIC, EARLIEST, read_compacted=True)
+    assert await reader.last_message_id() is None
+    assert not await reader.has_message()
+    waiting = asyncio.ensure_future(reader.receive())
+    await send(client, ("b", b"2"))
+    assert (await waiting).payload == b"2"
 
 
-def test_the_last_message_is_the_last_that_is_left() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(
-                client, ("a", b"1"), ("b", b"2"), ("c", b"3"), ("c", b""), batching=Batching(messages_max=4)
-            )
-            await compact(w)
-            reader = await client.reader(TOPIC, EARLIEST, read_compacted=True)
-            last = await reader.last_message_id()
-            assert last is not None
-            assert last.batch_index == 1
-            raw = await client.reader(TOPIC, EARLIEST)
-            last = await raw.last_message_id()
-            assert last is not None
-            assert last.batch_index == 3
-
-        w.play(story())
+async def test_the_last_message_is_the_last_that_is_left(world: World) -> None:
+    client = world.client("us")
+    await send(client, ("a", b"1"), ("b", b"2"), ("c", b"3"), ("c", b""), batching=Batching(messages_max=4))
+    await compact(world)
+    reader = await client.reader(TOPIC, EARLIEST, read_compacted=True)
+    last = await reader.last_message_id()
+    assert last is not None
+    assert last.batch_index == 1
+    raw = await client.reader(TOPIC, EARLIEST)
+    last = await raw.last_message_id()
+    assert last is not None
+    assert last.batch_index == 3
 
 
-def test_a_subscription_reads_compacted_goes_on_after_a_restart_and_owes_nothing_of_what_was_left_out() -> (
-    None
-):
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, *PAIRS)
-            await compact(w)
-            options: dict[str, Any] = {
-                "initial_position": InitialPosition.EARLIEST,
-                "type_": ConsumerType.FAILOVER,
-                "read_compacted": True,
-            }
-            consumer = await client.subscribe(TOPIC, "table", **options)
-            first = await consumer.receive()
-            await consumer.acknowledge(first, confirmed=True)
-            await consumer.close()
-            w.kill("us")
-            w.start("us")
-            await w.ready()
-            consumer = await client.subscribe(TOPIC, "table", **options)
-            rest = await received(consumer, 2)
-            assert [first.payload, *(one.payload for one in rest)] == [value for _, value in STAYS]
-            await consumer.acknowledge_cumulative(rest[-1], confirmed=True)
-            await w.simulation.until(lambda: w.regions["us"].backlog(TOPIC, "table") == 0)
-
-        w.play(story())
+async def test_a_subscription_reads_compacted_goes_on_after_a_restart_and_owes_nothing_of_what_was_left_out(
+    world: World,
+) -> None:
+    client = world.client("us")
+    await send(client, *PAIRS)
+    await compact(world)
+    options: dict[str, Any] = {
+        "initial_position": InitialPosition.EARLIEST,
+        "type_": ConsumerType.FAILOVER,
+        "read_compacted": True,
+    }
+    consumer = await client.subscribe(TOPIC, "table", **options)
+    first = await consumer.receive()
+    await consumer.acknowledge(first, confirmed=True)
+    await consumer.close()
+    world.kill("us")
+    world.start("us")
+    await world.ready()
+    consumer = await client.subscribe(TOPIC, "table", **options)
+    rest = await received(consumer, 2)
+    assert [first.payload, *(one.payload for one in rest)] == [value for _, value in STAYS]
+    await consumer.acknowledge_cumulative(rest[-1], confirmed=True)
+    await world.simulation.until(lambda: world.regions["us"].backlog(TOPIC, "table") == 0)
 
 
 async def received(consumer: Consumer, count: int) -> list[Message]:
     return [await consumer.receive() for _ in range(count)]
 
 
-def test_a_reader_begins_anywhere_and_goes_on_while_the_topic_is_compacted_again() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, *[(f"key-{number}", b"%d" % number) for number in range(50)])
-            await compact(w)
-            reader = await client.reader(TOPIC, EARLIEST, read_compacted=True, receiver_queue_size=1)
-            before = [await reader.receive() for _ in range(20)]
-            assert [one.payload for one in before] == [b"%d" % number for number in range(20)]
-            await send(client, *[(f"key-{number}", b"new") for number in range(40)])
-            await compact(w)
-            rest = [(await reader.receive()).key for _ in range(51)]
-            # One or two that were on their way are from before.
-            assert rest[-50:] == [f"key-{number}" for number in [*range(40, 50), *range(40)]]
-            from_middle = await client.reader(TOPIC, before[10].id, read_compacted=True)
-            assert (await from_middle.receive()).key == "key-40"
-            await from_middle.seek(EARLIEST)
-            assert (await from_middle.receive()).key == "key-40"
-
-        w.play(story())
+async def test_a_reader_begins_anywhere_and_goes_on_while_the_topic_is_compacted_again(world: World) -> None:
+    client = world.client("us")
+    await send(client, *[(f"key-{number}", b"%d" % number) for number in range(50)])
+    await compact(world)
+    reader = await client.reader(TOPIC, EARLIEST, read_compacted=True, receiver_queue_size=1)
+    before = [await reader.receive() for _ in range(20)]
+    assert [one.payload for one in before] == [b"%d" % number for number in range(20)]
+    await send(client, *[(f"key-{number}", b"new") for number in range(40)])
+    await compact(world)
+    rest = [(await reader.receive()).key for _ in range(51)]
+    # One or two that were on their way are from before.
+    assert rest[-50:] == [f"key-{number}" for number in [*range(40, 50), *range(40)]]
+    from_middle = await client.reader(TOPIC, before[10].id, read_compacted=True)
+    assert (await from_middle.receive()).key == "key-40"
+    await from_middle.seek(EARLIEST)
+    assert (await from_middle.receive()).key == "key-40"
 
 
 @pytest.mark.parametrize("type_", [ConsumerType.SHARED, ConsumerType.KEY_SHARED])
-def test_several_consumers_at_once_cannot_read_compacted(type_: ConsumerType) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            with pytest.raises(ClientError, match="readCompacted only allowed") as refused:
-                await w.client("us").subscribe(TOPIC, "s", type_=type_, read_compacted=True)
-            assert refused.value.code is ServerError.NotAllowedError
-
-        w.play(story())
+async def test_several_consumers_at_once_cannot_read_compacted(world: World, type_: ConsumerType) -> None:
+    with pytest.raises(ClientError, match="readCompacted only allowed") as refused:
+        await world.client("us").subscribe(TOPIC, "s", type_=type_, read_compacted=True)
+    assert refused.value.code is ServerError.NotAllowedError
 
 
-def test_a_topic_that_grew_by_its_threshold_is_compacted_and_a_second_request_at_once_is_refused() -> None:
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, ("a", b"1"))
-            topic = w.regions["us"].broker.directory.serving[TOPIC]  # type: ignore[union-attr]
-            namespace = "/admin/v2/namespaces/public/default/compactionThreshold"
-            await ask(w, "PUT", namespace, 1_000)
-            assert await ask(w, "GET", namespace) == 1_000
-            assert topic.compaction.needed_from == 0
-            await send(client, *[("a", b"x" * 100) for _ in range(20)])
-            await w.simulation.until(lambda: topic.compaction.view is not None)
-            assert topic.compaction.needed_from == topic.compaction.reading.horizon > 0
-            await w.simulation.until(lambda: not topic.compaction.is_running)
-            await ask(w, "DELETE", namespace)
-            await send(client, ("a", b"2"))
-            await ask(w, "PUT", f"{PATH}/compaction")
-            assert (await w.ask_admin("us", "PUT", f"{PATH}/compaction")).status == 409
-            assert (await w.ask_admin("us", "PUT", f"{PATH}-not-there/compaction")).status == 404
-
-        w.play(story())
+@pytest.mark.world("us", disk=SLOW)
+async def test_a_topic_that_grew_by_its_threshold_is_compacted_and_a_second_request_at_once_is_refused(
+    world: World,
+) -> None:
+    client = world.client("us")
+    await send(client, ("a", b"1"))
+    topic = world.regions["us"].broker.directory.serving[TOPIC]  # type: ignore[union-attr]
+    namespace = "/admin/v2/namespaces/public/default/compactionThreshold"
+    await ask(world, "PUT", namespace, 1_000)
+    assert await ask(world, "GET", namespace) == 1_000
+    assert topic.compaction.needed_from == 0
+    await send(client, *[("a", b"x" * 100) for _ in range(20)])
+    await world.simulation.until(lambda: topic.compaction.view is not None)
+    assert topic.compaction.needed_from == topic.compaction.reading.horizon > 0
+    await world.simulation.until(lambda: not topic.compaction.is_running)
+    await ask(world, "DELETE", namespace)
+    await send(client, ("a", b"2"))
+    await ask(world, "PUT", f"{PATH}/compaction")
+    assert (await world.ask_admin("us", "PUT", f"{PATH}/compaction")).status == 409
+    assert (await world.ask_admin("us", "PUT", f"{PATH}-not-there/compaction")).status == 404
 
 
-def test_a_topic_that_is_deleted_leaves_nothing_and_a_new_one_of_its_name_is_empty() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, *PAIRS)
-            await compact(w)
-            await ask(w, "DELETE", f"{PATH}?force=true")
-            assert not compacted_logs(w)
-            assert CompactionKey(TOPIC).text not in w.regions["us"].disk.values
-            await send(client, ("z", b"1"))
-            assert await left(client) == [("z", b"1")]
-
-        w.play(story())
+async def test_a_topic_that_is_deleted_leaves_nothing_and_a_new_one_of_its_name_is_empty(
+    world: World,
+) -> None:
+    client = world.client("us")
+    await send(client, *PAIRS)
+    await compact(world)
+    await ask(world, "DELETE", f"{PATH}?force=true")
+    assert not compacted_logs(world)
+    assert CompactionKey(TOPIC).text not in world.regions["us"].disk.values
+    await send(client, ("z", b"1"))
+    assert await left(client) == [("z", b"1")]
 
 
-def test_a_trimmed_topic_is_read_from_its_compacted_log() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, *PAIRS)
-            await compact(w)
-            topic = w.regions["us"].broker.directory.serving[TOPIC]  # type: ignore[union-attr]
-            needed_from = topic.compaction.needed_from
-            assert needed_from is not None
-            await w.regions["us"].host.ask(topic.log.trim(needed_from))
-            assert await left(client) == STAYS
-            await send(client, ("a", b"7"))
-            await compact(w)
-            assert await left(client) == [(None, b"3"), ("d", b"6"), ("a", b"7")]
-
-        w.play(story())
+async def test_a_trimmed_topic_is_read_from_its_compacted_log(world: World) -> None:
+    client = world.client("us")
+    await send(client, *PAIRS)
+    await compact(world)
+    topic = world.regions["us"].broker.directory.serving[TOPIC]  # type: ignore[union-attr]
+    needed_from = topic.compaction.needed_from
+    assert needed_from is not None
+    await world.regions["us"].host.ask(topic.log.trim(needed_from))
+    assert await left(client) == STAYS
+    await send(client, ("a", b"7"))
+    await compact(world)
+    assert await left(client) == [(None, b"3"), ("d", b"6"), ("a", b"7")]
 
 
 @pytest.mark.parametrize("kill_after", [0.05 * step for step in range(1, 30)])
-def test_a_kill_at_any_moment_leaves_the_topic_as_it_was_or_compacted(kill_after: float) -> None:
+@pytest.mark.world("us", disk=DiskFaults(commit_seconds=(0.1, 0.1)))
+async def test_a_kill_at_any_moment_leaves_the_topic_as_it_was_or_compacted(
+    world: World, kill_after: float
+) -> None:
     """INV-32: each commit takes a tenth of a second, so that the kill falls between any two steps, or into one."""
-    with world("us", disk=DiskFaults(commit_seconds=(0.1, 0.1))) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await send(client, *PAIRS)
-            await compact(w)
-            await send(client, ("a", b"7"), ("d", b""))
-            await ask(w, "PUT", f"{PATH}/compaction")
-            await asyncio.sleep(kill_after)
-            w.kill("us")
-            w.start("us")
-            await w.ready()
-            found = await left(client)
-            assert dict(one for one in found if one[1])["a"] == b"7"
-            assert [value for key, value in found if key is None] == [b"3"]
-            assert found[-1][0] != "d" or not found[-1][1]
-            row = CompactedRow.decode("", w.regions["us"].disk.values[CompactionKey(TOPIC).text].value)
-            await w.simulation.until(
-                lambda: compacted_logs(w) == [f"compacted://public/default/{row.generation}/orders"]
-            )
-            await compact(w)
-            assert await left(client) == [(None, b"3"), ("a", b"7")]
-
-        w.play(story())
+    client = world.client("us")
+    await send(client, *PAIRS)
+    await compact(world)
+    await send(client, ("a", b"7"), ("d", b""))
+    await ask(world, "PUT", f"{PATH}/compaction")
+    await asyncio.sleep(kill_after)
+    world.kill("us")
+    world.start("us")
+    await world.ready()
+    found = await left(client)
+    assert dict(one for one in found if one[1])["a"] == b"7"
+    assert [value for key, value in found if key is None] == [b"3"]
+    assert found[-1][0] != "d" or not found[-1][1]
+    row = CompactedRow.decode("", world.regions["us"].disk.values[CompactionKey(TOPIC).text].value)
+    await world.simulation.until(
+        lambda: compacted_logs(world) == [f"compacted://public/default/{row.generation}/orders"]
+    )
+    await compact(world)
+    assert await left(client) == [(None, b"3"), ("a", b"7")]
 
 
-def test_a_row_whose_write_failed_and_happened_all_the_same_names_a_log_that_is_there() -> None:
+async def test_a_row_whose_write_failed_and_happened_all_the_same_names_a_log_that_is_there(
+    world: World,
+) -> None:
     """The region believes its former row, as told by its store, and throws the new log away. After a restart the store
     may tell of the new row: what it names must not be missing (INV-32)."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client, disk = w.client("us"), w.regions["us"].disk
-            await send(client, *PAIRS)
-            await compact(w)
-            key = CompactionKey(TOPIC).text
-            w.kill("us")
-            # What an unheard write leaves: a log that was finished, and a row that the next life rewrites.
-            row = CompactedRow.decode(key, disk.values[key].value)
-            w.start("us")
-            await w.ready()
-            host = w.regions["us"].host
-            broker = w.regions["us"].broker
-            assert broker is not None
-            await host.ask(_open(broker.store, f"compacted://public/default/{row.generation + 1}/orders"))
-            version = disk.values[key].version
-            assert await left(client) == STAYS
-            await w.simulation.until(lambda: len(compacted_logs(w)) == 1)
-            assert disk.values[key].version > version
-
-        w.play(story())
+    client, disk = world.client("us"), world.regions["us"].disk
+    await send(client, *PAIRS)
+    await compact(world)
+    key = CompactionKey(TOPIC).text
+    world.kill("us")
+    # What an unheard write leaves: a log that was finished, and a row that the next life rewrites.
+    row = CompactedRow.decode(key, disk.values[key].value)
+    world.start("us")
+    await world.ready()
+    host = world.regions["us"].host
+    broker = world.regions["us"].broker
+    assert broker is not None
+    await host.ask(_open(broker.store, f"compacted://public/default/{row.generation + 1}/orders"))
+    version = disk.values[key].version
+    assert await left(client) == STAYS
+    await world.simulation.until(lambda: len(compacted_logs(world)) == 1)
+    assert disk.values[key].version > version
 
 
 async def _open(store: Any, name: str) -> None:

@@ -58,225 +58,185 @@ async def asks_saying(client: RawClient, producer_id: int, size_bytes: int) -> p
 
 @pytest.mark.parametrize("epoch", [1, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING], ids=["exclusive", "waiting", "fencing"])
-def test_a_made_up_epoch_gains_nothing_and_ends_nothing(epoch: int, mode: int) -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as liar, raw_client(world) as honest:
-            said = await asks(liar, 1, "liar", producer_access_mode=mode, topic_epoch=epoch, epoch=epoch)
-            assert said.producer_success.topic_epoch == 0
-            won = await asks(honest, 1, "honest", producer_access_mode=FENCING)
-            assert won.producer_success.topic_epoch == 1
-
-    asyncio.run(story())
+async def test_a_made_up_epoch_gains_nothing_and_ends_nothing(epoch: int, mode: int) -> None:
+    async with regions("us") as world, raw_client(world) as liar, raw_client(world) as honest:
+        said = await asks(liar, 1, "liar", producer_access_mode=mode, topic_epoch=epoch, epoch=epoch)
+        assert said.producer_success.topic_epoch == 0
+        won = await asks(honest, 1, "honest", producer_access_mode=FENCING)
+        assert won.producer_success.topic_epoch == 1
 
 
-def test_priorities_are_ordered_from_the_smallest_to_the_largest_number() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
-            for number, priority in enumerate((-(2**31), -1, 2**31 - 1, 1)):
-                said = await asks(
-                    client,
-                    number + 2,
-                    str(priority),
-                    producer_access_mode=WAITING,
-                    queue_priority=priority,
-                )
-                assert not said.producer_success.producer_ready
-            await asks(client, 9, "absent", producer_access_mode=WAITING)
-            assert line(world) == [str(2**31 - 1), "1", "absent", "-1", str(-(2**31))]
-
-    asyncio.run(story())
+async def test_priorities_are_ordered_from_the_smallest_to_the_largest_number() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
+        for number, priority in enumerate((-(2**31), -1, 2**31 - 1, 1)):
+            said = await asks(
+                client,
+                number + 2,
+                str(priority),
+                producer_access_mode=WAITING,
+                queue_priority=priority,
+            )
+            assert not said.producer_success.producer_ready
+        await asks(client, 9, "absent", producer_access_mode=WAITING)
+        assert line(world) == [str(2**31 - 1), "1", "absent", "-1", str(-(2**31))]
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING], ids=["exclusive", "waiting", "fencing"])
-def test_nobody_takes_the_name_of_an_owner_that_lives_or_of_one_that_waits(mode: int) -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as liar, world.client("us") as honest:
-            owner = await honest.producer("orders", name="owner", access_mode=AccessMode.EXCLUSIVE)
-            waiting = asyncio.ensure_future(
-                honest.producer("orders", name="waiter", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
-            )
-            await until(lambda: line(world) == ["waiter"])
-            for number, name in enumerate(("owner", "waiter")):
-                said = await asks(liar, number, name, producer_access_mode=mode, topic_epoch=0, epoch=1)
-                assert said.error.error == pb.ProducerBusy
-            await owner.send(b"still mine")
-            await owner.close()
-            await waiting
-
-    asyncio.run(story())
+async def test_nobody_takes_the_name_of_an_owner_that_lives_or_of_one_that_waits(mode: int) -> None:
+    async with regions("us") as world, raw_client(world) as liar, world.client("us") as honest:
+        owner = await honest.producer("orders", name="owner", access_mode=AccessMode.EXCLUSIVE)
+        waiting = asyncio.ensure_future(
+            honest.producer("orders", name="waiter", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+        )
+        await until(lambda: line(world) == ["waiter"])
+        for number, name in enumerate(("owner", "waiter")):
+            said = await asks(liar, number, name, producer_access_mode=mode, topic_epoch=0, epoch=1)
+            assert said.error.error == pb.ProducerBusy
+        await owner.send(b"still mine")
+        await owner.close()
+        await waiting
 
 
-def test_what_is_sent_by_one_that_only_waits_is_not_stored_and_ends_its_connection_only() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as owner, raw_client(world) as liar:
-            await owner.open_producer(name="owner", producer_access_mode=EXCLUSIVE)
-            await asks(liar, 1, "liar", producer_access_mode=WAITING)
-            liar.writer.write(send_frame(1, 0, data=entry()))
-            with pytest.raises(EOFError):
-                await liar.next()
-            await until(lambda: line(world) == [])
-            assert owner_of(world) == "owner"
-            assert world.running["us"].directory.serving[TOPIC].log.next_entry_id == 0
-
-    asyncio.run(story())
+async def test_what_is_sent_by_one_that_only_waits_is_not_stored_and_ends_its_connection_only() -> None:
+    async with regions("us") as world, raw_client(world) as owner, raw_client(world) as liar:
+        await owner.open_producer(name="owner", producer_access_mode=EXCLUSIVE)
+        await asks(liar, 1, "liar", producer_access_mode=WAITING)
+        liar.writer.write(send_frame(1, 0, data=entry()))
+        with pytest.raises(EOFError):
+            await liar.next()
+        await until(lambda: line(world) == [])
+        assert owner_of(world) == "owner"
+        assert world.running["us"].directory.serving[TOPIC].log.next_entry_id == 0
 
 
-def test_one_that_waits_may_be_closed_twice_and_asked_for_again() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
-            await asks(client, 2, "waiter", producer_access_mode=WAITING)
-            for request_id in (10, 11):
-                assert (await client.ask(close_producer(2, request_id))).success.request_id == request_id
-            assert line(world) == []
-            said = await asks(client, 2, "waiter", producer_access_mode=WAITING)
-            assert not said.producer_success.producer_ready
-            assert line(world) == ["waiter"]
-
-    asyncio.run(story())
+async def test_one_that_waits_may_be_closed_twice_and_asked_for_again() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
+        await asks(client, 2, "waiter", producer_access_mode=WAITING)
+        for request_id in (10, 11):
+            assert (await client.ask(close_producer(2, request_id))).success.request_id == request_id
+        assert line(world) == []
+        said = await asks(client, 2, "waiter", producer_access_mode=WAITING)
+        assert not said.producer_success.producer_ready
+        assert line(world) == ["waiter"]
 
 
-def test_an_id_that_waits_and_is_asked_for_with_another_name_or_topic_waits_only_there() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
-            await asks(client, 2, "waiter", producer_access_mode=WAITING)
-            await asks(client, 2, "renamed", producer_access_mode=WAITING)
-            assert line(world) == ["renamed"]
-            moved = await client.open_producer(2, "elsewhere", name="moved", producer_access_mode=WAITING)
-            assert (moved.producer_ready, moved.topic_epoch) == (True, 0)
-            assert line(world) == []
-
-    asyncio.run(story())
+async def test_an_id_that_waits_and_is_asked_for_with_another_name_or_topic_waits_only_there() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
+        await asks(client, 2, "waiter", producer_access_mode=WAITING)
+        await asks(client, 2, "renamed", producer_access_mode=WAITING)
+        assert line(world) == ["renamed"]
+        moved = await client.open_producer(2, "elsewhere", name="moved", producer_access_mode=WAITING)
+        assert (moved.producer_ready, moved.topic_epoch) == (True, 0)
+        assert line(world) == []
 
 
-def test_thousands_that_wait_on_one_connection_leave_without_holding_up_the_others() -> None:
+async def test_thousands_that_wait_on_one_connection_leave_without_holding_up_the_others() -> None:
     """It took seconds when each that left was searched for, and all others were named again."""
     count = 4_000
 
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as owner, raw_client(world) as many:
-            await owner.open_producer(name="owner", producer_access_mode=EXCLUSIVE)
-            for number in range(count):
-                many.ask_for_producer(number, name=f"waiter {number}", producer_access_mode=WAITING)
-                if number % 100 == 99:
-                    for _ in range(100):
-                        await many.next()
-            topic = world.running["us"].directory.serving[TOPIC]
-            assert topic.access.waiting_count == count
-            began = time.thread_time()
-            many.writer.transport.abort()
-            await until(lambda: topic.access.waiting_count == 0)
-            assert time.thread_time() - began < 0.5
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as owner, raw_client(world) as many:
+        await owner.open_producer(name="owner", producer_access_mode=EXCLUSIVE)
+        for number in range(count):
+            many.ask_for_producer(number, name=f"waiter {number}", producer_access_mode=WAITING)
+            if number % 100 == 99:
+                for _ in range(100):
+                    await many.next()
+        topic = world.running["us"].directory.serving[TOPIC]
+        assert topic.access.waiting_count == count
+        began = time.thread_time()
+        many.writer.transport.abort()
+        await until(lambda: topic.access.waiting_count == 0)
+        assert time.thread_time() - began < 0.5
 
 
-def test_what_producers_cost_is_counted_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_producers_cost_is_counted_and_too_many_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Also what their clients say about themselves: it is kept as long as they wait."""
     monkeypatch.setattr(flow_control, "PRODUCERS_BYTES_MAX", 1_000_000)
 
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            held = world.running["us"].client_memory
-            await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
-            said = await asks_saying(client, 2, 900_000)
-            assert not said.producer_success.producer_ready
-            assert 900_000 < held.held_bytes < 1_000_000
-            said = await asks_saying(client, 3, 100_000)
-            assert said.error.error == pb.NotAllowedError
-            await client.ask(close_producer(2, 10))
-            said = await asks_saying(client, 3, 100_000)
-            assert not said.producer_success.producer_ready
-            await client.ask(close_producer(3, 11))
-            await client.ask(close_producer(1, 12))
-            assert held.held_bytes < 3_000, "its present request"
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        held = world.running["us"].client_memory
+        await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
+        said = await asks_saying(client, 2, 900_000)
+        assert not said.producer_success.producer_ready
+        assert 900_000 < held.held_bytes < 1_000_000
+        said = await asks_saying(client, 3, 100_000)
+        assert said.error.error == pb.NotAllowedError
+        await client.ask(close_producer(2, 10))
+        said = await asks_saying(client, 3, 100_000)
+        assert not said.producer_success.producer_ready
+        await client.ask(close_producer(3, 11))
+        await client.ask(close_producer(1, 12))
+        assert held.held_bytes < 3_000, "its present request"
 
 
-def test_one_that_is_closed_while_its_topic_is_unloaded_does_not_come_back_as_a_ghost() -> None:
+async def test_one_that_is_closed_while_its_topic_is_unloaded_does_not_come_back_as_a_ghost() -> None:
     """The region asks again for those who wait. Whom their client closed meanwhile it must not ask for: nobody could
     ever close it."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
-            await asks(client, 2, "waiter", producer_access_mode=WAITING)
-            region = world.running["us"]
-            (connection,) = region.connections
-            connection.data_received(simple_frame(close_producer(2, 10)))
-            region.directory.failed(TOPIC, StorageError("out of reach", definite=False), again=True)
-            async with asyncio.timeout(5):
-                while (await client.next()).success.request_id != 10:
-                    pass
-            topic = await region.directory.acquire(TOPIC, OpenMode.EXISTING)
-            await until(lambda: not connection.opening)
-            assert topic.access.waiting_count == 0
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
+        await asks(client, 2, "waiter", producer_access_mode=WAITING)
+        region = world.running["us"]
+        (connection,) = region.connections
+        connection.data_received(simple_frame(close_producer(2, 10)))
+        region.directory.failed(TOPIC, StorageError("out of reach", definite=False), again=True)
+        async with asyncio.timeout(5):
+            while (await client.next()).success.request_id != 10:
+                pass
+        topic = await region.directory.acquire(TOPIC, OpenMode.EXISTING)
+        await until(lambda: not connection.opening)
+        assert topic.access.waiting_count == 0
 
 
-def test_one_that_waits_is_told_nothing_of_a_store_that_fails_while_its_topic_is_loaded_again(
+async def test_one_that_waits_is_told_nothing_of_a_store_that_fails_while_its_topic_is_loaded_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Pulsar's clients give a producer up that has waited for long, at the first error."""
+    async with regions("us") as world, raw_client(world) as owner, raw_client(world) as client:
+        await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
+        await asks(client, 2, "waiter", producer_access_mode=WAITING)
+        region = world.running["us"]
+        open_log, asked = region.store.open_log, []
 
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as owner, raw_client(world) as client:
-            await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
-            await asks(client, 2, "waiter", producer_access_mode=WAITING)
-            region = world.running["us"]
-            open_log, asked = region.store.open_log, []
+        async def fails(name: str, *, create: bool = True) -> None:
+            asked.append(name)
+            raise StorageError("out of reach", definite=False)
 
-            async def fails(name: str, *, create: bool = True) -> None:
-                asked.append(name)
-                raise StorageError("out of reach", definite=False)
-
-            monkeypatch.setattr(region.store, "open_log", fails)
-            await region.directory.unload(TOPIC, "requested by the admin API")
-            await until(lambda: len(asked) > 2)
-            monkeypatch.setattr(region.store, "open_log", open_log)
-            await until(lambda: line(world) == ["waiter"])
-            await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE, topic_epoch=0, epoch=1)
-            owner.writer.transport.abort()
-            said = (await client.next()).producer_success
-            assert (said.request_id, said.producer_ready, said.topic_epoch) == (2, True, 1)
-
-    asyncio.run(story())
+        monkeypatch.setattr(region.store, "open_log", fails)
+        await region.directory.unload(TOPIC, "requested by the admin API")
+        await until(lambda: len(asked) > 2)
+        monkeypatch.setattr(region.store, "open_log", open_log)
+        await until(lambda: line(world) == ["waiter"])
+        await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE, topic_epoch=0, epoch=1)
+        owner.writer.transport.abort()
+        said = (await client.next()).producer_success
+        assert (said.request_id, said.producer_ready, said.topic_epoch) == (2, True, 1)
 
 
-def test_a_producer_name_that_is_no_name_is_refused() -> None:
+async def test_a_producer_name_that_is_no_name_is_refused() -> None:
     """A thousand names of losers are remembered for a topic, and each grant keeps its owner's for ever."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            said = await asks(client, 1, "w" * 4_097, producer_access_mode=EXCLUSIVE)
-            assert (said.error.error, said.error.message) == (
-                pb.NotAllowedError,
-                "a producer name of 4,097 characters; 4,096 are allowed",
-            )
-            assert (await asks(client, 1, "w" * 4_096)).HasField("producer_success")
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        said = await asks(client, 1, "w" * 4_097, producer_access_mode=EXCLUSIVE)
+        assert (said.error.error, said.error.message) == (
+            pb.NotAllowedError,
+            "a producer name of 4,097 characters; 4,096 are allowed",
+        )
+        assert (await asks(client, 1, "w" * 4_096)).HasField("producer_success")
 
 
-def test_a_way_of_access_that_nobody_knows_unseats_nobody() -> None:
+async def test_a_way_of_access_that_nobody_knows_unseats_nobody() -> None:
     """Protobuf reads a number that it does not know as the default: Shared."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as owner, raw_client(world) as liar:
-            await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
-            command = pb.BaseCommand(
-                type=pb.BaseCommand.PRODUCER,
-                producer=pb.CommandProducer(
-                    topic="orders", producer_id=1, request_id=1, producer_name="liar"
-                ),
-            )
-            command.producer.MergeFromString(b"\x50\x07")  # field 10 is 7
-            liar.send(command)
-            assert (await liar.next()).error.error == pb.ProducerBusy
-            assert owner_of(world) == "owner"
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as owner, raw_client(world) as liar:
+        await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
+        command = pb.BaseCommand(
+            type=pb.BaseCommand.PRODUCER,
+            producer=pb.CommandProducer(topic="orders", producer_id=1, request_id=1, producer_name="liar"),
+        )
+        command.producer.MergeFromString(b"\x50\x07")  # field 10 is 7
+        liar.send(command)
+        assert (await liar.next()).error.error == pb.ProducerBusy
+        assert owner_of(world) == "owner"

@@ -95,76 +95,60 @@ async def reason_of_the_end(client: RawClient) -> str:
     return str(answer.error.message)
 
 
-def test_what_came_of_a_frame_is_counted_until_its_end_or_that_of_its_connection() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            held = world.running["us"].client_memory
-            await client.open_producer()
-            await until(lambda: held.held_bytes < REQUEST_BYTES)
-            idle = held.held_bytes  # its producer
-            frame = send_frame(1, 0, data=entry(b"x" * 1_000_000))
-            client.writer.write(frame[:-1])
-            await until(lambda: held.held_bytes == idle + len(frame) - 1)
-            client.writer.write(frame[-1:])
-            assert (await client.next()).HasField("send_receipt")
-            assert held.held_bytes == idle
-            client.writer.write(frame[:-1])
-            await until(lambda: held.held_bytes == idle + len(frame) - 1)
-            client.writer.transport.abort()
-            await until(lambda: held.held_bytes == 0)
-
-    asyncio.run(story())
+async def test_what_came_of_a_frame_is_counted_until_its_end_or_that_of_its_connection() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        held = world.running["us"].client_memory
+        await client.open_producer()
+        await until(lambda: held.held_bytes < REQUEST_BYTES)
+        idle = held.held_bytes  # its producer
+        frame = send_frame(1, 0, data=entry(b"x" * 1_000_000))
+        client.writer.write(frame[:-1])
+        await until(lambda: held.held_bytes == idle + len(frame) - 1)
+        client.writer.write(frame[-1:])
+        assert (await client.next()).HasField("send_receipt")
+        assert held.held_bytes == idle
+        client.writer.write(frame[:-1])
+        await until(lambda: held.held_bytes == idle + len(frame) - 1)
+        client.writer.transport.abort()
+        await until(lambda: held.held_bytes == 0)
 
 
 LARGE = STRANGER_FRAME_BYTES_MAX + 1
 
 
 @pytest.mark.parametrize("rest", [b"", b"x" * (LARGE - 12)], ids=["announced", "complete"])
-def test_a_stranger_may_send_small_frames_only(rest: bytes) -> None:
+async def test_a_stranger_may_send_small_frames_only(rest: bytes) -> None:
     """Nothing of a larger one is waited for, and nothing of it is looked at."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world, handshake=False) as client:
-            client.writer.write(struct.pack(">II", LARGE - 4, 4) + b"\x08\x12xx" + rest)
-            assert "before CONNECT, the limit is 65536" in await reason_of_the_end(client)
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world, handshake=False) as client:
+        client.writer.write(struct.pack(">II", LARGE - 4, 4) + b"\x08\x12xx" + rest)
+        assert "before CONNECT, the limit is 65536" in await reason_of_the_end(client)
 
 
-def test_a_client_may_send_large_frames_in_the_same_breath_as_connect() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world, handshake=False) as client:
-            client.greet()
-            client.ask_for_producer()
-            client.writer.write(send_frame(9, 0, data=entry(b"x" * LARGE))[:-1])
-            assert (await client.next()).HasField("connected")
-            assert (await client.next()).HasField("producer_success")
-
-    asyncio.run(story())
+async def test_a_client_may_send_large_frames_in_the_same_breath_as_connect() -> None:
+    async with regions("us") as world, raw_client(world, handshake=False) as client:
+        client.greet()
+        client.ask_for_producer()
+        client.writer.write(send_frame(9, 0, data=entry(b"x" * LARGE))[:-1])
+        assert (await client.next()).HasField("connected")
+        assert (await client.next()).HasField("producer_success")
 
 
 @pytest.mark.parametrize("sent", [b"", struct.pack(">I", 100), PONG_FRAME], ids=["nothing", "half", "PONG"])
-def test_a_stranger_has_a_deadline(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stranger_has_a_deadline(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "HANDSHAKE_SECONDS", 0.05)
 
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world, handshake=False) as client:
-            client.writer.write(sent)
-            assert "the handshake was not completed within 0.05 s" in await reason_of_the_end(client)
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world, handshake=False) as client:
+        client.writer.write(sent)
+        assert "the handshake was not completed within 0.05 s" in await reason_of_the_end(client)
 
 
-def test_who_said_who_it_is_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_said_who_it_is_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "HANDSHAKE_SECONDS", 0.05)
 
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            async with raw_client(world, handshake=False) as stranger:
-                await reason_of_the_end(stranger)
-            assert (await client.open_producer()).producer_name
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        async with raw_client(world, handshake=False) as stranger:
+            await reason_of_the_end(stranger)
+        assert (await client.open_producer()).producer_name
 
 
 def get_topics(request_id: int) -> bytes:
@@ -179,79 +163,61 @@ TOPICS = 8
 """With long names: one answer is 1.6 KB, all of them are far more than the buffers of any socket."""
 
 
-def test_answers_that_nobody_reads_stop_reading_of_that_client_alone() -> None:
+async def test_answers_that_nobody_reads_stop_reading_of_that_client_alone() -> None:
     """Memory stays bounded, other clients notice nothing, and no answer is lost when the client reads at last."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client, raw_client(world) as other:
-            connection = the_connection(world)
-            for number in range(TOPICS):
-                await other.open_producer(number, f"{number}-{'long' * 40}")
-            client.writer.write(b"".join(map(get_topics, range(REQUESTS))))
-            await until(lambda: connection.flow_control.reasons == PauseReason.ANSWERS)
-            held = world.running["us"].client_memory.held_bytes
-            assert ANSWERS_BYTES_MAX < held < 2 * ANSWERS_BYTES_MAX
-            assert (await other.open_producer(TOPICS, "other")).producer_name
-            for number in range(REQUESTS):
-                assert (await client.next()).getTopicsOfNamespaceResponse.request_id == number
-            assert connection.flow_control.account.held_bytes == 0
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client, raw_client(world) as other:
+        connection = the_connection(world)
+        for number in range(TOPICS):
+            await other.open_producer(number, f"{number}-{'long' * 40}")
+        client.writer.write(b"".join(map(get_topics, range(REQUESTS))))
+        await until(lambda: connection.flow_control.reasons == PauseReason.ANSWERS)
+        held = world.running["us"].client_memory.held_bytes
+        assert ANSWERS_BYTES_MAX < held < 2 * ANSWERS_BYTES_MAX
+        assert (await other.open_producer(TOPICS, "other")).producer_name
+        for number in range(REQUESTS):
+            assert (await client.next()).getTopicsOfNamespaceResponse.request_id == number
+        assert connection.flow_control.account.held_bytes == 0
 
 
-def test_a_consumer_that_is_attached_while_the_transport_is_full_begins_blocked() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            connection = the_connection(world)
-            connection.pause_writing()
-            await client.subscribe()
-            assert connection.consumers[1].state.blocked
-            connection.resume_writing()
-            assert not connection.consumers[1].state.blocked
-
-    asyncio.run(story())
+async def test_a_consumer_that_is_attached_while_the_transport_is_full_begins_blocked() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        connection = the_connection(world)
+        connection.pause_writing()
+        await client.subscribe()
+        assert connection.consumers[1].state.blocked
+        connection.resume_writing()
+        assert not connection.consumers[1].state.blocked
 
 
-def test_a_client_is_not_judged_while_we_do_not_read_it() -> None:
+async def test_a_client_is_not_judged_while_we_do_not_read_it() -> None:
     """B5: its PONG may lie in the socket. Once we read again, silence counts."""
-
-    async def story() -> None:
-        async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
-            connection = the_connection(world)
-            connection.flow_control.pause(PauseReason.PUBLISHES)
-            reading = asyncio.create_task(client.next())
-            await until(lambda: client.pings >= 4)
-            assert connection.is_open
-            assert await connection.is_alive()
-            connection.flow_control.resume(PauseReason.PUBLISHES)
-            with pytest.raises(EOFError):
-                await reading
-
-    asyncio.run(story())
+    async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
+        connection = the_connection(world)
+        connection.flow_control.pause(PauseReason.PUBLISHES)
+        reading = asyncio.create_task(client.next())
+        await until(lambda: client.pings >= 4)
+        assert connection.is_open
+        assert await connection.is_alive()
+        connection.flow_control.resume(PauseReason.PUBLISHES)
+        with pytest.raises(EOFError):
+            await reading
 
 
-def test_a_client_that_takes_nothing_of_what_it_leaves_unread_is_gone() -> None:
+async def test_a_client_that_takes_nothing_of_what_it_leaves_unread_is_gone() -> None:
     """A frozen client: we stopped reading it because of itself."""
-
-    async def story() -> None:
-        async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
-            the_connection(world).flow_control.pause(PauseReason.ANSWERS)
-            with pytest.raises(EOFError):
-                await client.next()
-
-    asyncio.run(story())
+    async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
+        the_connection(world).flow_control.pause(PauseReason.ANSWERS)
+        with pytest.raises(EOFError):
+            await client.next()
 
 
-def test_closed_producers_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closed_producers_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "CLOSED_PRODUCERS_MAX", 3)
 
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            for number in range(5):
-                await client.open_producer(number)
-                close = pb.CommandCloseProducer(producer_id=number, request_id=number)
-                command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=close)
-                assert (await client.ask(command)).success.request_id == number
-            assert list(the_connection(world).closed_producers) == [2, 3, 4]
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        for number in range(5):
+            await client.open_producer(number)
+            close = pb.CommandCloseProducer(producer_id=number, request_id=number)
+            command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=close)
+            assert (await client.ask(command)).success.request_id == number
+        assert list(the_connection(world).closed_producers) == [2, 3, 4]

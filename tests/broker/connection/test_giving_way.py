@@ -31,70 +31,56 @@ async def receives(client: RawClient, world: Regions) -> None:
     assert (await client.next()).type == pb.BaseCommand.MESSAGE
 
 
-def test_a_reader_whose_old_connection_is_half_open_comes_back() -> None:
+async def test_a_reader_whose_old_connection_is_half_open_comes_back() -> None:
     """Its subscription goes with the old connection; it must not be attached to what is left of it."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
-            assert (await old.subscribe(durable=False, start_message_id=EARLIEST)).HasField("success")
-            assert (await new.subscribe(durable=False, start_message_id=EARLIEST)).HasField("success")
-            await receives(new, world)
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
+        assert (await old.subscribe(durable=False, start_message_id=EARLIEST)).HasField("success")
+        assert (await new.subscribe(durable=False, start_message_id=EARLIEST)).HasField("success")
+        await receives(new, world)
 
 
-def test_a_subscription_that_is_deleted_while_another_consumer_waits_for_it_is_created_again() -> None:
+async def test_a_subscription_that_is_deleted_while_another_consumer_waits_for_it_is_created_again() -> None:
     """Whoever deletes it: the newcomer must not be attached to what is left."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
-            assert (await old.subscribe()).HasField("success")
-            waiting = asyncio.create_task(new.subscribe())
-            region = world.running["us"]
-            await until(lambda: any(connection.opening for connection in region.connections))
-            (topic,) = region.directory.serving.values()
-            await topic.subscriptions["s"].delete()
-            assert (await waiting).HasField("success")
-            await receives(new, world)
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
+        assert (await old.subscribe()).HasField("success")
+        waiting = asyncio.create_task(new.subscribe())
+        region = world.running["us"]
+        await until(lambda: any(connection.opening for connection in region.connections))
+        (topic,) = region.directory.serving.values()
+        await topic.subscriptions["s"].delete()
+        assert (await waiting).HasField("success")
+        await receives(new, world)
 
 
-def test_what_a_client_waits_for_ends_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_client_waits_for_ends_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is attached for a client that is gone, and the present consumer stays."""
     monkeypatch.setattr(liveness, "LIVENESS_SECONDS", 60)
 
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
-            await old.subscribe()
-            request = pb.CommandSubscribe(
-                topic="orders",
-                subscription="s",
-                subType=pb.CommandSubscribe.Exclusive,
-                consumer_id=1,
-                request_id=1,
-            )
-            new.send(pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=request))
-            region = world.running["us"]
-            await until(lambda: any(connection.opening for connection in region.connections))
-            assert region.client_memory.held_bytes > 0
-            new.writer.transport.abort()
-            await until(lambda: len(region.connections) == 1 and region.client_memory.held_bytes == 0)
-            (topic,) = region.directory.serving.values()
-            assert len(topic.subscriptions["s"].consumers) == 1
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
+        await old.subscribe()
+        request = pb.CommandSubscribe(
+            topic="orders",
+            subscription="s",
+            subType=pb.CommandSubscribe.Exclusive,
+            consumer_id=1,
+            request_id=1,
+        )
+        new.send(pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=request))
+        region = world.running["us"]
+        await until(lambda: any(connection.opening for connection in region.connections))
+        assert region.client_memory.held_bytes > 0
+        new.writer.transport.abort()
+        await until(lambda: len(region.connections) == 1 and region.client_memory.held_bytes == 0)
+        (topic,) = region.directory.serving.values()
+        assert len(topic.subscriptions["s"].consumers) == 1
 
 
-def test_a_producer_name_is_free_again_when_the_old_connection_is_half_open() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
-            await old.open_producer(name="p")
-            assert (await new.open_producer(name="p")).producer_name == "p"
-            with pytest.raises(EOFError):
-                await old.next()
-
-    asyncio.run(story())
+async def test_a_producer_name_is_free_again_when_the_old_connection_is_half_open() -> None:
+    async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
+        await old.open_producer(name="p")
+        assert (await new.open_producer(name="p")).producer_name == "p"
+        with pytest.raises(EOFError):
+            await old.next()
 
 
 def close_producer(producer_id: int, request_id: int) -> pb.BaseCommand:
@@ -121,65 +107,50 @@ def subscribe(consumer_id: int, request_id: int) -> pb.BaseCommand:
     return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body)
 
 
-def test_a_producer_that_is_given_up_and_asked_for_again_in_one_breath_is_opened() -> None:
+async def test_a_producer_that_is_given_up_and_asked_for_again_in_one_breath_is_opened() -> None:
     """The first request still waits for the topic when the third comes: the third is the one to answer."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            for command in (create_producer(1, 1), close_producer(1, 2), create_producer(1, 3)):
-                client.send(command)
-            assert (await client.next()).success.request_id == 2
-            assert (await client.next()).producer_success.request_id == 3
-            (connection,) = world.running["us"].connections
-            assert not connection.opening
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        for command in (create_producer(1, 1), close_producer(1, 2), create_producer(1, 3)):
+            client.send(command)
+        assert (await client.next()).success.request_id == 2
+        assert (await client.next()).producer_success.request_id == 3
+        (connection,) = world.running["us"].connections
+        assert not connection.opening
 
 
-def test_a_consumer_that_is_given_up_and_asked_for_again_in_one_breath_is_attached() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            for command in (subscribe(1, 1), close_consumer(1, 2), subscribe(1, 3)):
-                client.send(command)
-            assert [(await client.next()).success.request_id for _ in range(2)] == [2, 3]
-            await receives(client, world)
-
-    asyncio.run(story())
+async def test_a_consumer_that_is_given_up_and_asked_for_again_in_one_breath_is_attached() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        for command in (subscribe(1, 1), close_consumer(1, 2), subscribe(1, 3)):
+            client.send(command)
+        assert [(await client.next()).success.request_id for _ in range(2)] == [2, 3]
+        await receives(client, world)
 
 
-def test_a_producer_of_another_name_under_the_same_id_replaces_the_first() -> None:
+async def test_a_producer_of_another_name_under_the_same_id_replaces_the_first() -> None:
     """Left attached, the first would hold its name although nobody can send as it, or close it."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            assert (await client.ask(create_producer(1, 1, "first"))).producer_success.request_id == 1
-            assert (await client.ask(create_producer(1, 2, "second"))).producer_success.request_id == 2
-            (topic,) = world.running["us"].directory.serving.values()
-            assert list(topic.producers) == ["second"]
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        assert (await client.ask(create_producer(1, 1, "first"))).producer_success.request_id == 1
+        assert (await client.ask(create_producer(1, 2, "second"))).producer_success.request_id == 2
+        (topic,) = world.running["us"].directory.serving.values()
+        assert list(topic.producers) == ["second"]
 
 
-def test_an_exclusive_owner_that_is_back_on_a_new_connection_does_not_lose_to_those_who_wait() -> None:
+async def test_an_exclusive_owner_that_is_back_on_a_new_connection_does_not_lose_to_those_who_wait() -> None:
     """Its old connection is half-open: the region has to ask, and must not promote anybody when it ends it."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
-            exclusive = pb.Exclusive
-            opened = await old.open_producer(name="owner", producer_access_mode=exclusive)
-            assert (opened.producer_ready, opened.topic_epoch) == (True, 0)
-            async with world.client("us") as client:
-                waiting = asyncio.ensure_future(
-                    client.producer("orders", name="waiter", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
-                )
-                topic = world.running["us"].directory.serving["persistent://public/default/orders"]
-                await until(lambda: [one.producer_name for one in topic.access.line] == ["waiter"])
-                back = await new.open_producer(
-                    name="owner", producer_access_mode=exclusive, topic_epoch=0, epoch=1
-                )
-                assert (back.producer_ready, back.topic_epoch) == (True, 0)
-                assert not waiting.done()
-                new.writer.close()
-                assert (await waiting).topic_epoch == 1
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
+        exclusive = pb.Exclusive
+        opened = await old.open_producer(name="owner", producer_access_mode=exclusive)
+        assert (opened.producer_ready, opened.topic_epoch) == (True, 0)
+        async with world.client("us") as client:
+            waiting = asyncio.ensure_future(
+                client.producer("orders", name="waiter", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+            )
+            topic = world.running["us"].directory.serving["persistent://public/default/orders"]
+            await until(lambda: [one.producer_name for one in topic.access.line] == ["waiter"])
+            back = await new.open_producer(
+                name="owner", producer_access_mode=exclusive, topic_epoch=0, epoch=1
+            )
+            assert (back.producer_ready, back.topic_epoch) == (True, 0)
+            assert not waiting.done()
+            new.writer.close()
+            assert (await waiting).topic_epoch == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import struct
 
@@ -25,135 +24,103 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_garbage_closes_only_its_own_connection(name: str) -> None:
+async def test_garbage_closes_only_its_own_connection(name: str) -> None:
     """Other clients of the region notice nothing."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as bystander:
-            producer = await bystander.producer("orders")
-            await producer.send(b"before")
-            client = await RawClient.connect(world)
-            client.writer.write(PING_FRAME + GARBAGE[name])
-            with contextlib.suppress(EOFError):
-                assert (await client.next()).type == pb.BaseCommand.PONG
-            with pytest.raises(EOFError):
-                await client.next()
-            assert (await producer.send(b"after")).entry == 1
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as bystander:
+        producer = await bystander.producer("orders")
+        await producer.send(b"before")
+        client = await RawClient.connect(world)
+        client.writer.write(PING_FRAME + GARBAGE[name])
+        with contextlib.suppress(EOFError):
+            assert (await client.next()).type == pb.BaseCommand.PONG
+        with pytest.raises(EOFError):
+            await client.next()
+        assert (await producer.send(b"after")).entry == 1
 
 
-def test_the_first_command_must_be_connect() -> None:
+async def test_the_first_command_must_be_connect() -> None:
     """Anything else is answered with an error of the handshake, then the connection ends."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            client = await RawClient.connect(world, handshake=False)
-            command = pb.BaseCommand(type=pb.BaseCommand.LOOKUP)
-            command.lookupTopic.topic = "orders"
-            command.lookupTopic.request_id = 1
-            client.writer.write(simple_frame(command))
-            assert (await client.next()).error.request_id == 2**64 - 1
-            with pytest.raises(EOFError):
-                await client.next()
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        client = await RawClient.connect(world, handshake=False)
+        command = pb.BaseCommand(type=pb.BaseCommand.LOOKUP)
+        command.lookupTopic.topic = "orders"
+        command.lookupTopic.request_id = 1
+        client.writer.write(simple_frame(command))
+        assert (await client.next()).error.request_id == 2**64 - 1
+        with pytest.raises(EOFError):
+            await client.next()
 
 
-def test_a_wrong_checksum_fails_that_message_only() -> None:
+async def test_a_wrong_checksum_fails_that_message_only() -> None:
     """SEND_ERROR ChecksumError; the connection and the next message are fine."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            client = await RawClient.connect(world)
-            await client.open_producer()
-            broken = bytearray(entry(b"hello"))
-            broken[-1] ^= 1
-            client.writer.write(send_frame(1, 0, data=bytes(broken)))
-            error = (await client.next()).send_error
-            assert (error.error, error.sequence_id) == (pb.ChecksumError, 0)
-            client.writer.write(send_frame(1, 1, data=entry(sequence_id=1)))
-            assert (await client.next()).send_receipt.sequence_id == 1
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        client = await RawClient.connect(world)
+        await client.open_producer()
+        broken = bytearray(entry(b"hello"))
+        broken[-1] ^= 1
+        client.writer.write(send_frame(1, 0, data=bytes(broken)))
+        error = (await client.next()).send_error
+        assert (error.error, error.sequence_id) == (pb.ChecksumError, 0)
+        client.writer.write(send_frame(1, 1, data=entry(sequence_id=1)))
+        assert (await client.next()).send_receipt.sequence_id == 1
 
 
-def test_a_send_of_an_unknown_producer_closes_the_connection_but_a_late_one_is_ignored() -> None:
+async def test_a_send_of_an_unknown_producer_closes_the_connection_but_a_late_one_is_ignored() -> None:
     """Sends that crossed a close on the wire are no offence."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            client = await RawClient.connect(world)
-            await client.open_producer()
-            command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
-            command.close_producer.producer_id = 1
-            command.close_producer.request_id = 5
-            client.writer.write(simple_frame(command))
-            assert (await client.next()).success.request_id == 5
-            client.writer.write(send_frame(1, 0, data=entry()))
-            assert (await client.open_producer(2)).producer_name
-            client.writer.write(send_frame(77, 0, data=entry()))
-            with pytest.raises(EOFError):
-                await client.next()
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        client = await RawClient.connect(world)
+        await client.open_producer()
+        command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
+        command.close_producer.producer_id = 1
+        command.close_producer.request_id = 5
+        client.writer.write(simple_frame(command))
+        assert (await client.next()).success.request_id == 5
+        client.writer.write(send_frame(1, 0, data=entry()))
+        assert (await client.open_producer(2)).producer_name
+        client.writer.write(send_frame(77, 0, data=entry()))
+        with pytest.raises(EOFError):
+            await client.next()
 
 
-def test_a_command_that_is_not_known_is_ignored() -> None:
+async def test_a_command_that_is_not_known_is_ignored() -> None:
     """Newer clients may send what we never offered."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            client = await RawClient.connect(world)
-            unknown = b"\x08\x63\x9a\x06\x02\x08\x01"  # type 99 with a body in field 99
-            client.writer.write(struct.pack(">II", 4 + len(unknown), len(unknown)) + unknown)
-            assert (await client.open_producer()).producer_name
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        client = await RawClient.connect(world)
+        unknown = b"\x08\x63\x9a\x06\x02\x08\x01"  # type 99 with a body in field 99
+        client.writer.write(struct.pack(">II", 4 + len(unknown), len(unknown)) + unknown)
+        assert (await client.open_producer()).producer_name
 
 
-def test_an_oversized_message_is_refused_and_the_connection_stays() -> None:
+async def test_an_oversized_message_is_refused_and_the_connection_stays() -> None:
     """A payload above the maximum told in CONNECTED."""
-
-    async def story() -> None:
-        async with regions("us", max_message_bytes=1000) as world:
-            client = await RawClient.connect(world)
-            await client.open_producer()
-            client.writer.write(send_frame(1, 0, data=entry(b"x" * 1001)))
-            assert (await client.next()).send_error.error == pb.NotAllowedError
-            client.writer.write(send_frame(1, 1, data=entry(b"x" * 1000, 1)))
-            assert (await client.next()).send_receipt.sequence_id == 1
-
-    asyncio.run(story())
+    async with regions("us", max_message_bytes=1000) as world:
+        client = await RawClient.connect(world)
+        await client.open_producer()
+        client.writer.write(send_frame(1, 0, data=entry(b"x" * 1001)))
+        assert (await client.next()).send_error.error == pb.NotAllowedError
+        client.writer.write(send_frame(1, 1, data=entry(b"x" * 1000, 1)))
+        assert (await client.next()).send_receipt.sequence_id == 1
 
 
-def test_a_duplicate_is_acknowledged_with_no_position() -> None:
+async def test_a_duplicate_is_acknowledged_with_no_position() -> None:
     """-1:-1, and it is not stored."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            client = await RawClient.connect(world)
-            await client.open_producer()
-            frame = send_frame(1, 5, data=entry(sequence_id=5))
-            client.writer.write(frame + frame)
-            first, second = (await client.next()).send_receipt, (await client.next()).send_receipt
-            assert first.message_id.entryId == 0
-            assert second.message_id.entryId == 2**64 - 1
-            assert second.message_id.ledgerId == 2**64 - 1
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        client = await RawClient.connect(world)
+        await client.open_producer()
+        frame = send_frame(1, 5, data=entry(sequence_id=5))
+        client.writer.write(frame + frame)
+        first, second = (await client.next()).send_receipt, (await client.next()).send_receipt
+        assert first.message_id.entryId == 0
+        assert second.message_id.entryId == 2**64 - 1
+        assert second.message_id.ledgerId == 2**64 - 1
 
 
-def test_transactions_are_refused_in_words_where_they_are_not_enabled() -> None:
+async def test_transactions_are_refused_in_words_where_they_are_not_enabled() -> None:
     """Not with silence."""
-
-    async def story() -> None:
-        async with regions("us", transaction_coordinators=0) as world:
-            client = await RawClient.connect(world)
-            command = pb.BaseCommand(type=pb.BaseCommand.NEW_TXN)
-            command.newTxn.request_id = 9
-            client.writer.write(simple_frame(command))
-            answer = (await client.next()).newTxnResponse
-            assert (answer.request_id, answer.error) == (9, pb.NotAllowedError)
-
-    asyncio.run(story())
+    async with regions("us", transaction_coordinators=0) as world:
+        client = await RawClient.connect(world)
+        command = pb.BaseCommand(type=pb.BaseCommand.NEW_TXN)
+        command.newTxn.request_id = 9
+        client.writer.write(simple_frame(command))
+        answer = (await client.next()).newTxnResponse
+        assert (answer.request_id, answer.error) == (9, pb.NotAllowedError)

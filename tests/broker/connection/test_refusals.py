@@ -207,64 +207,50 @@ def test_a_refused_send_or_acknowledgement_names_its_topic(
     assert f"topic {ORDERS}, NotAllowedError" in line
 
 
-def test_an_acknowledgement_of_nobody_that_wants_an_answer_gets_one() -> None:
+async def test_an_acknowledgement_of_nobody_that_wants_an_answer_gets_one() -> None:
     """Its client would wait for ever. One that wants none may have crossed the end of its consumer on the wire."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            client.writer.write(frame_of(encode_ack(9, [(0, 0, None)])))
-            client.writer.write(frame_of(encode_ack(9, [(0, 0, None)], request_id=7)))
-            answer = (await client.next()).ackResponse
-            assert (answer.consumer_id, answer.request_id, answer.error) == (9, 7, pb.ConsumerNotFound)
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        client.writer.write(frame_of(encode_ack(9, [(0, 0, None)])))
+        client.writer.write(frame_of(encode_ack(9, [(0, 0, None)], request_id=7)))
+        answer = (await client.next()).ackResponse
+        assert (answer.consumer_id, answer.request_id, answer.error) == (9, 7, pb.ConsumerNotFound)
 
 
 BYTES = [None, pb.Schema(name="", schema_data=b"", type=pb.Schema.NoSchema)]
 
 
 @pytest.mark.parametrize("schema", BYTES)
-def test_plain_bytes_need_no_schema(schema: pb.Schema | None) -> None:
+async def test_plain_bytes_need_no_schema(schema: pb.Schema | None) -> None:
     """Clients of plain bytes send none, or one of type none."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            assert (await client.ask(producer(schema=schema))).producer_success.request_id == 7
-            assert (await client.ask(subscribe(schema=schema))).success.request_id == 7
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        assert (await client.ask(producer(schema=schema))).producer_success.request_id == 7
+        assert (await client.ask(subscribe(schema=schema))).success.request_id == 7
 
 
-def test_a_consumer_may_take_whatever_schema_the_topic_has() -> None:
+async def test_a_consumer_may_take_whatever_schema_the_topic_has() -> None:
     """AUTO_CONSUME registers nothing, and GET_SCHEMA says that there is none."""
     schema = pb.Schema(name="", schema_data=b"", type=pb.Schema.AutoConsume)
 
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            assert (await client.ask(subscribe(schema=schema))).success.request_id == 7
-            get = pb.CommandGetSchema(request_id=8, topic=ORDERS)
-            answer = await client.ask(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=get))
-            assert answer.getSchemaResponse.error_code == pb.TopicNotFound
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        assert (await client.ask(subscribe(schema=schema))).success.request_id == 7
+        get = pb.CommandGetSchema(request_id=8, topic=ORDERS)
+        answer = await client.ask(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=get))
+        assert answer.getSchemaResponse.error_code == pb.TopicNotFound
 
 
-def test_where_transactions_are_not_enabled_there_are_no_coordinators() -> None:
+async def test_where_transactions_are_not_enabled_there_are_no_coordinators() -> None:
     """Clients with transactions enabled ask for them first: no partitions is what they read as "not enabled", where
     TopicNotFound would be taken for a broken cluster."""
     connect = pb.CommandTcClientConnectRequest(request_id=7, tc_id=0)
 
-    async def story() -> None:
-        async with regions("us", transaction_coordinators=0) as world, raw_client(world) as client:
-            answer = (await client.ask(partitions(COORDINATORS))).partitionMetadataResponse
-            assert answer.response == pb.CommandPartitionedTopicMetadataResponse.Success
-            assert (answer.request_id, answer.partitions) == (7, 0)
-            refusal = in_lookup(await client.ask(lookup(COORDINATORS)))
-            assert refusal == (7, pb.NotAllowedError, "Transactions are not enabled.")
-            type_ = pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST
-            connected = await client.ask(pb.BaseCommand(type=type_, tcClientConnectRequest=connect))
-            response = connected.tcClientConnectResponse
-            assert (response.request_id, response.error) == (7, pb.NotAllowedError)
-            assert response.message == "Transactions are not enabled."
-
-    asyncio.run(story())
+    async with regions("us", transaction_coordinators=0) as world, raw_client(world) as client:
+        answer = (await client.ask(partitions(COORDINATORS))).partitionMetadataResponse
+        assert answer.response == pb.CommandPartitionedTopicMetadataResponse.Success
+        assert (answer.request_id, answer.partitions) == (7, 0)
+        refusal = in_lookup(await client.ask(lookup(COORDINATORS)))
+        assert refusal == (7, pb.NotAllowedError, "Transactions are not enabled.")
+        type_ = pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST
+        connected = await client.ask(pb.BaseCommand(type=type_, tcClientConnectRequest=connect))
+        response = connected.tcClientConnectResponse
+        assert (response.request_id, response.error) == (7, pb.NotAllowedError)
+        assert response.message == "Transactions are not enabled."

@@ -55,14 +55,14 @@ def test_a_stranger_is_refused(row: AnyCommandSpec) -> None:
         asyncio.run(story())
 
 
-def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFixture) -> None:
     """With the row's own answer and a line in the log."""
     rows = tuple(
         replace(row, trust=TrustLevel.PEER) if row.type == CommandType.LOOKUP else row for row in COMMANDS
     )
     table = CommandTable(rows, NOT_OFFERED)
 
-    async def story() -> None:
+    with caplog.at_level(logging.INFO):
         async with regions("us") as world, raw_client(world) as client:
             connection = next(iter(world.running["us"].connections))
             connection.table = table
@@ -75,21 +75,16 @@ def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFixture)
             connection.rise(TrustLevel.PEER)
             answer = await client.ask(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup))
             assert answer.lookupTopicResponse.response == pb.CommandLookupTopicResponse.Connect
-
-    with caplog.at_level(logging.INFO):
-        asyncio.run(story())
     assert "LOOKUP, topic orders, AuthorizationError" in caplog.text
 
 
-def test_what_is_not_offered_is_ignored_with_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_not_offered_is_ignored_with_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The connection stays."""
-
-    async def story() -> None:
+    with caplog.at_level(logging.INFO):
         async with regions("us") as world, raw_client(world) as client:
             client.writer.write(bare(CommandType.MESSAGE) + bare(99))
             assert (await client.open_producer()).producer_name
-
-    with caplog.at_level(logging.INFO):
-        asyncio.run(story())
     assert "command 9: only a broker sends it" in caplog.text
     assert "command 99: not supported by this region" in caplog.text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from emulator.broker.connection.topic_watchers import WATCHERS_MAX
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.topic_lists import topics_hash
@@ -51,149 +49,124 @@ def test_the_hash_is_the_one_that_clients_work_out() -> None:
     assert topics_hash([]) == "00000000"
 
 
-def test_a_list_that_its_client_knows_is_not_sent_again() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await create(world, "one", "other", "third")
-            first = (await client.ask(get_topics())).getTopicsOfNamespaceResponse
-            assert list(first.topics) == [f"{PREFIX}{topic}" for topic in ("one", "other", "third")]
-            assert first.changed
-            assert not first.filtered
-            again = (await client.ask(get_topics(topics_hash=first.topics_hash))).getTopicsOfNamespaceResponse
-            assert not again.changed
-            assert not again.topics
-            asked = get_topics(topics_pattern=f"{PREFIX}o.*")
-            fitting = (await client.ask(asked)).getTopicsOfNamespaceResponse
-            assert list(fitting.topics) == [f"{PREFIX}one", f"{PREFIX}other"]
-            assert fitting.filtered
-            assert fitting.topics_hash == topics_hash(fitting.topics)
-            unknown = get_topics(topics_pattern="(?!x)o.*")
-            everything = (await client.ask(unknown)).getTopicsOfNamespaceResponse
-            assert len(everything.topics) == 3, "the client looks itself"
-            assert not everything.filtered
-            other_kind = get_topics(mode=pb.CommandGetTopicsOfNamespace.NON_PERSISTENT)
-            assert not (await client.ask(other_kind)).getTopicsOfNamespaceResponse.topics
-
-    asyncio.run(story())
+async def test_a_list_that_its_client_knows_is_not_sent_again() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await create(world, "one", "other", "third")
+        first = (await client.ask(get_topics())).getTopicsOfNamespaceResponse
+        assert list(first.topics) == [f"{PREFIX}{topic}" for topic in ("one", "other", "third")]
+        assert first.changed
+        assert not first.filtered
+        again = (await client.ask(get_topics(topics_hash=first.topics_hash))).getTopicsOfNamespaceResponse
+        assert not again.changed
+        assert not again.topics
+        asked = get_topics(topics_pattern=f"{PREFIX}o.*")
+        fitting = (await client.ask(asked)).getTopicsOfNamespaceResponse
+        assert list(fitting.topics) == [f"{PREFIX}one", f"{PREFIX}other"]
+        assert fitting.filtered
+        assert fitting.topics_hash == topics_hash(fitting.topics)
+        unknown = get_topics(topics_pattern="(?!x)o.*")
+        everything = (await client.ask(unknown)).getTopicsOfNamespaceResponse
+        assert len(everything.topics) == 3, "the client looks itself"
+        assert not everything.filtered
+        other_kind = get_topics(mode=pb.CommandGetTopicsOfNamespace.NON_PERSISTENT)
+        assert not (await client.ask(other_kind)).getTopicsOfNamespaceResponse.topics
 
 
-def test_who_watches_is_told_what_comes_and_goes_and_nothing_else() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await create(world, "one")
-            begun = (await client.ask(watch())).watchTopicListSuccess
-            assert list(begun.topic) == [f"{PREFIX}one"]
-            assert begun.watcher_id == 1
-            await create(world, "third", "__ours", "other")
-            both = [f"{PREFIX}one", f"{PREFIX}other"]
-            assert await update(client) == ([f"{PREFIX}other"], [], topics_hash(both))
-            await delete(world, "one")
-            assert await update(client) == ([], [f"{PREFIX}one"], topics_hash(both[1:]))
-
-    asyncio.run(story())
+async def test_who_watches_is_told_what_comes_and_goes_and_nothing_else() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await create(world, "one")
+        begun = (await client.ask(watch())).watchTopicListSuccess
+        assert list(begun.topic) == [f"{PREFIX}one"]
+        assert begun.watcher_id == 1
+        await create(world, "third", "__ours", "other")
+        both = [f"{PREFIX}one", f"{PREFIX}other"]
+        assert await update(client) == ([f"{PREFIX}other"], [], topics_hash(both))
+        await delete(world, "one")
+        assert await update(client) == ([], [f"{PREFIX}one"], topics_hash(both[1:]))
 
 
-def test_who_comes_back_with_the_hash_is_told_only_what_it_missed() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            await create(world, "one")
-            async with raw_client(world) as client:
-                first = (await client.ask(watch())).watchTopicListSuccess
-            async with raw_client(world) as client:
-                again = (await client.ask(watch(topics_hash=first.topics_hash))).watchTopicListSuccess
-                assert not again.topic
-                assert again.topics_hash == first.topics_hash
-            await create(world, "other")
-            async with raw_client(world) as client:
-                later = (await client.ask(watch(topics_hash=first.topics_hash))).watchTopicListSuccess
-                assert len(later.topic) == 2
-
-    asyncio.run(story())
+async def test_who_comes_back_with_the_hash_is_told_only_what_it_missed() -> None:
+    async with regions("us") as world:
+        await create(world, "one")
+        async with raw_client(world) as client:
+            first = (await client.ask(watch())).watchTopicListSuccess
+        async with raw_client(world) as client:
+            again = (await client.ask(watch(topics_hash=first.topics_hash))).watchTopicListSuccess
+            assert not again.topic
+            assert again.topics_hash == first.topics_hash
+        await create(world, "other")
+        async with raw_client(world) as client:
+            later = (await client.ask(watch(topics_hash=first.topics_hash))).watchTopicListSuccess
+            assert len(later.topic) == 2
 
 
-def test_a_watch_that_is_closed_or_lost_leaves_nothing_behind() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            lists = world.running["us"].topic_lists
-            async with raw_client(world) as client, raw_client(world) as other:
-                await client.ask(watch())
-                await client.ask(watch(watcher_id=2))
-                await other.ask(watch())
-                assert len(lists._listings) == 1, "one for all who watch the same"
-                close = pb.CommandWatchTopicListClose(request_id=9, watcher_id=1)
-                closed = pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=close)
-                assert (await client.ask(closed)).success.request_id == 9
-                assert lists._listings
-            await until(lambda: not lists._listings and not lists._known)
-
-    asyncio.run(story())
-
-
-def test_a_pattern_that_is_none_is_refused_and_so_are_too_many() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            refused = (await client.ask(watch("(?=a)"))).error
-            assert refused.error == pb.NotAllowedError
-            assert "is not supported" in refused.message
-            for watcher_id in range(WATCHERS_MAX):
-                assert (await client.ask(watch(watcher_id=watcher_id))).HasField("watchTopicListSuccess")
-            assert (await client.ask(watch(watcher_id=WATCHERS_MAX))).error.error == pb.NotAllowedError
-            assert (await client.ask(watch(watcher_id=0))).HasField("watchTopicListSuccess"), "in its place"
-
-    asyncio.run(story())
-
-
-def test_one_that_does_not_read_is_told_of_everything_at_once_when_it_does() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
+async def test_a_watch_that_is_closed_or_lost_leaves_nothing_behind() -> None:
+    async with regions("us") as world:
+        lists = world.running["us"].topic_lists
+        async with raw_client(world) as client, raw_client(world) as other:
             await client.ask(watch())
-            (connection,) = world.running["us"].connections
-            connection.pause_writing()
-            lists = world.running["us"].topic_lists
-            for topic in ("o1", "o2"):
-                await create(world, topic)
-                await until(lambda topic=topic: PREFIX + topic in lists._known[NAMESPACE])
-            connection.resume_writing()
-            assert (await update(client))[0] == [f"{PREFIX}o1", f"{PREFIX}o2"]
-
-    asyncio.run(story())
+            await client.ask(watch(watcher_id=2))
+            await other.ask(watch())
+            assert len(lists._listings) == 1, "one for all who watch the same"
+            close = pb.CommandWatchTopicListClose(request_id=9, watcher_id=1)
+            closed = pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=close)
+            assert (await client.ask(closed)).success.request_id == 9
+            assert lists._listings
+        await until(lambda: not lists._listings and not lists._known)
 
 
-def test_one_that_goes_and_comes_again_in_one_moment_went_and_came() -> None:
+async def test_a_pattern_that_is_none_is_refused_and_so_are_too_many() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        refused = (await client.ask(watch("(?=a)"))).error
+        assert refused.error == pb.NotAllowedError
+        assert "is not supported" in refused.message
+        for watcher_id in range(WATCHERS_MAX):
+            assert (await client.ask(watch(watcher_id=watcher_id))).HasField("watchTopicListSuccess")
+        assert (await client.ask(watch(watcher_id=WATCHERS_MAX))).error.error == pb.NotAllowedError
+        assert (await client.ask(watch(watcher_id=0))).HasField("watchTopicListSuccess"), "in its place"
+
+
+async def test_one_that_does_not_read_is_told_of_everything_at_once_when_it_does() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await client.ask(watch())
+        (connection,) = world.running["us"].connections
+        connection.pause_writing()
+        lists = world.running["us"].topic_lists
+        for topic in ("o1", "o2"):
+            await create(world, topic)
+            await until(lambda topic=topic: PREFIX + topic in lists._known[NAMESPACE])
+        connection.resume_writing()
+        assert (await update(client))[0] == [f"{PREFIX}o1", f"{PREFIX}o2"]
+
+
+async def test_one_that_goes_and_comes_again_in_one_moment_went_and_came() -> None:
     """Its subscriptions went with it: whoever watches has to subscribe anew."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await create(world, "one", "other")
-            await client.ask(watch())
-            both = [f"{PREFIX}one", f"{PREFIX}other"]
-            await delete(world, "one")
-            await create(world, "one")
-            assert await update(client) == ([], both[:1], topics_hash(both[1:]))
-            assert await update(client) == (both[:1], [], topics_hash(both))
-            await world.running["us"].directory.unload(both[0], "a test")
-            await create(world, "one", "orders")
-            assert await update(client) == ([f"{PREFIX}orders"], [], topics_hash([*both, f"{PREFIX}orders"]))
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        await create(world, "one", "other")
+        await client.ask(watch())
+        both = [f"{PREFIX}one", f"{PREFIX}other"]
+        await delete(world, "one")
+        await create(world, "one")
+        assert await update(client) == ([], both[:1], topics_hash(both[1:]))
+        assert await update(client) == (both[:1], [], topics_hash(both))
+        await world.running["us"].directory.unload(both[0], "a test")
+        await create(world, "one", "orders")
+        assert await update(client) == ([f"{PREFIX}orders"], [], topics_hash([*both, f"{PREFIX}orders"]))
 
 
-def test_one_that_did_not_read_while_a_topic_was_made_anew_is_told_of_both() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await create(world, "one")
-            await client.ask(watch())
-            (connection,) = world.running["us"].connections
-            (watcher,) = connection.watchers.values()
-            connection.pause_writing()
-            await delete(world, "one")
-            assert watcher.listing is not None
-            await until(lambda: watcher.listing is not None and not watcher.listing.names)
-            await create(world, "one")
-            await until(lambda: watcher.listing is not None and bool(watcher.listing.names))
-            connection.resume_writing()
-            one = [f"{PREFIX}one"]
-            assert await update(client) == ([], one, topics_hash([]))
-            assert await update(client) == (one, [], topics_hash(one))
-
-    asyncio.run(story())
+async def test_one_that_did_not_read_while_a_topic_was_made_anew_is_told_of_both() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await create(world, "one")
+        await client.ask(watch())
+        (connection,) = world.running["us"].connections
+        (watcher,) = connection.watchers.values()
+        connection.pause_writing()
+        await delete(world, "one")
+        assert watcher.listing is not None
+        await until(lambda: watcher.listing is not None and not watcher.listing.names)
+        await create(world, "one")
+        await until(lambda: watcher.listing is not None and bool(watcher.listing.names))
+        connection.resume_writing()
+        one = [f"{PREFIX}one"]
+        assert await update(client) == ([], one, topics_hash([]))
+        assert await update(client) == (one, [], topics_hash(one))

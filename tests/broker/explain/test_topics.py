@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -23,101 +22,85 @@ def test_every_kind_has_an_explainer() -> None:
     assert EXPLAINERS.keys() == KINDS.keys()
 
 
-def test_every_thing_has_an_explanation_of_one_shape() -> None:
+async def test_every_thing_has_an_explanation_of_one_shape() -> None:
     """E1, over everything that two linked regions with a replicated subscription have."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await us.subscribe(TOPIC, "billing", replicated=True)
-            await (await us.producer(TOPIC)).send(b"hello")
-            async with Client(f"pulsar://127.0.0.1:{world.ports['us']}", transaction_key="task") as keyed:
-                await keyed.new_transaction()
-                for kind in KINDS:
-                    known = names(world.running["us"], kind)
-                    assert known, kind
-                    for name in known:
-                        one = asked(world, "us", kind, name)
-                        assert (one.region, one.kind) == ("us", kind)
-                        assert one.what
-                        assert Explanation.from_json(one.to_json()) == one
-                        assert not one.waits_for or one.why, one
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await us.subscribe(TOPIC, "billing", replicated=True)
+        await (await us.producer(TOPIC)).send(b"hello")
+        async with Client(f"pulsar://127.0.0.1:{world.ports['us']}", transaction_key="task") as keyed:
+            await keyed.new_transaction()
+            for kind in KINDS:
+                known = names(world.running["us"], kind)
+                assert known, kind
+                for name in known:
+                    one = asked(world, "us", kind, name)
+                    assert (one.region, one.kind) == ("us", kind)
+                    assert one.what
+                    assert Explanation.from_json(one.to_json()) == one
+                    assert not one.waits_for or one.why, one
 
 
-def test_what_is_as_it_should_be_needs_no_reason() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await (await us.producer(TOPIC)).send(b"hello")
-            replicator = world.running["us"].directory.serving[TOPIC].replicators["eu"]
-            await until(lambda: replicator.backlog == 0)
-            one = asked(world, "us", "replication", "orders eu")
-            assert (one.name, one.what, one.why, one.waits_for) == (
-                f"{TOPIC} eu",
-                "eu has all entries",
-                "",
-                (),
-            )
-            link = asked(world, "us", "link", "us eu")
-            assert (link.what, link.why, link.waits_for) == ("established", "", ())
-            assert asked(world, "us", "topic", "orders").why == ""
-
-    asyncio.run(story())
+async def test_what_is_as_it_should_be_needs_no_reason() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await (await us.producer(TOPIC)).send(b"hello")
+        replicator = world.running["us"].directory.serving[TOPIC].replicators["eu"]
+        await until(lambda: replicator.backlog == 0)
+        one = asked(world, "us", "replication", "orders eu")
+        assert (one.name, one.what, one.why, one.waits_for) == (
+            f"{TOPIC} eu",
+            "eu has all entries",
+            "",
+            (),
+        )
+        link = asked(world, "us", "link", "us eu")
+        assert (link.what, link.why, link.waits_for) == ("established", "", ())
+        assert asked(world, "us", "topic", "orders").why == ""
 
 
-def test_a_replicator_that_cannot_send_names_the_link_and_the_link_its_reason() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            producer = await us.producer(TOPIC)
-            await producer.send(b"hello")
-            replicator = world.running["us"].directory.serving[TOPIC].replicators["eu"]
-            await until(lambda: replicator.backlog == 0)
-            before = asked(world, "us", "link", "us eu")
-            world.cut("us", "eu")
-            await until(lambda: not world.running["us"].peers["eu"].connected)
-            await producer.send(b"hello")
-            one = asked(world, "us", "replication", "orders eu")
-            assert one.what == "eu lacks 1 entry at most"
-            assert one.why == "the link is down"
-            assert one.waits_for == ("link us eu", "or replication_clusters to leave out eu")
-            link = asked(world, "us", "link", "us eu")
-            assert link.what == "not established"
-            assert link.why
-            assert before.since_ms is not None
-            assert link.since_ms is not None
-            assert link.since_ms >= before.since_ms
-            assert "replication orders eu" in asked(world, "us", "topic", "orders").waits_for
-
-    asyncio.run(story())
+async def test_a_replicator_that_cannot_send_names_the_link_and_the_link_its_reason() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        producer = await us.producer(TOPIC)
+        await producer.send(b"hello")
+        replicator = world.running["us"].directory.serving[TOPIC].replicators["eu"]
+        await until(lambda: replicator.backlog == 0)
+        before = asked(world, "us", "link", "us eu")
+        world.cut("us", "eu")
+        await until(lambda: not world.running["us"].peers["eu"].connected)
+        await producer.send(b"hello")
+        one = asked(world, "us", "replication", "orders eu")
+        assert one.what == "eu lacks 1 entry at most"
+        assert one.why == "the link is down"
+        assert one.waits_for == ("link us eu", "or replication_clusters to leave out eu")
+        link = asked(world, "us", "link", "us eu")
+        assert link.what == "not established"
+        assert link.why
+        assert before.since_ms is not None
+        assert link.since_ms is not None
+        assert link.since_ms >= before.since_ms
+        assert "replication orders eu" in asked(world, "us", "topic", "orders").waits_for
 
 
-def test_a_subscription_nobody_reads_waits_for_a_consumer() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as us:
-            consumer = await us.subscribe(TOPIC, "billing")
-            await consumer.close()
-            await (await us.producer(TOPIC)).send(b"hello")
-            one = asked(world, "us", "subscription", "orders billing")
-            assert "1 of the entries after it" in one.what
-            assert one.why == "no consumer is connected here"
-            assert one.waits_for == (
-                "a consumer in this region, or in a region that sends its position to this one",
-            )
-
-    asyncio.run(story())
+async def test_a_subscription_nobody_reads_waits_for_a_consumer() -> None:
+    async with regions("us") as world, world.client("us") as us:
+        consumer = await us.subscribe(TOPIC, "billing")
+        await consumer.close()
+        await (await us.producer(TOPIC)).send(b"hello")
+        one = asked(world, "us", "subscription", "orders billing")
+        assert "1 of the entries after it" in one.what
+        assert one.why == "no consumer is connected here"
+        assert one.waits_for == (
+            "a consumer in this region, or in a region that sends its position to this one",
+        )
 
 
-def test_a_snapshot_that_cannot_complete_names_the_link() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await us.subscribe(TOPIC, "billing", replicated=True)
-            await (await us.producer(TOPIC)).send(b"hello")
-            world.cut("us", "eu")
-            await until(lambda: "link to eu is down" in asked(world, "us", "snapshot", "orders").why)
-            one = asked(world, "us", "snapshot", "orders")
-            assert one.waits_for == ("link us eu", "or replication_clusters to leave out eu")
-
-    asyncio.run(story())
+async def test_a_snapshot_that_cannot_complete_names_the_link() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await us.subscribe(TOPIC, "billing", replicated=True)
+        await (await us.producer(TOPIC)).send(b"hello")
+        world.cut("us", "eu")
+        await until(lambda: "link to eu is down" in asked(world, "us", "snapshot", "orders").why)
+        one = asked(world, "us", "snapshot", "orders")
+        assert one.waits_for == ("link us eu", "or replication_clusters to leave out eu")
 
 
 @pytest.mark.parametrize(
@@ -134,25 +117,21 @@ def test_a_snapshot_that_cannot_complete_names_the_link() -> None:
         ("topic", "", "has no topic ''"),
     ],
 )
-def test_what_is_not_known_is_refused_with_the_nearest_that_is(kind: str, name: str, sentence: str) -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await us.subscribe(TOPIC, "billing")
-            with pytest.raises(NotKnown) as refused:
-                asked(world, "us", kind, name)
-            assert sentence in str(refused.value)
+async def test_what_is_not_known_is_refused_with_the_nearest_that_is(
+    kind: str, name: str, sentence: str
+) -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await us.subscribe(TOPIC, "billing")
+        with pytest.raises(NotKnown) as refused:
+            asked(world, "us", kind, name)
+        assert sentence in str(refused.value)
 
-    asyncio.run(story())
 
-
-def test_asking_loads_nothing() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            with pytest.raises(NotKnown):
-                asked(world, "us", "topic", "orders")
-            assert not world.running["us"].directory.all_names()
-
-    asyncio.run(story())
+async def test_asking_loads_nothing() -> None:
+    async with regions("us") as world:
+        with pytest.raises(NotKnown):
+            asked(world, "us", "topic", "orders")
+        assert not world.running["us"].directory.all_names()
 
 
 def test_the_page_of_the_room_lists_the_kinds() -> None:
@@ -161,13 +140,10 @@ def test_the_page_of_the_room_lists_the_kinds() -> None:
         assert f"| `{name}` | {' '.join(kind.words)} |" in page
 
 
-def test_what_a_region_knows_of_the_configuration_is_shown_with_its_version() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            (path,) = [one for one in names(world.running["us"], "metadata") if one.startswith("namespace/")]
-            one = asked(world, "us", "metadata", path)
-            assert "version 0" in one.what
-            assert "deduplication" in one.what
-            assert (one.why, one.waits_for) == ("", ())
-
-    asyncio.run(story())
+async def test_what_a_region_knows_of_the_configuration_is_shown_with_its_version() -> None:
+    async with regions("us") as world:
+        (path,) = [one for one in names(world.running["us"], "metadata") if one.startswith("namespace/")]
+        one = asked(world, "us", "metadata", path)
+        assert "version 0" in one.what
+        assert "deduplication" in one.what
+        assert (one.why, one.waits_for) == ("", ())

@@ -75,208 +75,170 @@ def value_of(metadata: Metadata, path: str) -> bytes | None:
 
 
 class MetadataContract:
-    def test_m1_who_put_reads_its_own_write(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us:
-                for number in range(5):
-                    await us.put("a", b"%d" % number)
-                    assert value_of(us, "a") == b"%d" % number
-                await us.put("a", None)
-                assert us.get("a") is None
+    @pytest.fixture
+    def runner(self, place: Place) -> Callable[[Coroutine[Any, Any, None]], None]:
+        return place.run
 
-        place.run(story())
+    async def test_m1_who_put_reads_its_own_write(self, place: Place) -> None:
+        async with place.region() as us:
+            for number in range(5):
+                await us.put("a", b"%d" % number)
+                assert value_of(us, "a") == b"%d" % number
+            await us.put("a", None)
+            assert us.get("a") is None
 
-    def test_m1_what_was_put_outlives_every_region(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us:
-                await us.put("a", b"1")
-                await us.put("b", b"2")
-                await us.put("b", None)
-            async with place.region() as eu:
-                assert [(change.path, change.value) for change in eu.list("")] == [("a", b"1")]
+    async def test_m1_what_was_put_outlives_every_region(self, place: Place) -> None:
+        async with place.region() as us:
+            await us.put("a", b"1")
+            await us.put("b", b"2")
+            await us.put("b", None)
+        async with place.region() as eu:
+            assert [(change.path, change.value) for change in eu.list("")] == [("a", b"1")]
 
-        place.run(story())
+    async def test_m2_a_region_whose_store_is_away_goes_on_with_what_it_knows(self, place: Place) -> None:
+        async with place.region() as us, place.region() as eu:
+            await us.put("a", b"1")
+            await told(lambda: value_of(eu, "a") == b"1", eu)
+            place.go_away()
+            with pytest.raises(StorageError) as failure:
+                await us.put("a", b"2")
+            assert not isinstance(failure.value, Conflict)
+            assert value_of(us, "a") == value_of(eu, "a") == b"1"
+            place.come_back()
+            await us.put("a", b"3")
+            await told(lambda: value_of(eu, "a") == b"3", eu)
 
-    def test_m2_a_region_whose_store_is_away_goes_on_with_what_it_knows(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us, place.region() as eu:
-                await us.put("a", b"1")
-                await told(lambda: value_of(eu, "a") == b"1", eu)
-                place.go_away()
-                with pytest.raises(StorageError) as failure:
-                    await us.put("a", b"2")
-                assert not isinstance(failure.value, Conflict)
-                assert value_of(us, "a") == value_of(eu, "a") == b"1"
-                place.come_back()
-                await us.put("a", b"3")
-                await told(lambda: value_of(eu, "a") == b"3", eu)
+    async def test_m3_every_region_is_told_every_change_once_and_in_order(self, place: Place) -> None:
+        async with place.region() as us, place.region() as eu:
+            heard: dict[str, list[Change]] = {"us": [], "eu": []}
+            us.watch("", heard["us"].append)
+            eu.watch("", heard["eu"].append)
+            writes = [one.put(f"p{n % 3}", b"%d" % n) for n in range(8) for one in (us, eu)]
+            await asyncio.gather(*writes)
+            await told(lambda: us.revision == eu.revision and len(heard["eu"]) == 16, us, eu)
+            assert heard["us"] == heard["eu"]
+            revisions = [change.revision for change in heard["us"]]
+            assert revisions == list(range(revisions[0], revisions[0] + 16))
 
-        place.run(story())
+    async def test_m3_a_watch_can_read_what_it_is_told(self, place: Place) -> None:
+        async with place.region() as us:
+            read: list[bool] = []
+            us.watch("a/", lambda change: read.append(us.get(change.path) == change))
+            await us.put("a/1", b"x")
+            await us.put("b", b"x")
+            assert read == [True]
 
-    def test_m3_every_region_is_told_every_change_once_and_in_order(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us, place.region() as eu:
-                heard: dict[str, list[Change]] = {"us": [], "eu": []}
-                us.watch("", heard["us"].append)
-                eu.watch("", heard["eu"].append)
-                writes = [one.put(f"p{n % 3}", b"%d" % n) for n in range(8) for one in (us, eu)]
-                await asyncio.gather(*writes)
-                await told(lambda: us.revision == eu.revision and len(heard["eu"]) == 16, us, eu)
-                assert heard["us"] == heard["eu"]
-                revisions = [change.revision for change in heard["us"]]
-                assert revisions == list(range(revisions[0], revisions[0] + 16))
+    async def test_m4_of_many_that_expect_the_same_version_one_succeeds(self, place: Place) -> None:
+        async with place.region() as us, place.region() as eu:
+            outcomes = await asyncio.gather(
+                *(one.put("a", b"%d" % n, expected=-1) for n in range(4) for one in (us, eu)),
+                return_exceptions=True,
+            )
+            assert sum(isinstance(outcome, int) for outcome in outcomes) == 1
+            conflict = next(outcome for outcome in outcomes if isinstance(outcome, Conflict))
+            assert conflict.definite
+            assert conflict.current is not None
+            assert conflict.current.version == 0
 
-        place.run(story())
+    async def test_m4_a_path_that_was_deleted_begins_anew(self, place: Place) -> None:
+        async with place.region() as us:
+            await us.put("a", b"1")
+            await us.put("a", b"2", expected=0)
+            with pytest.raises(Conflict):
+                await us.put("a", None, expected=0)
+            await us.put("a", None, expected=1)
+            await us.put("a", b"3", expected=-1)
+            change = us.get("a")
+            assert change is not None
+            assert change.version == 0
 
-    def test_m3_a_watch_can_read_what_it_is_told(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us:
-                read: list[bool] = []
-                us.watch("a/", lambda change: read.append(us.get(change.path) == change))
-                await us.put("a/1", b"x")
-                await us.put("b", b"x")
-                assert read == [True]
+    async def test_m4_nobody_loses_an_update(self, place: Place) -> None:
+        async with place.region() as us, place.region() as eu:
 
-        place.run(story())
+            def one_more(value: bytes | None) -> bytes:
+                return b"%d" % (int(value or b"0") + 1)
 
-    def test_m4_of_many_that_expect_the_same_version_one_succeeds(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us, place.region() as eu:
-                outcomes = await asyncio.gather(
-                    *(one.put("a", b"%d" % n, expected=-1) for n in range(4) for one in (us, eu)),
-                    return_exceptions=True,
-                )
-                assert sum(isinstance(outcome, int) for outcome in outcomes) == 1
-                conflict = next(outcome for outcome in outcomes if isinstance(outcome, Conflict))
-                assert conflict.definite
-                assert conflict.current is not None
-                assert conflict.current.version == 0
+            await asyncio.gather(*(one.update("n", one_more) for one in (us, eu) * 5))
+            await told(lambda: value_of(eu, "n") == b"10", eu)
 
-        place.run(story())
+    async def test_m5_a_region_that_missed_too_much_is_told_the_difference(self, place: Place) -> None:
+        async with place.region() as us, place.region() as eu:
+            await us.put("gone", b"x")
+            await us.put("same", b"x")
+            await told(lambda: eu.revision == us.revision, us, eu)
+            heard: list[Change] = []
+            eu.watch("", heard.append)
+            eu._reading = True  # it is told of nothing for a while
+            for number in range(place.changes_kept + 5):
+                await us.put("moves", b"%d" % number)
+            await us.put("gone", None)
+            for number in range(place.changes_kept + 5):
+                await us.put("moves", b"%d" % number)
+            eu._reading = False
+            eu._look()
+            await told(lambda: eu.revision == us.revision, us, eu)
+            assert eu.list("") == us.list("")
+            assert {change.path for change in heard} == {"moves", "gone"}
 
-    def test_m4_a_path_that_was_deleted_begins_anew(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us:
-                await us.put("a", b"1")
-                await us.put("a", b"2", expected=0)
-                with pytest.raises(Conflict):
-                    await us.put("a", None, expected=0)
-                await us.put("a", None, expected=1)
-                await us.put("a", b"3", expected=-1)
-                change = us.get("a")
-                assert change is not None
-                assert change.version == 0
+    async def test_m6_a_region_hears_of_what_others_commit(self, place: Place) -> None:
+        async with place.region() as us, place.region() as eu:
+            for number in range(3):
+                await us.put("a", b"%d" % number)
+                await told(lambda number=number: value_of(eu, "a") == b"%d" % number, eu)  # type: ignore[misc]
 
-        place.run(story())
+    async def test_m7_what_a_transaction_changes_is_seen_together(self, place: Place) -> None:
+        async with place.region() as us, place.region() as eu:
+            torn: list[bool] = []
+            eu.watch("a", lambda change: torn.append(value_of(eu, "b") is None))
 
-    def test_m4_nobody_loses_an_update(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us, place.region() as eu:
+            def both(rows: Rows) -> int:
+                rows.put("b", b"1")
+                rows.put("a", b"1")
+                found = rows.get("a")
+                assert found is not None
+                return found.version
 
-                def one_more(value: bytes | None) -> bytes:
-                    return b"%d" % (int(value or b"0") + 1)
+            assert await us.transact(both) == 0
+            assert (value_of(us, "a"), value_of(us, "b")) == (b"1", b"1")
+            await told(lambda: value_of(eu, "a") == b"1", eu)
+            assert torn == [False]
 
-                await asyncio.gather(*(one.update("n", one_more) for one in (us, eu) * 5))
-                await told(lambda: value_of(eu, "n") == b"10", eu)
+    async def test_m7_a_transaction_that_fails_changes_nothing(self, place: Place) -> None:
+        async with place.region() as us:
+            await us.put("a", b"1")
 
-        place.run(story())
+            def fails(rows: Rows) -> None:
+                rows.put("a", None)
+                rows.put("b", b"2")
+                raise ValueError("on second thoughts")
 
-    def test_m5_a_region_that_missed_too_much_is_told_the_difference(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us, place.region() as eu:
-                await us.put("gone", b"x")
-                await us.put("same", b"x")
-                await told(lambda: eu.revision == us.revision, us, eu)
-                heard: list[Change] = []
-                eu.watch("", heard.append)
-                eu._reading = True  # it is told of nothing for a while
-                for number in range(place.changes_kept + 5):
-                    await us.put("moves", b"%d" % number)
-                await us.put("gone", None)
-                for number in range(place.changes_kept + 5):
-                    await us.put("moves", b"%d" % number)
-                eu._reading = False
-                eu._look()
-                await told(lambda: eu.revision == us.revision, us, eu)
-                assert eu.list("") == us.list("")
-                assert {change.path for change in heard} == {"moves", "gone"}
+            with pytest.raises(ValueError, match="second thoughts"):
+                await us.transact(fails)
+            await us.put("c", b"3")
+            assert (value_of(us, "a"), value_of(us, "b")) == (b"1", None)
 
-        place.run(story())
+    async def test_m7_transactions_of_two_regions_come_one_after_the_other(self, place: Place) -> None:
+        async with place.region() as us, place.region() as eu:
 
-    def test_m6_a_region_hears_of_what_others_commit(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us, place.region() as eu:
-                for number in range(3):
-                    await us.put("a", b"%d" % number)
-                    await told(lambda number=number: value_of(eu, "a") == b"%d" % number, eu)  # type: ignore[misc]
+            def one_more(rows: Rows) -> None:
+                for path in ("a", "b"):
+                    found = rows.get(path)
+                    rows.put(path, b"%d" % (int(found.value or b"0") + 1 if found else 1))
 
-        place.run(story())
+            await asyncio.gather(*(one.transact(one_more) for one in (us, eu) * 5))
+            await us.put("end", b"x")
+            assert (value_of(us, "a"), value_of(us, "b")) == (b"10", b"10")
 
-    def test_m7_what_a_transaction_changes_is_seen_together(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us, place.region() as eu:
-                torn: list[bool] = []
-                eu.watch("a", lambda change: torn.append(value_of(eu, "b") is None))
+    async def test_m7_what_comes_and_goes_in_one_transaction_leaves_no_trace(self, place: Place) -> None:
+        async with place.region() as us, place.region() as eu:
 
-                def both(rows: Rows) -> int:
-                    rows.put("b", b"1")
-                    rows.put("a", b"1")
-                    found = rows.get("a")
-                    assert found is not None
-                    return found.version
+            def for_nothing(rows: Rows) -> None:
+                rows.put("a", b"1")
+                rows.put("a", None)
+                rows.put("a", None)
 
-                assert await us.transact(both) == 0
-                assert (value_of(us, "a"), value_of(us, "b")) == (b"1", b"1")
-                await told(lambda: value_of(eu, "a") == b"1", eu)
-                assert torn == [False]
-
-        place.run(story())
-
-    def test_m7_a_transaction_that_fails_changes_nothing(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us:
-                await us.put("a", b"1")
-
-                def fails(rows: Rows) -> None:
-                    rows.put("a", None)
-                    rows.put("b", b"2")
-                    raise ValueError("on second thoughts")
-
-                with pytest.raises(ValueError, match="second thoughts"):
-                    await us.transact(fails)
-                await us.put("c", b"3")
-                assert (value_of(us, "a"), value_of(us, "b")) == (b"1", None)
-
-        place.run(story())
-
-    def test_m7_transactions_of_two_regions_come_one_after_the_other(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us, place.region() as eu:
-
-                def one_more(rows: Rows) -> None:
-                    for path in ("a", "b"):
-                        found = rows.get(path)
-                        rows.put(path, b"%d" % (int(found.value or b"0") + 1 if found else 1))
-
-                await asyncio.gather(*(one.transact(one_more) for one in (us, eu) * 5))
-                await us.put("end", b"x")
-                assert (value_of(us, "a"), value_of(us, "b")) == (b"10", b"10")
-
-        place.run(story())
-
-    def test_m7_what_comes_and_goes_in_one_transaction_leaves_no_trace(self, place: Place) -> None:
-        async def story() -> None:
-            async with place.region() as us, place.region() as eu:
-
-                def for_nothing(rows: Rows) -> None:
-                    rows.put("a", b"1")
-                    rows.put("a", None)
-                    rows.put("a", None)
-
-                await us.transact(for_nothing)
-                await us.put("b", b"1")
-                await told(lambda: value_of(eu, "b") == b"1", eu)
-                assert us.get("a") is None
-                assert eu.get("a") is None
-
-        place.run(story())
+            await us.transact(for_nothing)
+            await us.put("b", b"1")
+            await told(lambda: value_of(eu, "b") == b"1", eu)
+            assert us.get("a") is None
+            assert eu.get("a") is None

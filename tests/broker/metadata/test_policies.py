@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import json
 
@@ -22,7 +21,7 @@ from emulator.model.stored_keys import (
 )
 from emulator.model.values import TopicName
 from emulator.simulation.faults import ConfigurationAway
-from emulator.simulation.world import world as simulated_world
+from emulator.simulation.world import World
 from tests.broker.regions import regions, until
 
 TOPIC = "persistent://public/default/orders"
@@ -63,87 +62,74 @@ def test_what_is_no_value_is_said() -> None:
         effective(DEDUPLICATION, {Scope.TOPIC: {"deduplication": "yes"}})
 
 
-def test_p3_the_topology_never_overwrites_what_a_person_set() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world:
-            policies = world.running["us"].policies
-            await policies.set(NAMESPACE, DEDUPLICATION, False)
-            await policies.set(NAMESPACE, REPLICATION_CLUSTERS, None)
-            await world.stop("us")
-            await world.start("us")
-            policies = world.running["us"].policies
-            assert policies.of_namespace("public/default", DEDUPLICATION) is False
-            regions_of: tuple[str, ...] = policies.of_namespace("public/default", REPLICATION_CLUSTERS)
-            assert regions_of == ()
-
-    asyncio.run(story())
+async def test_p3_the_topology_never_overwrites_what_a_person_set() -> None:
+    async with regions("us", "eu") as world:
+        policies = world.running["us"].policies
+        await policies.set(NAMESPACE, DEDUPLICATION, False)
+        await policies.set(NAMESPACE, REPLICATION_CLUSTERS, None)
+        await world.stop("us")
+        await world.start("us")
+        policies = world.running["us"].policies
+        assert policies.of_namespace("public/default", DEDUPLICATION) is False
+        regions_of: tuple[str, ...] = policies.of_namespace("public/default", REPLICATION_CLUSTERS)
+        assert regions_of == ()
 
 
-def test_what_one_region_sets_applies_in_the_others_of_its_cluster() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world:
-            topic = await world.running["eu"].directory.acquire(TOPIC, OpenMode.CREATE)
-            assert topic.deduplicates
-            await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, False)
-            await until(lambda: not topic.deduplicates)
-            await world.running["us"].policies.set(TopicPoliciesPath(TOPIC), DEDUPLICATION, True)
-            await until(lambda: topic.deduplicates)
-            await world.running["us"].policies.set(TopicPoliciesPath(TOPIC), DEDUPLICATION, None)
-            await until(lambda: not topic.deduplicates)
-            await world.running["us"].policies.set(BROKER_POLICIES_PATH, DEDUPLICATION, True)
-            await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, None)
-            await until(lambda: topic.deduplicates)
-
-    asyncio.run(story())
+async def test_what_one_region_sets_applies_in_the_others_of_its_cluster() -> None:
+    async with regions("us", "eu") as world:
+        topic = await world.running["eu"].directory.acquire(TOPIC, OpenMode.CREATE)
+        assert topic.deduplicates
+        await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, False)
+        await until(lambda: not topic.deduplicates)
+        await world.running["us"].policies.set(TopicPoliciesPath(TOPIC), DEDUPLICATION, True)
+        await until(lambda: topic.deduplicates)
+        await world.running["us"].policies.set(TopicPoliciesPath(TOPIC), DEDUPLICATION, None)
+        await until(lambda: not topic.deduplicates)
+        await world.running["us"].policies.set(BROKER_POLICIES_PATH, DEDUPLICATION, True)
+        await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, None)
+        await until(lambda: topic.deduplicates)
 
 
-def test_a_running_topic_is_replicated_to_whom_its_namespace_says_now() -> None:
+async def test_a_running_topic_is_replicated_to_whom_its_namespace_says_now() -> None:
     """Taken out and added again while messages are published: in the end every region has everything, once."""
-
-    async def story() -> None:
-        async with regions("us", "eu", "ap") as world, world.client("us") as client:
-            producer = await client.producer(TOPIC)
-            consumer = await client.subscribe(
-                TOPIC, "s", initial_position=InitialPosition.EARLIEST, replicated=True
-            )
-            await producer.send(b"0")
-            topic = world.running["us"].directory.serving[TOPIC]
-            policies = world.running["us"].policies
-            await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
-            await until(lambda: list(topic.replicators) == ["eu"])
-            assert topic.sync is not None
-            await until(lambda: topic.sync is not None and topic.sync.controller.remotes == {"eu"})
-            await producer.send(b"1")
-            await until(lambda: stored(world.running["eu"]) >= 2)
-            await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu", "ap"))
-            await until(lambda: list(topic.replicators) == ["eu", "ap"])
-            await producer.send(b"2")
-            for _ in range(3):
-                await consumer.receive()
-            async with world.client("ap") as other:
-                reader = await other.subscribe(TOPIC, "r", initial_position=InitialPosition.EARLIEST)
-                assert [(await reader.receive()).payload for _ in range(3)] == [b"0", b"1", b"2"]
-
-    asyncio.run(story())
+    async with regions("us", "eu", "ap") as world, world.client("us") as client:
+        producer = await client.producer(TOPIC)
+        consumer = await client.subscribe(
+            TOPIC, "s", initial_position=InitialPosition.EARLIEST, replicated=True
+        )
+        await producer.send(b"0")
+        topic = world.running["us"].directory.serving[TOPIC]
+        policies = world.running["us"].policies
+        await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
+        await until(lambda: list(topic.replicators) == ["eu"])
+        assert topic.sync is not None
+        await until(lambda: topic.sync is not None and topic.sync.controller.remotes == {"eu"})
+        await producer.send(b"1")
+        await until(lambda: stored(world.running["eu"]) >= 2)
+        await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu", "ap"))
+        await until(lambda: list(topic.replicators) == ["eu", "ap"])
+        await producer.send(b"2")
+        for _ in range(3):
+            await consumer.receive()
+        async with world.client("ap") as other:
+            reader = await other.subscribe(TOPIC, "r", initial_position=InitialPosition.EARLIEST)
+            assert [(await reader.receive()).payload for _ in range(3)] == [b"0", b"1", b"2"]
 
 
-def test_what_a_topic_says_of_one_region_stops_that_region_s_sending_alone() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as client, world.client("eu") as other:
-            await (await client.producer(TOPIC)).send(b"0")
-            await until(lambda: stored(world.running["eu"]) >= 1)
-            us, eu = (world.running[name] for name in ("us", "eu"))
-            place = us.policies.topic_place(TopicName.parse(TOPIC), everywhere=False)
-            await us.policies.set(place, REPLICATION_CLUSTERS, ("us",))
-            await until(lambda: not us.directory.serving[TOPIC].replicators)
-            assert list(eu.directory.serving[TOPIC].replicators) == ["us"]
-            before = stored(us)
-            await (await other.producer(TOPIC)).send(b"1")
-            await until(lambda: stored(us) > before)
-            await us.policies.set(place, REPLICATION_CLUSTERS, None)
-            await until(lambda: list(us.directory.serving[TOPIC].replicators) == ["eu"])
-
-    asyncio.run(story())
+async def test_what_a_topic_says_of_one_region_stops_that_region_s_sending_alone() -> None:
+    async with regions("us", "eu") as world, world.client("us") as client, world.client("eu") as other:
+        await (await client.producer(TOPIC)).send(b"0")
+        await until(lambda: stored(world.running["eu"]) >= 1)
+        us, eu = (world.running[name] for name in ("us", "eu"))
+        place = us.policies.topic_place(TopicName.parse(TOPIC), everywhere=False)
+        await us.policies.set(place, REPLICATION_CLUSTERS, ("us",))
+        await until(lambda: not us.directory.serving[TOPIC].replicators)
+        assert list(eu.directory.serving[TOPIC].replicators) == ["us"]
+        before = stored(us)
+        await (await other.producer(TOPIC)).send(b"1")
+        await until(lambda: stored(us) > before)
+        await us.policies.set(place, REPLICATION_CLUSTERS, None)
+        await until(lambda: list(us.directory.serving[TOPIC].replicators) == ["eu"])
 
 
 def stored(region: object) -> int:
@@ -151,80 +137,61 @@ def stored(region: object) -> int:
     return 0 if topic is None else int(topic.stored_end)
 
 
-def test_a_region_that_does_not_share_the_messages_any_more_sends_nobody_anything() -> None:
+async def test_a_region_that_does_not_share_the_messages_any_more_sends_nobody_anything() -> None:
     """Another region of its cluster took it out. It would send what nobody sends back, and count it as owed."""
-
-    async def story() -> None:
-        async with regions("us", "eu", "ap") as world, world.client("us") as client:
-            await (await client.producer(TOPIC)).send(b"shared")
-            await until(lambda: stored(world.running["ap"]) == 1)
-            topic = world.running["us"].directory.serving[TOPIC]
-            await world.running["eu"].policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("eu", "ap"))
-            await until(lambda: not topic.replicators)
-            assert list(world.running["eu"].directory.serving[TOPIC].replicators) == ["ap"]
-
-    asyncio.run(story())
+    async with regions("us", "eu", "ap") as world, world.client("us") as client:
+        await (await client.producer(TOPIC)).send(b"shared")
+        await until(lambda: stored(world.running["ap"]) == 1)
+        topic = world.running["us"].directory.serving[TOPIC]
+        await world.running["eu"].policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("eu", "ap"))
+        await until(lambda: not topic.replicators)
+        assert list(world.running["eu"].directory.serving[TOPIC].replicators) == ["ap"]
 
 
-def test_a_topic_that_was_not_replicated_becomes_so_while_it_runs() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as client:
-            policies = world.running["us"].policies
-            await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us",))
-            await until(
-                lambda: world.running["eu"].metadata.revision == world.running["us"].metadata.revision
-            )
-            await (await client.producer(TOPIC)).send(b"early")
-            topic = world.running["us"].directory.serving[TOPIC]
-            assert topic.sync is None
-            assert not topic.replicators
-            await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
-            await until(lambda: stored(world.running["eu"]) == 1)
-
-    asyncio.run(story())
+async def test_a_topic_that_was_not_replicated_becomes_so_while_it_runs() -> None:
+    async with regions("us", "eu") as world, world.client("us") as client:
+        policies = world.running["us"].policies
+        await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us",))
+        await until(lambda: world.running["eu"].metadata.revision == world.running["us"].metadata.revision)
+        await (await client.producer(TOPIC)).send(b"early")
+        topic = world.running["us"].directory.serving[TOPIC]
+        assert topic.sync is None
+        assert not topic.replicators
+        await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
+        await until(lambda: stored(world.running["eu"]) == 1)
 
 
-def test_a_value_that_is_none_is_not_obeyed_and_disturbs_nothing() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            region = world.running["us"]
-            await region.metadata.put(NAMESPACE.text, b'{"policies": {"deduplication": "perhaps"}}')
-            assert region.policies.of_topic(TopicName.parse(TOPIC))[DEDUPLICATION] is False
-            await region.metadata.put(NAMESPACE.text, b"no document")
-            assert (await region.directory.acquire(TOPIC, OpenMode.CREATE)).deduplicates is False
-
-    asyncio.run(story())
+async def test_a_value_that_is_none_is_not_obeyed_and_disturbs_nothing() -> None:
+    async with regions("us") as world:
+        region = world.running["us"]
+        await region.metadata.put(NAMESPACE.text, b'{"policies": {"deduplication": "perhaps"}}')
+        assert region.policies.of_topic(TopicName.parse(TOPIC))[DEDUPLICATION] is False
+        await region.metadata.put(NAMESPACE.text, b"no document")
+        assert (await region.directory.acquire(TOPIC, OpenMode.CREATE)).deduplicates is False
 
 
-def test_m2_regions_serve_while_their_configuration_is_away() -> None:
+@pytest.mark.world("us", "eu")
+async def test_m2_regions_serve_while_their_configuration_is_away(world: World) -> None:
     """Under virtual time: it goes away, clients notice nothing, and a change made afterwards is followed."""
-    with simulated_world("us", "eu") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await (await client.producer(TOPIC)).send(b"before")
-            fault = ConfigurationAway(0.0, 1.0, "world")
-            fault.begin(w)
-            broker = w.regions["us"].broker
-            assert broker is not None
-            with pytest.raises(StorageError, match="away"):
-                await broker.policies.set(NAMESPACE, DEDUPLICATION, False)
-            await (await client.producer(TOPIC + "-new")).send(b"during")
-            await w.quiet()
-            fault.end(w)
-            await broker.policies.set(NAMESPACE, DEDUPLICATION, False)
-            assert not broker.directory.serving[TOPIC].deduplicates
-            for region in w.regions.values():
-                await w.simulation.until(lambda region=region: "false" in region.deliveries[-1])  # type: ignore[misc]
-                assert {json.loads(line)["region"] for line in region.deliveries} == {region.name}
-
-        w.play(story())
+    client = world.client("us")
+    await (await client.producer(TOPIC)).send(b"before")
+    fault = ConfigurationAway(0.0, 1.0, "world")
+    fault.begin(world)
+    broker = world.regions["us"].broker
+    assert broker is not None
+    with pytest.raises(StorageError, match="away"):
+        await broker.policies.set(NAMESPACE, DEDUPLICATION, False)
+    await (await client.producer(TOPIC + "-new")).send(b"during")
+    await world.quiet()
+    fault.end(world)
+    await broker.policies.set(NAMESPACE, DEDUPLICATION, False)
+    assert not broker.directory.serving[TOPIC].deduplicates
+    for region in world.regions.values():
+        await world.simulation.until(lambda region=region: "false" in region.deliveries[-1])  # type: ignore[misc]
+        assert {json.loads(line)["region"] for line in region.deliveries} == {region.name}
 
 
-def test_what_is_kept_beside_policies_is_not_read_as_one(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            await world.running["us"].metadata.put(SyncExcludedPath("eu").text, b'["namespace/a"]')
-
-    asyncio.run(story())
+async def test_what_is_kept_beside_policies_is_not_read_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    async with regions("us") as world:
+        await world.running["us"].metadata.put(SyncExcludedPath("eu").text, b'["namespace/a"]')
     assert "is not a document" not in caplog.text

@@ -49,343 +49,283 @@ async def set_policy(region: Region, policy: Policy[Any], value: Any, place: Sto
     await region.policies.set(place, policy, value)
 
 
-def test_a_topic_has_no_more_producers_than_it_may() -> None:
+async def test_a_topic_has_no_more_producers_than_it_may() -> None:
     """One that comes back under its name is none more, and other regions' do not count."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, raw_client(world) as client:
-            await set_policy(world.running["us"], MAX_PRODUCERS, 1)
-            await client.open_producer(1, name="first")
-            client.ask_for_producer(2, name="second")
-            assert (await client.next()).error.error == int(ServerError.ProducerBusy)
-            await client.open_producer(1, name="first")
-            topic = world.running["us"].directory.serving[TOPIC]
-            async with world.client("eu") as other:
-                await (await other.producer(TOPIC)).send(b"0")
-            await until(lambda: len(topic.producers) == 2, DEADLINE)
-            await set_policy(world.running["us"], MAX_PRODUCERS, None)
-            await client.open_producer(2, name="second")
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, raw_client(world) as client:
+        await set_policy(world.running["us"], MAX_PRODUCERS, 1)
+        await client.open_producer(1, name="first")
+        client.ask_for_producer(2, name="second")
+        assert (await client.next()).error.error == int(ServerError.ProducerBusy)
+        await client.open_producer(1, name="first")
+        topic = world.running["us"].directory.serving[TOPIC]
+        async with world.client("eu") as other:
+            await (await other.producer(TOPIC)).send(b"0")
+        await until(lambda: len(topic.producers) == 2, DEADLINE)
+        await set_policy(world.running["us"], MAX_PRODUCERS, None)
+        await client.open_producer(2, name="second")
 
 
-def test_a_topic_and_a_subscription_have_no_more_consumers_than_they_may() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            us = world.running["us"]
-            await set_policy(us, MAX_CONSUMERS, 2)
-            await set_policy(us, MAX_CONSUMERS_PER_SUBSCRIPTION, 1)
-            await set_policy(us, MAX_SUBSCRIPTIONS, 2)
-            shared = {"subType": pb.CommandSubscribe.Shared}
-            assert (await client.subscribe(1, **shared)).HasField("success")
-            assert (await client.subscribe(2, **shared)).error.error == int(ServerError.ConsumerBusy)
-            assert (await client.subscribe(3, subscription="t", **shared)).HasField("success")
-            refused = (await client.subscribe(4, subscription="u", **shared)).error
-            assert refused.error == int(ServerError.NotAllowedError)
-            assert "maximum number of subscriptions" in refused.message
-            await set_policy(us, MAX_CONSUMERS_PER_SUBSCRIPTION, 5)
-            refused = (await client.subscribe(5, subscription="t", **shared)).error
-            assert "max consumers limit: 2" in refused.message
-
-    asyncio.run(story())
+async def test_a_topic_and_a_subscription_have_no_more_consumers_than_they_may() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        us = world.running["us"]
+        await set_policy(us, MAX_CONSUMERS, 2)
+        await set_policy(us, MAX_CONSUMERS_PER_SUBSCRIPTION, 1)
+        await set_policy(us, MAX_SUBSCRIPTIONS, 2)
+        shared = {"subType": pb.CommandSubscribe.Shared}
+        assert (await client.subscribe(1, **shared)).HasField("success")
+        assert (await client.subscribe(2, **shared)).error.error == int(ServerError.ConsumerBusy)
+        assert (await client.subscribe(3, subscription="t", **shared)).HasField("success")
+        refused = (await client.subscribe(4, subscription="u", **shared)).error
+        assert refused.error == int(ServerError.NotAllowedError)
+        assert "maximum number of subscriptions" in refused.message
+        await set_policy(us, MAX_CONSUMERS_PER_SUBSCRIPTION, 5)
+        refused = (await client.subscribe(5, subscription="t", **shared)).error
+        assert "max consumers limit: 2" in refused.message
 
 
-def test_a_namespace_has_no_more_topics_than_it_may() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await set_policy(world.running["us"], MAX_TOPICS, 1)
-            await client.open_producer(1, topic="one")
-            client.ask_for_producer(2, topic="two", name="q")
-            refused = (await client.next()).error
-            assert refused.error == int(ServerError.NotAllowedError)
-            assert "Exceed maximum number of topics" in refused.message
-            await client.open_producer(3, topic="one", name="r")
-
-    asyncio.run(story())
+async def test_a_namespace_has_no_more_topics_than_it_may() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await set_policy(world.running["us"], MAX_TOPICS, 1)
+        await client.open_producer(1, topic="one")
+        client.ask_for_producer(2, topic="two", name="q")
+        refused = (await client.next()).error
+        assert refused.error == int(ServerError.NotAllowedError)
+        assert "Exceed maximum number of topics" in refused.message
+        await client.open_producer(3, topic="one", name="r")
 
 
-def test_a_message_has_no_more_bytes_than_its_topic_allows() -> None:
+async def test_a_message_has_no_more_bytes_than_its_topic_allows() -> None:
     """A client's. What another region sends was acknowledged there."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, raw_client(world) as client:
-            await set_policy(world.running["us"], MAX_MESSAGE_SIZE, 10, OF_TOPIC)
-            await client.open_producer(1)
-            send(client, entry(bytes(11)), 0)
-            refused = (await client.next()).send_error
-            assert refused.error == int(ServerError.NotAllowedError)
-            assert "exceeds the maximum of 10" in refused.message
-            send(client, entry(bytes(10), 1), 1)
-            assert (await client.next()).send_receipt.sequence_id == 1
-            topic = world.running["us"].directory.serving[TOPIC]
-            assert topic.limits.payload_bytes > 10
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, raw_client(world) as client:
+        await set_policy(world.running["us"], MAX_MESSAGE_SIZE, 10, OF_TOPIC)
+        await client.open_producer(1)
+        send(client, entry(bytes(11)), 0)
+        refused = (await client.next()).send_error
+        assert refused.error == int(ServerError.NotAllowedError)
+        assert "exceeds the maximum of 10" in refused.message
+        send(client, entry(bytes(10), 1), 1)
+        assert (await client.next()).send_receipt.sequence_id == 1
+        topic = world.running["us"].directory.serving[TOPIC]
+        assert topic.limits.payload_bytes > 10
 
 
-def test_who_publishes_too_fast_is_read_more_slowly() -> None:
+async def test_who_publishes_too_fast_is_read_more_slowly() -> None:
     """Everything is stored; and once there is no rate any more it goes on."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            us = world.running["us"]
-            await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
-            producer = await client.producer(TOPIC)
-            (connection,) = us.connections
-            await asyncio.gather(*[producer.send(b"%d" % number) for number in range(21)])
-            sending = asyncio.gather(*[producer.send(b"%d" % number) for number in range(21, 30)])
-            await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
-            assert connection.flow_control.is_ours, "its silence is no fault of the client"
-            await sending
-            assert us.directory.serving[TOPIC].stored_end == 30
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        us = world.running["us"]
+        await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
+        producer = await client.producer(TOPIC)
+        (connection,) = us.connections
+        await asyncio.gather(*[producer.send(b"%d" % number) for number in range(21)])
+        sending = asyncio.gather(*[producer.send(b"%d" % number) for number in range(21, 30)])
+        await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
+        assert connection.flow_control.is_ours, "its silence is no fault of the client"
+        await sending
+        assert us.directory.serving[TOPIC].stored_end == 30
 
 
-def test_what_may_be_published_belongs_to_the_topic_however_often_a_client_connects_anew() -> None:
+async def test_what_may_be_published_belongs_to_the_topic_however_often_a_client_connects_anew() -> None:
     """INV-79. 20 messages a second; each comes by a connection of its own, none of which has sent anything before."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            us = world.running["us"]
-            await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
-            loop, stored = asyncio.get_running_loop(), 0
-            began = loop.time()
-            while loop.time() < began + 2:
-                async with raw_client(world) as client:  # gone without a word, as soon as it has its receipts
-                    await client.open_producer(1, name=str(stored))
-                    for number in range(10):
-                        send(client, plain_entry(str(stored), number, 1, b"x"), number)
-                    for _ in range(10):
-                        await client.next()
-                    stored += 10
-            assert stored <= 20 + 20 * (loop.time() - began) + 10, (
-                "what a period allows, the time, one too early"
-            )
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        us = world.running["us"]
+        await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
+        loop, stored = asyncio.get_running_loop(), 0
+        began = loop.time()
+        while loop.time() < began + 2:
+            async with raw_client(world) as client:  # gone without a word, as soon as it has its receipts
+                await client.open_producer(1, name=str(stored))
+                for number in range(10):
+                    send(client, plain_entry(str(stored), number, 1, b"x"), number)
+                for _ in range(10):
+                    await client.next()
+                stored += 10
+        assert stored <= 20 + 20 * (loop.time() - began) + 10, "what a period allows, the time, one too early"
 
 
-def test_who_has_published_nothing_waits_too_when_others_published_too_much() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as one, world.client("us") as other:
-            us = world.running["us"]
-            await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
-            producers = [await one.producer(TOPIC), await other.producer(TOPIC)]
-            assert len(us.connections) == 2
-            await asyncio.gather(*[producers[0].send(b"%d" % number) for number in range(30)])
-            await until(
-                lambda: all(PauseReason.RATE in one.flow_control.reasons for one in us.connections), DEADLINE
-            )
-            await producers[1].send(b"later")
-
-    asyncio.run(story())
+async def test_who_has_published_nothing_waits_too_when_others_published_too_much() -> None:
+    async with regions("us") as world, world.client("us") as one, world.client("us") as other:
+        us = world.running["us"]
+        await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
+        producers = [await one.producer(TOPIC), await other.producer(TOPIC)]
+        assert len(us.connections) == 2
+        await asyncio.gather(*[producers[0].send(b"%d" % number) for number in range(30)])
+        await until(
+            lambda: all(PauseReason.RATE in one.flow_control.reasons for one in us.connections), DEADLINE
+        )
+        await producers[1].send(b"later")
 
 
 @pytest.mark.parametrize("then", ["the rate is gone", "the client is gone"])
-def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years(then: str) -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            us = world.running["us"]
-            await set_policy(us, PUBLISH_RATE, Pace(0, 1, 1))
-            await client.open_producer(1)
-            (connection,) = us.connections
-            for number in range(2):
-                send(client, entry(bytes(1_000_000), number), number)
-            assert (await client.next()).send_receipt.sequence_id == 0
-            await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
-            if then == "the client is gone":
-                connection.abort()
-                await until(lambda: not us.connections, DEADLINE)
-                timers = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
-                assert not [
-                    one for one in timers if not one.cancelled() and connection.speed_up == one._callback
-                ]
-            else:
-                await set_policy(us, PUBLISH_RATE, None)
-                assert (await client.next()).send_receipt.sequence_id == 1
-                await client.open_producer(2, name="other")
-
-    asyncio.run(story())
+async def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years(then: str) -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        us = world.running["us"]
+        await set_policy(us, PUBLISH_RATE, Pace(0, 1, 1))
+        await client.open_producer(1)
+        (connection,) = us.connections
+        for number in range(2):
+            send(client, entry(bytes(1_000_000), number), number)
+        assert (await client.next()).send_receipt.sequence_id == 0
+        await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
+        if then == "the client is gone":
+            connection.abort()
+            await until(lambda: not us.connections, DEADLINE)
+            timers = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+            assert not [one for one in timers if not one.cancelled() and connection.speed_up == one._callback]
+        else:
+            await set_policy(us, PUBLISH_RATE, None)
+            assert (await client.next()).send_receipt.sequence_id == 1
+            await client.open_producer(2, name="other")
 
 
-def test_how_large_a_message_may_be_says_nothing_of_how_many_are_in_a_batch() -> None:
+async def test_how_large_a_message_may_be_says_nothing_of_how_many_are_in_a_batch() -> None:
     """A batch may be compressed to less than its messages need; and a message of one byte has one."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await set_policy(world.running["us"], MAX_MESSAGE_SIZE, 1, OF_TOPIC)
-            await client.open_producer(1)
-            for number, messages in enumerate((1, 50)):
-                metadata = pb.MessageMetadata(
-                    producer_name="p", sequence_id=number, publish_time=1, num_messages_in_batch=messages
-                )
-                send(client, build_entry(metadata, b"x"), number)
-                assert (await client.next()).send_receipt.sequence_id == number
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        await set_policy(world.running["us"], MAX_MESSAGE_SIZE, 1, OF_TOPIC)
+        await client.open_producer(1)
+        for number, messages in enumerate((1, 50)):
+            metadata = pb.MessageMetadata(
+                producer_name="p", sequence_id=number, publish_time=1, num_messages_in_batch=messages
+            )
+            send(client, build_entry(metadata, b"x"), number)
+            assert (await client.next()).send_receipt.sequence_id == number
 
 
-def test_consumers_are_sent_no_more_than_the_rate_allows_and_get_everything() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            us = world.running["us"]
-            producer = await client.producer(TOPIC)
-            for number in range(12):
-                await producer.send(b"%d" % number)
-            await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, Pace(1, 0, 86_400))
-            consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-            assert (await consumer.receive()).payload == b"0"
-            for number in range(12, 15):
-                await producer.send(b"%d" % number)
-            assert us.directory.serving[TOPIC].subscriptions["s"].sent.messages == 1
-            await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, None)
-            assert [(await consumer.receive()).payload for _ in range(14)] == [
-                b"%d" % n for n in range(1, 15)
-            ]
-
-    asyncio.run(story())
+async def test_consumers_are_sent_no_more_than_the_rate_allows_and_get_everything() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        us = world.running["us"]
+        producer = await client.producer(TOPIC)
+        for number in range(12):
+            await producer.send(b"%d" % number)
+        await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, Pace(1, 0, 86_400))
+        consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+        assert (await consumer.receive()).payload == b"0"
+        for number in range(12, 15):
+            await producer.send(b"%d" % number)
+        assert us.directory.serving[TOPIC].subscriptions["s"].sent.messages == 1
+        await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, None)
+        assert [(await consumer.receive()).payload for _ in range(14)] == [b"%d" % n for n in range(1, 15)]
 
 
-def test_a_subscription_with_a_rate_of_its_own_does_not_follow_that_of_all() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            us = world.running["us"]
-            producer = await client.producer(TOPIC)
-            for number in range(4):
-                await producer.send(b"%d" % number)
-            own = {"slow": Pace(1, 0, 86_400), "fast": UNLIMITED}
-            await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, Pace(2, 0, 86_400))
-            await set_policy(us, DISPATCH_RATES_BY_SUBSCRIPTION, own, OF_TOPIC)
-            consumers = {
-                name: await client.subscribe(TOPIC, name, initial_position=InitialPosition.EARLIEST)
-                for name in ("slow", "usual", "fast")
-            }
-            expected = {"slow": 1, "usual": 2, "fast": 4}
-            for name, count in expected.items():
-                for _ in range(count):
-                    await consumers[name].receive()
-            subscriptions = us.directory.serving[TOPIC].subscriptions
-            assert {name: subscriptions[name].sent.messages for name in expected} == expected
-            await set_policy(us, DISPATCH_RATES_BY_SUBSCRIPTION, None, OF_TOPIC)
-            assert (await consumers["slow"].receive()).payload == b"1"
-            assert subscriptions["slow"].sent.messages == 3
-
-    asyncio.run(story())
+async def test_a_subscription_with_a_rate_of_its_own_does_not_follow_that_of_all() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        us = world.running["us"]
+        producer = await client.producer(TOPIC)
+        for number in range(4):
+            await producer.send(b"%d" % number)
+        own = {"slow": Pace(1, 0, 86_400), "fast": UNLIMITED}
+        await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, Pace(2, 0, 86_400))
+        await set_policy(us, DISPATCH_RATES_BY_SUBSCRIPTION, own, OF_TOPIC)
+        consumers = {
+            name: await client.subscribe(TOPIC, name, initial_position=InitialPosition.EARLIEST)
+            for name in ("slow", "usual", "fast")
+        }
+        expected = {"slow": 1, "usual": 2, "fast": 4}
+        for name, count in expected.items():
+            for _ in range(count):
+                await consumers[name].receive()
+        subscriptions = us.directory.serving[TOPIC].subscriptions
+        assert {name: subscriptions[name].sent.messages for name in expected} == expected
+        await set_policy(us, DISPATCH_RATES_BY_SUBSCRIPTION, None, OF_TOPIC)
+        assert (await consumers["slow"].receive()).payload == b"1"
+        assert subscriptions["slow"].sent.messages == 3
 
 
-def test_the_consumers_of_a_topic_share_its_rate() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            us = world.running["us"]
-            producer = await client.producer(TOPIC)
-            one = await client.subscribe(TOPIC, "one")
-            two = await client.subscribe(TOPIC, "two")
-            await set_policy(us, DISPATCH_RATE, Pace(1, 0, 86_400))
-            for number in range(4):
-                await producer.send(b"%d" % number)
-            topic = us.directory.serving[TOPIC]
-            assert sum(subscription.sent.messages for subscription in topic.subscriptions.values()) == 1
-            await set_policy(us, DISPATCH_RATE, None)
-            for consumer in (one, two):
-                assert [(await consumer.receive()).payload for _ in range(4)] == [b"0", b"1", b"2", b"3"]
-
-    asyncio.run(story())
+async def test_the_consumers_of_a_topic_share_its_rate() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        us = world.running["us"]
+        producer = await client.producer(TOPIC)
+        one = await client.subscribe(TOPIC, "one")
+        two = await client.subscribe(TOPIC, "two")
+        await set_policy(us, DISPATCH_RATE, Pace(1, 0, 86_400))
+        for number in range(4):
+            await producer.send(b"%d" % number)
+        topic = us.directory.serving[TOPIC]
+        assert sum(subscription.sent.messages for subscription in topic.subscriptions.values()) == 1
+        await set_policy(us, DISPATCH_RATE, None)
+        for consumer in (one, two):
+            assert [(await consumer.receive()).payload for _ in range(4)] == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_replicator_sends_no_more_than_the_rate_allows() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as client:
-            us, eu = world.running["us"], world.running["eu"]
-            await set_policy(us, REPLICATOR_DISPATCH_RATE, Pace(2, 0, 86_400))
-            producer = await client.producer(TOPIC)
-            for number in range(10):
-                await producer.send(b"%d" % number)
-            topic = us.directory.serving[TOPIC]
-            await until(lambda: topic.replicators["eu"].progress.confirmed >= 0, DEADLINE)
-            assert topic.replicators["eu"].backlog > 0
-            await set_policy(us, REPLICATOR_DISPATCH_RATE, None)
-            await until(lambda: not topic.replicators["eu"].backlog, DEADLINE)
-            there = await eu.directory.acquire(TOPIC, OpenMode.EXISTING)
-            await until(lambda: there.stored_end == 10, DEADLINE)
-
-    asyncio.run(story())
+async def test_a_replicator_sends_no_more_than_the_rate_allows() -> None:
+    async with regions("us", "eu") as world, world.client("us") as client:
+        us, eu = world.running["us"], world.running["eu"]
+        await set_policy(us, REPLICATOR_DISPATCH_RATE, Pace(2, 0, 86_400))
+        producer = await client.producer(TOPIC)
+        for number in range(10):
+            await producer.send(b"%d" % number)
+        topic = us.directory.serving[TOPIC]
+        await until(lambda: topic.replicators["eu"].progress.confirmed >= 0, DEADLINE)
+        assert topic.replicators["eu"].backlog > 0
+        await set_policy(us, REPLICATOR_DISPATCH_RATE, None)
+        await until(lambda: not topic.replicators["eu"].backlog, DEADLINE)
+        there = await eu.directory.acquire(TOPIC, OpenMode.EXISTING)
+        await until(lambda: there.stored_end == 10, DEADLINE)
 
 
 # Deduplication.
 
 
-def test_deduplication_begins_in_the_middle_of_a_stream() -> None:
-    async def story() -> None:
-        async with regions("us", deduplication=False) as world, raw_client(world) as client:
-            us = world.running["us"]
-            await client.open_producer(1)
-            topic = us.directory.serving[TOPIC]
-            for number in (0, 0):
-                send(client, entry(b"x", number), number)
-                await client.next()
-            assert topic.stored_end == 2, "nobody asked for it yet"
-            await set_policy(us, DEDUPLICATION, True, OF_TOPIC)
-            await until(lambda: topic.deduplicates, DEADLINE)
-            for number in (1, 1):
-                send(client, entry(b"x", number), number)
-                assert (await client.next()).send_receipt.sequence_id == number
-            assert topic.stored_end == 3
-            await set_policy(us, DEDUPLICATION, False, OF_TOPIC)
-            await until(lambda: not topic.deduplicates, DEADLINE)
-            send(client, entry(b"x", 1), 1)
+async def test_deduplication_begins_in_the_middle_of_a_stream() -> None:
+    async with regions("us", deduplication=False) as world, raw_client(world) as client:
+        us = world.running["us"]
+        await client.open_producer(1)
+        topic = us.directory.serving[TOPIC]
+        for number in (0, 0):
+            send(client, entry(b"x", number), number)
             await client.next()
-            assert topic.stored_end == 4
+        assert topic.stored_end == 2, "nobody asked for it yet"
+        await set_policy(us, DEDUPLICATION, True, OF_TOPIC)
+        await until(lambda: topic.deduplicates, DEADLINE)
+        for number in (1, 1):
+            send(client, entry(b"x", number), number)
+            assert (await client.next()).send_receipt.sequence_id == number
+        assert topic.stored_end == 3
+        await set_policy(us, DEDUPLICATION, False, OF_TOPIC)
+        await until(lambda: not topic.deduplicates, DEADLINE)
+        send(client, entry(b"x", 1), 1)
+        await client.next()
+        assert topic.stored_end == 4
 
-    asyncio.run(story())
 
-
-def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_nothing() -> None:
+async def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_nothing() -> None:
     """It began anew while nothing was judged; also when the region crashes in between."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            for crashes in (False, True):
-                us = world.running["us"]
-                topic = await us.directory.acquire(TOPIC, OpenMode.CREATE)
-                await until(lambda topic=topic: topic.deduplicates, DEADLINE)
-                async with raw_client(world) as client:
-                    await client.open_producer(1)
-                    send(client, entry(b"x", 50), 50)
-                    await client.next()
-                await set_policy(us, DEDUPLICATION, False)
-                await until(lambda topic=topic: not topic.deduplicates, DEADLINE)
-                async with raw_client(world) as client:
-                    await client.open_producer(1)
-                    send(client, entry(b"x", 0), 0)
-                    await client.next()
-                if crashes:
-                    await world.crash("us")
-                    us = await world.start("us")
-                await set_policy(us, DEDUPLICATION, True)
-                topic = await us.directory.acquire(TOPIC, OpenMode.EXISTING)
-                await until(lambda topic=topic: topic.deduplicates, DEADLINE)
-                before = topic.stored_end
-                async with raw_client(world) as client:
-                    await client.open_producer(1)
-                    send(client, entry(b"x", 1), 1)
-                    assert (await client.next()).send_receipt.sequence_id == 1
-                assert topic.stored_end == before + 1
-
-    asyncio.run(story())
-
-
-def test_of_topics_that_are_created_at_once_there_are_no_more_than_a_namespace_may_have() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
+    async with regions("us") as world:
+        for crashes in (False, True):
             us = world.running["us"]
-            await set_policy(us, MAX_TOPICS, 2)
-            made = await asyncio.gather(
-                *[client.producer(f"persistent://public/default/{number}") for number in range(10)],
-                *[client.producer(f"non-persistent://public/default/{number}") for number in range(10)],
-                return_exceptions=True,
-            )
-            assert len([one for one in made if not isinstance(one, BaseException)]) == 2
-            assert us.directory.count("public/default") == 2
+            topic = await us.directory.acquire(TOPIC, OpenMode.CREATE)
+            await until(lambda topic=topic: topic.deduplicates, DEADLINE)
+            async with raw_client(world) as client:
+                await client.open_producer(1)
+                send(client, entry(b"x", 50), 50)
+                await client.next()
+            await set_policy(us, DEDUPLICATION, False)
+            await until(lambda topic=topic: not topic.deduplicates, DEADLINE)
+            async with raw_client(world) as client:
+                await client.open_producer(1)
+                send(client, entry(b"x", 0), 0)
+                await client.next()
+            if crashes:
+                await world.crash("us")
+                us = await world.start("us")
+            await set_policy(us, DEDUPLICATION, True)
+            topic = await us.directory.acquire(TOPIC, OpenMode.EXISTING)
+            await until(lambda topic=topic: topic.deduplicates, DEADLINE)
+            before = topic.stored_end
+            async with raw_client(world) as client:
+                await client.open_producer(1)
+                send(client, entry(b"x", 1), 1)
+                assert (await client.next()).send_receipt.sequence_id == 1
+            assert topic.stored_end == before + 1
 
-    asyncio.run(story())
+
+async def test_of_topics_that_are_created_at_once_there_are_no_more_than_a_namespace_may_have() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        us = world.running["us"]
+        await set_policy(us, MAX_TOPICS, 2)
+        made = await asyncio.gather(
+            *[client.producer(f"persistent://public/default/{number}") for number in range(10)],
+            *[client.producer(f"non-persistent://public/default/{number}") for number in range(10)],
+            return_exceptions=True,
+        )
+        assert len([one for one in made if not isinstance(one, BaseException)]) == 2
+        assert us.directory.count("public/default") == 2

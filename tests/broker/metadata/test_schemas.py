@@ -53,73 +53,59 @@ async def refused(asked: object) -> str:
     return str(found.value)
 
 
-def test_a_producers_schema_gets_a_version_and_its_messages_say_it() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            assert await client.schema(TOPIC) is None
-            one = await client.producer(TOPIC, schema=FIRST)
-            same = await client.producer(TOPIC, schema=FIRST)
-            newer = await client.producer(TOPIC, schema=WITH_DEFAULT)
-            assert [each.schema_version for each in (one, same, newer)] == [
-                version(0),
-                version(0),
-                version(1),
-            ]
-            consumer = await client.subscribe(TOPIC, "s", initial_position=EARLIEST)
-            for each in (one, newer):
-                await each.send(b"x")
-            said = [(await consumer.receive()).schema_version for _ in range(2)]
-            assert said == [version(0), version(1)]
-            assert await client.schema(TOPIC, version(0)) == (FIRST, version(0))
-            assert await client.schema(TOPIC) == (WITH_DEFAULT, version(1))
-
-    asyncio.run(story())
+async def test_a_producers_schema_gets_a_version_and_its_messages_say_it() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        assert await client.schema(TOPIC) is None
+        one = await client.producer(TOPIC, schema=FIRST)
+        same = await client.producer(TOPIC, schema=FIRST)
+        newer = await client.producer(TOPIC, schema=WITH_DEFAULT)
+        assert [each.schema_version for each in (one, same, newer)] == [
+            version(0),
+            version(0),
+            version(1),
+        ]
+        consumer = await client.subscribe(TOPIC, "s", initial_position=EARLIEST)
+        for each in (one, newer):
+            await each.send(b"x")
+        said = [(await consumer.receive()).schema_version for _ in range(2)]
+        assert said == [version(0), version(1)]
+        assert await client.schema(TOPIC, version(0)) == (FIRST, version(0))
+        assert await client.schema(TOPIC) == (WITH_DEFAULT, version(1))
 
 
-def test_a_schema_of_bytes_that_is_asked_for_is_a_schema_and_no_schema_is_none() -> None:
+async def test_a_schema_of_bytes_that_is_asked_for_is_a_schema_and_no_schema_is_none() -> None:
     """The Go client asks the region for the version that its own messages say."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            await client.producer(TOPIC)
-            assert await client.schema(TOPIC) is None
-            of_bytes = Schema(SchemaType.NONE, b"")
-            producer = await client.producer(TOPIC, schema=of_bytes)
-            assert producer.schema_version == version(0)
-            assert await client.schema(TOPIC, version(0)) == (of_bytes, version(0))
-            with pytest.raises(ClientError, match="Incompatible"):
-                await client.producer(TOPIC, schema=STRING)
-
-    asyncio.run(story())
-
-
-def test_whoever_takes_bytes_can_read_every_topic() -> None:
-    """The Go client's table views say so of themselves; the topic has messages, and no schema or another one."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            of_bytes = Schema(SchemaType.NONE, b"")
-            await (await client.producer(TOPIC)).send(b"1")
-            await client.subscribe(TOPIC, "first", schema=of_bytes)
-            assert await client.schema(TOPIC) is None
+    async with regions("us") as world, world.client("us") as client:
+        await client.producer(TOPIC)
+        assert await client.schema(TOPIC) is None
+        of_bytes = Schema(SchemaType.NONE, b"")
+        producer = await client.producer(TOPIC, schema=of_bytes)
+        assert producer.schema_version == version(0)
+        assert await client.schema(TOPIC, version(0)) == (of_bytes, version(0))
+        with pytest.raises(ClientError, match="Incompatible"):
             await client.producer(TOPIC, schema=STRING)
-            await client.subscribe(TOPIC, "second", schema=of_bytes)
-
-    asyncio.run(story())
 
 
-def test_a_schema_that_may_not_follow_is_refused_with_the_reason() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            await client.producer(TOPIC, schema=FIRST)
-            why = await refused(client.producer(TOPIC, schema=WITHOUT_DEFAULT))
-            assert "version 0" in why
-            assert "note" in why
-            why = await refused(client.schema_version(TOPIC, STRING))
-            assert "exists schema type AVRO, new schema type STRING" in why
-            assert await client.schema(TOPIC) == (FIRST, version(0)), "what was refused left nothing"
+async def test_whoever_takes_bytes_can_read_every_topic() -> None:
+    """The Go client's table views say so of themselves; the topic has messages, and no schema or another one."""
+    async with regions("us") as world, world.client("us") as client:
+        of_bytes = Schema(SchemaType.NONE, b"")
+        await (await client.producer(TOPIC)).send(b"1")
+        await client.subscribe(TOPIC, "first", schema=of_bytes)
+        assert await client.schema(TOPIC) is None
+        await client.producer(TOPIC, schema=STRING)
+        await client.subscribe(TOPIC, "second", schema=of_bytes)
 
-    asyncio.run(story())
+
+async def test_a_schema_that_may_not_follow_is_refused_with_the_reason() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        await client.producer(TOPIC, schema=FIRST)
+        why = await refused(client.producer(TOPIC, schema=WITHOUT_DEFAULT))
+        assert "version 0" in why
+        assert "note" in why
+        why = await refused(client.schema_version(TOPIC, STRING))
+        assert "exists schema type AVRO, new schema type STRING" in why
+        assert await client.schema(TOPIC) == (FIRST, version(0)), "what was refused left nothing"
 
 
 @pytest.mark.parametrize(
@@ -133,163 +119,132 @@ def test_a_schema_that_may_not_follow_is_refused_with_the_reason() -> None:
         (Strategy.FULL_TRANSITIVE, RENAMED, False),
     ],
 )
-def test_the_strategy_of_the_namespace_decides_until_the_topic_has_one(
+async def test_the_strategy_of_the_namespace_decides_until_the_topic_has_one(
     strategy: Strategy, schema: Schema, fits: bool
 ) -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            region = world.running["us"]
-            await set_policy(region, SCHEMA_COMPATIBILITY, strategy)
+    async with regions("us") as world, world.client("us") as client:
+        region = world.running["us"]
+        await set_policy(region, SCHEMA_COMPATIBILITY, strategy)
+        await client.producer(TOPIC, schema=FIRST)
+        if fits:
+            assert await client.schema_version(TOPIC, schema) == version(1)
+        else:
+            await refused(client.schema_version(TOPIC, schema))
+        opposite = Strategy.ALWAYS_INCOMPATIBLE if fits else Strategy.ALWAYS_COMPATIBLE
+        await region.policies.set(TopicPoliciesPath(TOPIC), SCHEMA_COMPATIBILITY, opposite)
+        other = record("id", "note=", "more=") if fits else schema
+        if fits:
+            await refused(client.schema_version(TOPIC, other))
+        else:
+            assert await client.schema_version(TOPIC, other) == version(1)
+
+
+async def test_the_older_policy_is_heard_where_the_newer_one_says_nothing() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        region = world.running["us"]
+        await set_policy(region, SCHEMA_AUTO_UPDATE, "AutoUpdateDisabled")
+        await client.producer(TOPIC, schema=FIRST)
+        await refused(client.producer(TOPIC, schema=WITH_DEFAULT))
+        await set_policy(region, SCHEMA_COMPATIBILITY, Strategy.FULL)
+        await client.producer(TOPIC, schema=WITH_DEFAULT)
+        await set_policy(region, SCHEMA_COMPATIBILITY, Strategy.UNDEFINED)
+        assert region.schemas.strategy(NAME) is Strategy.ALWAYS_INCOMPATIBLE
+
+
+async def test_where_updates_are_not_allowed_only_known_schemas_are_used() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        region = world.running["us"]
+        await client.producer(TOPIC, schema=FIRST)
+        await set_policy(region, SCHEMA_UPDATES, False)
+        assert (await client.producer(TOPIC, schema=FIRST)).schema_version == version(0)
+        assert "auto updating is disabled" in await refused(client.producer(TOPIC, schema=WITH_DEFAULT))
+
+
+async def test_where_schemas_are_enforced_a_producer_without_one_is_refused() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        await set_policy(world.running["us"], SCHEMA_VALIDATION, True)
+        await client.producer(TOPIC), "the topic has no schema yet"
+        await client.producer(TOPIC, schema=FIRST)
+        assert "SchemaValidationEnforced" in await refused(client.producer(TOPIC))
+
+
+async def test_the_first_consumer_of_an_idle_topic_brings_its_schema() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        await client.subscribe(TOPIC, "any", schema=AUTO_CONSUME)
+        await client.subscribe(TOPIC, "s", schema=FIRST)
+        assert await client.schema(TOPIC) == (FIRST, version(0))
+        await client.subscribe(TOPIC, "newer", schema=WITH_DEFAULT)
+        assert await client.schema(TOPIC) == (FIRST, version(0)), "it only reads"
+        why = await refused(client.subscribe(TOPIC, "other", schema=WITHOUT_DEFAULT))
+        assert "note" in why
+
+
+async def test_a_consumers_schema_has_nothing_to_be_held_against_on_a_topic_of_bytes() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        await (await client.producer(TOPIC)).send(b"x")
+        why = await refused(client.subscribe(TOPIC, "s", schema=FIRST))
+        assert why == "Topic does not have schema to check"
+        await client.subscribe(TOPIC, "any", schema=AUTO_CONSUME)
+
+
+async def test_partitions_share_a_schema() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        region = world.running["us"]
+        await region.partitioned.create(region.directory, NAME, 2)
+        versions = [
+            (await client.producer(f"{TOPIC}-partition-{index}", schema=schema)).schema_version
+            for index, schema in enumerate((FIRST, WITH_DEFAULT))
+        ]
+        assert versions == [version(0), version(1)]
+        assert await client.schema(f"{TOPIC}-partition-0") == (WITH_DEFAULT, version(1))
+        assert await client.schema(TOPIC) == (WITH_DEFAULT, version(1))
+
+
+async def test_schemas_survive_a_kill() -> None:
+    async with regions("us") as world:
+        async with world.client("us") as client:
             await client.producer(TOPIC, schema=FIRST)
-            if fits:
-                assert await client.schema_version(TOPIC, schema) == version(1)
-            else:
-                await refused(client.schema_version(TOPIC, schema))
-            opposite = Strategy.ALWAYS_INCOMPATIBLE if fits else Strategy.ALWAYS_COMPATIBLE
-            await region.policies.set(TopicPoliciesPath(TOPIC), SCHEMA_COMPATIBILITY, opposite)
-            other = record("id", "note=", "more=") if fits else schema
-            if fits:
-                await refused(client.schema_version(TOPIC, other))
-            else:
-                assert await client.schema_version(TOPIC, other) == version(1)
-
-    asyncio.run(story())
-
-
-def test_the_older_policy_is_heard_where_the_newer_one_says_nothing() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            region = world.running["us"]
-            await set_policy(region, SCHEMA_AUTO_UPDATE, "AutoUpdateDisabled")
-            await client.producer(TOPIC, schema=FIRST)
-            await refused(client.producer(TOPIC, schema=WITH_DEFAULT))
-            await set_policy(region, SCHEMA_COMPATIBILITY, Strategy.FULL)
             await client.producer(TOPIC, schema=WITH_DEFAULT)
-            await set_policy(region, SCHEMA_COMPATIBILITY, Strategy.UNDEFINED)
-            assert region.schemas.strategy(NAME) is Strategy.ALWAYS_INCOMPATIBLE
-
-    asyncio.run(story())
-
-
-def test_where_updates_are_not_allowed_only_known_schemas_are_used() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            region = world.running["us"]
-            await client.producer(TOPIC, schema=FIRST)
-            await set_policy(region, SCHEMA_UPDATES, False)
-            assert (await client.producer(TOPIC, schema=FIRST)).schema_version == version(0)
-            assert "auto updating is disabled" in await refused(client.producer(TOPIC, schema=WITH_DEFAULT))
-
-    asyncio.run(story())
-
-
-def test_where_schemas_are_enforced_a_producer_without_one_is_refused() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            await set_policy(world.running["us"], SCHEMA_VALIDATION, True)
-            await client.producer(TOPIC), "the topic has no schema yet"
-            await client.producer(TOPIC, schema=FIRST)
-            assert "SchemaValidationEnforced" in await refused(client.producer(TOPIC))
-
-    asyncio.run(story())
-
-
-def test_the_first_consumer_of_an_idle_topic_brings_its_schema() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            await client.subscribe(TOPIC, "any", schema=AUTO_CONSUME)
-            await client.subscribe(TOPIC, "s", schema=FIRST)
-            assert await client.schema(TOPIC) == (FIRST, version(0))
-            await client.subscribe(TOPIC, "newer", schema=WITH_DEFAULT)
-            assert await client.schema(TOPIC) == (FIRST, version(0)), "it only reads"
-            why = await refused(client.subscribe(TOPIC, "other", schema=WITHOUT_DEFAULT))
-            assert "note" in why
-
-    asyncio.run(story())
-
-
-def test_a_consumers_schema_has_nothing_to_be_held_against_on_a_topic_of_bytes() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            await (await client.producer(TOPIC)).send(b"x")
-            why = await refused(client.subscribe(TOPIC, "s", schema=FIRST))
-            assert why == "Topic does not have schema to check"
-            await client.subscribe(TOPIC, "any", schema=AUTO_CONSUME)
-
-    asyncio.run(story())
-
-
-def test_partitions_share_a_schema() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            region = world.running["us"]
-            await region.partitioned.create(region.directory, NAME, 2)
-            versions = [
-                (await client.producer(f"{TOPIC}-partition-{index}", schema=schema)).schema_version
-                for index, schema in enumerate((FIRST, WITH_DEFAULT))
-            ]
-            assert versions == [version(0), version(1)]
-            assert await client.schema(f"{TOPIC}-partition-0") == (WITH_DEFAULT, version(1))
-            assert await client.schema(TOPIC) == (WITH_DEFAULT, version(1))
-
-    asyncio.run(story())
-
-
-def test_schemas_survive_a_kill() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            async with world.client("us") as client:
-                await client.producer(TOPIC, schema=FIRST)
-                await client.producer(TOPIC, schema=WITH_DEFAULT)
-            await world.crash("us")
-            await world.start("us")
-            async with world.client("us") as client:
-                assert await client.schema(TOPIC, version(0)) == (FIRST, version(0))
-                assert (await client.producer(TOPIC, schema=FIRST)).schema_version == version(0)
-
-    asyncio.run(story())
-
-
-def test_two_regions_of_a_cluster_that_register_at_once_agree_on_the_numbers() -> None:
-    """INV-41: each number is given once, and to one schema in all regions."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
-            made = [record("id", f"field{number}=") for number in range(8)]
-            await us.producer(TOPIC, schema=FIRST)
-            await eu.producer(TOPIC, schema=FIRST)
-
-            async def registers(client: Client, wanted: list[Schema]) -> list[tuple[bytes, Schema]]:
-                return [(await client.schema_version(TOPIC, one), one) for one in wanted]
-
-            told = await asyncio.gather(
-                *(registers(client, made[start:] + made[:start]) for client in (us, eu) for start in (0, 4))
-            )
-            numbers = {one.data: number for pairs in told for number, one in pairs}
-            assert all(numbers[one.data] == number for pairs in told for number, one in pairs)
-            assert sorted(numbers.values()) == [version(number) for number in range(1, 9)]
-            for client in (us, eu):
-                for one in made:
-                    assert await client.schema(TOPIC, numbers[one.data]) == (one, numbers[one.data])
-
-    asyncio.run(story())
-
-
-def test_a_deleted_schema_is_still_found_by_its_version_and_its_number_is_not_given_again() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            schemas = world.running["us"].schemas
-            await client.producer(TOPIC, schema=FIRST)
-            assert await schemas.delete(NAME) == 1
-            assert await schemas.delete(NAME) == 1, "there is nothing left to delete"
-            assert await client.schema(TOPIC) is None
+        await world.crash("us")
+        await world.start("us")
+        async with world.client("us") as client:
             assert await client.schema(TOPIC, version(0)) == (FIRST, version(0))
-            assert await client.schema_version(TOPIC, STRING) == version(2), "compared with nothing"
-            assert await schemas.delete(NAME, force=True) == 3
-            assert await client.schema(TOPIC, version(0)) is None
-            assert await client.schema_version(TOPIC, FIRST) == version(4)
+            assert (await client.producer(TOPIC, schema=FIRST)).schema_version == version(0)
 
-    asyncio.run(story())
+
+async def test_two_regions_of_a_cluster_that_register_at_once_agree_on_the_numbers() -> None:
+    """INV-41: each number is given once, and to one schema in all regions."""
+    async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
+        made = [record("id", f"field{number}=") for number in range(8)]
+        await us.producer(TOPIC, schema=FIRST)
+        await eu.producer(TOPIC, schema=FIRST)
+
+        async def registers(client: Client, wanted: list[Schema]) -> list[tuple[bytes, Schema]]:
+            return [(await client.schema_version(TOPIC, one), one) for one in wanted]
+
+        told = await asyncio.gather(
+            *(registers(client, made[start:] + made[:start]) for client in (us, eu) for start in (0, 4))
+        )
+        numbers = {one.data: number for pairs in told for number, one in pairs}
+        assert all(numbers[one.data] == number for pairs in told for number, one in pairs)
+        assert sorted(numbers.values()) == [version(number) for number in range(1, 9)]
+        for client in (us, eu):
+            for one in made:
+                assert await client.schema(TOPIC, numbers[one.data]) == (one, numbers[one.data])
+
+
+async def test_a_deleted_schema_is_still_found_by_its_version_and_its_number_is_not_given_again() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        schemas = world.running["us"].schemas
+        await client.producer(TOPIC, schema=FIRST)
+        assert await schemas.delete(NAME) == 1
+        assert await schemas.delete(NAME) == 1, "there is nothing left to delete"
+        assert await client.schema(TOPIC) is None
+        assert await client.schema(TOPIC, version(0)) == (FIRST, version(0))
+        assert await client.schema_version(TOPIC, STRING) == version(2), "compared with nothing"
+        assert await schemas.delete(NAME, force=True) == 3
+        assert await client.schema(TOPIC, version(0)) is None
+        assert await client.schema_version(TOPIC, FIRST) == version(4)
 
 
 @pytest.mark.parametrize(
@@ -312,51 +267,39 @@ def test_a_deleted_schema_is_still_found_by_its_version_and_its_number_is_not_gi
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_what_is_no_schema_is_refused_and_others_notice_nothing(schema: Schema, why: str) -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client, world.client("us") as other:
-            producer = await other.producer(TOPIC, schema=FIRST)
-            sentence = await refused(client.producer(TOPIC, schema=schema))
-            assert why in sentence
-            assert len(sentence) <= SENTENCE_LENGTH_MAX
-            assert why in await refused(client.subscribe(TOPIC, "s", schema=schema))
-            await producer.send(b"x")
-            assert await client.schema(TOPIC) == (FIRST, version(0)), "the connection is still there"
-
-    asyncio.run(story())
+async def test_what_is_no_schema_is_refused_and_others_notice_nothing(schema: Schema, why: str) -> None:
+    async with regions("us") as world, world.client("us") as client, world.client("us") as other:
+        producer = await other.producer(TOPIC, schema=FIRST)
+        sentence = await refused(client.producer(TOPIC, schema=schema))
+        assert why in sentence
+        assert len(sentence) <= SENTENCE_LENGTH_MAX
+        assert why in await refused(client.subscribe(TOPIC, "s", schema=schema))
+        await producer.send(b"x")
+        assert await client.schema(TOPIC) == (FIRST, version(0)), "the connection is still there"
 
 
-def test_versions_of_a_topic_have_a_bound() -> None:
-    async def story() -> None:
-        async with regions("us", schema_versions_max=3) as world, world.client("us") as client:
-            made = [record("id", f"field{number}=") for number in range(4)]
-            await client.producer(TOPIC, schema=made[0])
-            for schema in made[1:3]:
-                await client.schema_version(TOPIC, schema)
-            assert "schema_versions_max" in await refused(client.schema_version(TOPIC, made[3]))
-            assert await client.schema_version(TOPIC, made[0]) == version(0)
-
-    asyncio.run(story())
+async def test_versions_of_a_topic_have_a_bound() -> None:
+    async with regions("us", schema_versions_max=3) as world, world.client("us") as client:
+        made = [record("id", f"field{number}=") for number in range(4)]
+        await client.producer(TOPIC, schema=made[0])
+        for schema in made[1:3]:
+            await client.schema_version(TOPIC, schema)
+        assert "schema_versions_max" in await refused(client.schema_version(TOPIC, made[3]))
+        assert await client.schema_version(TOPIC, made[0]) == version(0)
 
 
 @pytest.mark.parametrize("said", [b"\xff" * 8, b"x", version(7)])
-def test_a_version_that_nobody_gave_out_is_no_schema(said: bytes) -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            await client.producer(TOPIC, schema=FIRST)
-            assert await client.schema(TOPIC, said) is None
-
-    asyncio.run(story())
+async def test_a_version_that_nobody_gave_out_is_no_schema(said: bytes) -> None:
+    async with regions("us") as world, world.client("us") as client:
+        await client.producer(TOPIC, schema=FIRST)
+        assert await client.schema(TOPIC, said) is None
 
 
-def test_what_is_no_version_in_the_store_keeps_nobody_from_the_others() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            region = world.running["us"]
-            await client.producer(TOPIC, schema=FIRST)
-            await region.metadata.put(SchemaPath.of("public/default/orders", 1).text, b'{"type":"AVRO"}')
-            await until(lambda: region.metadata.list(SchemaPath.prefix())[-1].value == b'{"type":"AVRO"}')
-            assert await client.schema(TOPIC, version(0)) == (FIRST, version(0))
-            assert await client.schema_version(TOPIC, WITH_DEFAULT) == version(2)
-
-    asyncio.run(story())
+async def test_what_is_no_version_in_the_store_keeps_nobody_from_the_others() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        region = world.running["us"]
+        await client.producer(TOPIC, schema=FIRST)
+        await region.metadata.put(SchemaPath.of("public/default/orders", 1).text, b'{"type":"AVRO"}')
+        await until(lambda: region.metadata.list(SchemaPath.prefix())[-1].value == b'{"type":"AVRO"}')
+        assert await client.schema(TOPIC, version(0)) == (FIRST, version(0))
+        assert await client.schema_version(TOPIC, WITH_DEFAULT) == version(2)

@@ -98,14 +98,11 @@ class TestSimulated(MetadataContract):
         return SimulatedPlace()
 
 
-def test_a_file_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    async def story() -> None:
-        path = tmp_path / "configuration.sqlite"
-        await (await open_sqlite_configuration(path, "europe")).close()
-        with pytest.raises(StorageError, match="belongs to cluster europe, not asia"):
-            await open_sqlite_configuration(path, "asia")
-
-    asyncio.run(story())
+async def test_a_file_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "configuration.sqlite"
+    await (await open_sqlite_configuration(path, "europe")).close()
+    with pytest.raises(StorageError, match="belongs to cluster europe, not asia"):
+        await open_sqlite_configuration(path, "asia")
 
 
 def _write_for_ever(path: Path, ready: Any) -> None:
@@ -120,25 +117,22 @@ def _write_for_ever(path: Path, ready: Any) -> None:
     asyncio.run(story())
 
 
-def test_the_kill_of_a_region_that_writes_disturbs_no_other_and_loses_nothing(tmp_path: Path) -> None:
+async def test_the_kill_of_a_region_that_writes_disturbs_no_other_and_loses_nothing(tmp_path: Path) -> None:
     """M1 over processes: `kill -9` in the middle of writing."""
     path = tmp_path / "configuration.sqlite"
 
-    async def story() -> None:
-        async with SqlitePlace(path).region() as eu:
-            context = multiprocessing.get_context("spawn")
-            acknowledged = context.Value("i", -1)
-            writer = context.Process(target=_write_for_ever, args=(path, acknowledged))
-            writer.start()
-            await until(lambda: acknowledged.value >= 20)
-            assert writer.pid is not None
-            os.kill(writer.pid, signal.SIGKILL)
-            writer.join()
-            last = acknowledged.value
-            await until(lambda: int(value_of(eu, "n") or b"-1") >= last)
-            await eu.put("mine", b"x")
-
-    asyncio.run(story())
+    async with SqlitePlace(path).region() as eu:
+        context = multiprocessing.get_context("spawn")
+        acknowledged = context.Value("i", -1)
+        writer = context.Process(target=_write_for_ever, args=(path, acknowledged))
+        writer.start()
+        await until(lambda: acknowledged.value >= 20)
+        assert writer.pid is not None
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        last = acknowledged.value
+        await until(lambda: int(value_of(eu, "n") or b"-1") >= last)
+        await eu.put("mine", b"x")
 
 
 def _rename(path: Path) -> None:
@@ -155,94 +149,79 @@ def _replace(path: Path) -> None:
 
 
 @pytest.mark.parametrize("hurt", [_rename, Path.unlink, _remove_log, _replace])
-def test_a_change_of_a_file_that_is_not_there_any_more_is_not_acknowledged(
+async def test_a_change_of_a_file_that_is_not_there_any_more_is_not_acknowledged(
     hurt: Callable[[Path], object], tmp_path: Path
 ) -> None:
     """Whoever opens the store next would not find it. The regions go on with what they know, and say so."""
     path = tmp_path / "configuration.sqlite"
 
-    async def story() -> None:
-        async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:
-            await us.put("a", b"1")
-            await until(lambda: value_of(eu, "a") == b"1")
-            hurt(path)
-            for region in (us, eu):
-                with pytest.raises(StorageError, match="renamed, removed or replaced"):
-                    await region.put("a", b"2")
-            await until(lambda: us.away is not None and eu.away is not None)
-            assert value_of(us, "a") == value_of(eu, "a") == b"1"
-
-    asyncio.run(story())
+    async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:
+        await us.put("a", b"1")
+        await until(lambda: value_of(eu, "a") == b"1")
+        hurt(path)
+        for region in (us, eu):
+            with pytest.raises(StorageError, match="renamed, removed or replaced"):
+                await region.put("a", b"2")
+        await until(lambda: us.away is not None and eu.away is not None)
+        assert value_of(us, "a") == value_of(eu, "a") == b"1"
 
 
-def test_a_file_that_is_put_back_goes_on(tmp_path: Path) -> None:
+async def test_a_file_that_is_put_back_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "configuration.sqlite"
 
-    async def story() -> None:
-        async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:
-            _rename(path)
-            await until(lambda: us.away is not None)
-            path.with_suffix(".away").rename(path)
-            await us.put("a", b"1")
-            await until(lambda: value_of(eu, "a") == b"1" and eu.away is None)
-
-    asyncio.run(story())
+    async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:
+        _rename(path)
+        await until(lambda: us.away is not None)
+        path.with_suffix(".away").rename(path)
+        await us.put("a", b"1")
+        await until(lambda: value_of(eu, "a") == b"1" and eu.away is None)
 
 
-def test_that_the_store_goes_away_and_answers_again_is_told_once_each(tmp_path: Path) -> None:
+async def test_that_the_store_goes_away_and_answers_again_is_told_once_each(tmp_path: Path) -> None:
     path = tmp_path / "configuration.sqlite"
 
-    async def story() -> None:
-        told: list[str | None] = []
-        async with SqlitePlace(path).region() as us:
-            us.watch_away(lambda failure: told.append(None if failure is None else str(failure)))
-            _rename(path)
-            await until(lambda: us.away is not None)
-            with pytest.raises(StorageError):
-                await us.put("a", b"1")
-            path.with_suffix(".away").rename(path)
-            await until(lambda: us.away is None)
-        why, again = told
-        assert why is not None
-        assert "renamed, removed or replaced" in why
-        assert again is None
-
-    asyncio.run(story())
+    told: list[str | None] = []
+    async with SqlitePlace(path).region() as us:
+        us.watch_away(lambda failure: told.append(None if failure is None else str(failure)))
+        _rename(path)
+        await until(lambda: us.away is not None)
+        with pytest.raises(StorageError):
+            await us.put("a", b"1")
+        path.with_suffix(".away").rename(path)
+        await until(lambda: us.away is None)
+    why, again = told
+    assert why is not None
+    assert "renamed, removed or replaced" in why
+    assert again is None
 
 
 @pytest.mark.parametrize(
     ("hurt", "said"), [(Path.unlink, "is missing"), (_replace, "is another configuration store")]
 )
-def test_a_region_that_knows_the_store_makes_no_new_one(
+async def test_a_region_that_knows_the_store_makes_no_new_one(
     hurt: Callable[[Path], object], said: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "configuration.sqlite"
 
-    async def story() -> None:
-        first = await open_sqlite_configuration(path, "europe")
-        await first.close()
-        hurt(path)
-        with pytest.raises(StorageError, match=said):
-            await open_sqlite_configuration(path, "europe", known=first.identity)
-
-    asyncio.run(story())
+    first = await open_sqlite_configuration(path, "europe")
+    await first.close()
+    hurt(path)
+    with pytest.raises(StorageError, match=said):
+        await open_sqlite_configuration(path, "europe", known=first.identity)
 
 
-def test_a_region_finds_the_store_that_it_knows_again(tmp_path: Path) -> None:
+async def test_a_region_finds_the_store_that_it_knows_again(tmp_path: Path) -> None:
     path = tmp_path / "configuration.sqlite"
 
-    async def story() -> None:
-        first = await open_sqlite_configuration(path, "europe")
-        await first.write("a", b"1", None)
-        await first.close()
-        again = await open_sqlite_configuration(path, "europe", known=first.identity)
-        assert [change.value for change in (await again.read(-1)).changes] == [b"1"]
-        await again.close()
-
-    asyncio.run(story())
+    first = await open_sqlite_configuration(path, "europe")
+    await first.write("a", b"1", None)
+    await first.close()
+    again = await open_sqlite_configuration(path, "europe", known=first.identity)
+    assert [change.value for change in (await again.read(-1)).changes] == [b"1"]
+    await again.close()
 
 
-def test_a_change_that_nobody_can_be_told_of_is_not_waited_for_for_ever() -> None:
+async def test_a_change_that_nobody_can_be_told_of_is_not_waited_for_for_ever() -> None:
     """It was made, and then the store went away: unknown, not silence."""
 
     class GoesAway(MemoryConfiguration):
@@ -255,10 +234,7 @@ def test_a_change_that_nobody_can_be_told_of_is_not_waited_for_for_ever() -> Non
         async def open(self) -> ConfigurationMedium:
             return GoesAway()
 
-    async def story() -> None:
-        async with OnePlace().region() as us:
-            with pytest.raises(StorageError) as failure:
-                await us.put("a", b"1")
-            assert not failure.value.definite
-
-    asyncio.run(story())
+    async with OnePlace().region() as us:
+        with pytest.raises(StorageError) as failure:
+            await us.put("a", b"1")
+        assert not failure.value.definite

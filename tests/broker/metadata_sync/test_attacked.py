@@ -22,10 +22,11 @@ from tests.broker.metadata_sync.test_synchronizer import (
     TWO,
     clusters,
     create,
-    run,
     soon,
 )
 from tests.broker.regions import Regions
+
+pytestmark = pytest.mark.within(120)
 
 
 def event(path: str, value: Any = None, kind: str = "Modified", **changes: Any) -> dict[str, Any]:
@@ -70,37 +71,30 @@ async def still_in_step(world: Regions) -> None:
         await soon(lambda there=there, name=name: name in there.policies.tenants())
 
 
-def test_a_client_cannot_speak_for_the_cluster_that_it_is_connected_to() -> None:
+async def test_a_client_cannot_speak_for_the_cluster_that_it_is_connected_to() -> None:
     """Other clusters obey what a region publishes, and cannot tell which of its clients it was."""
+    async with clusters(TWO) as world, world.client("us") as client:
+        eu = world.running["eu"]
+        await create(world.running["us"])
+        await soon(lambda: eu.policies.has_namespace("acme/orders"))
 
-    async def story() -> None:
-        async with clusters(TWO) as world, world.client("us") as client:
-            eu = world.running["eu"]
-            await create(world.running["us"])
-            await soon(lambda: eu.policies.has_namespace("acme/orders"))
+        async def forge() -> None:
+            producer = await client.producer(EVENTS)
+            await producer.send(pack(event(NAMESPACE.text, kind="Deleted")))
 
-            async def forge() -> None:
-                producer = await client.producer(EVENTS)
-                await producer.send(pack(event(NAMESPACE.text, kind="Deleted")))
-
-            with pytest.raises(ClientError, match="only regions may publish to it"):
-                await forge()
-            await still_in_step(world)
-            assert eu.policies.has_namespace("acme/orders")
-
-    run(story)
+        with pytest.raises(ClientError, match="only regions may publish to it"):
+            await forge()
+        await still_in_step(world)
+        assert eu.policies.has_namespace("acme/orders")
 
 
-def test_a_client_may_read_events_and_takes_none_away() -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world, world.client("us") as client:
-            with pytest.raises(ClientError, match="reserved for regions"):
-                await client.subscribe(EVENTS, "metadata-syncer", type_=ConsumerType.FAILOVER)
-            reader = await client.subscribe(EVENTS, "mine", initial_position=InitialPosition.EARLIEST)
-            await still_in_step(world)
-            assert json.loads((await reader.receive()).payload)["version"] == 1
-
-    run(story)
+async def test_a_client_may_read_events_and_takes_none_away() -> None:
+    async with clusters(TWO) as world, world.client("us") as client:
+        with pytest.raises(ClientError, match="reserved for regions"):
+            await client.subscribe(EVENTS, "metadata-syncer", type_=ConsumerType.FAILOVER)
+        reader = await client.subscribe(EVENTS, "mine", initial_position=InitialPosition.EARLIEST)
+        await still_in_step(world)
+        assert json.loads((await reader.receive()).payload)["version"] == 1
 
 
 HOSTILE = {
@@ -123,58 +117,48 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_an_event_of_nonsense_stops_nothing(what: str) -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(us)
-            await soon(lambda: eu.policies.has_namespace("acme/orders"))
-            await lie(us, pack(HOSTILE[what]))
-            await still_in_step(world)
-            eu.policies.tenants()
-            eu.policies.namespaces()
-
-    run(story)
+async def test_an_event_of_nonsense_stops_nothing(what: str) -> None:
+    async with clusters(TWO) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us)
+        await soon(lambda: eu.policies.has_namespace("acme/orders"))
+        await lie(us, pack(HOSTILE[what]))
+        await still_in_step(world)
+        eu.policies.tenants()
+        eu.policies.namespaces()
 
 
-def test_an_ephemeral_event_belongs_to_its_source_and_is_not_applied() -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(us)
-            await soon(lambda: eu.policies.has_namespace("acme/orders"))
-            element = f"{NAMESPACE.text}/policies/deduplication"
-            await lie(us, pack(event(element, True, options=["Ephemeral"])))
-            await still_in_step(world)
-            assert not eu.policies.of_namespace("acme/orders", DEDUPLICATION)
-            later = event(element, True, options=["Sequential"], sequence=1_000_001)
-            await lie(us, pack(later, after=1_000_000, upto=1_000_001))
-            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
-
-    run(story)
+async def test_an_ephemeral_event_belongs_to_its_source_and_is_not_applied() -> None:
+    async with clusters(TWO) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us)
+        await soon(lambda: eu.policies.has_namespace("acme/orders"))
+        element = f"{NAMESPACE.text}/policies/deduplication"
+        await lie(us, pack(event(element, True, options=["Ephemeral"])))
+        await still_in_step(world)
+        assert not eu.policies.of_namespace("acme/orders", DEDUPLICATION)
+        later = event(element, True, options=["Sequential"], sequence=1_000_001)
+        await lie(us, pack(later, after=1_000_000, upto=1_000_001))
+        await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_a_time_at_the_end_of_time_keeps_nobody_from_changing_what_it_set(hybrid: bool) -> None:
+async def test_a_time_at_the_end_of_time_keeps_nobody_from_changing_what_it_set(hybrid: bool) -> None:
     """INV-81. It is counted, too."""
-
-    async def story() -> None:
-        async with clusters(TWO, metadata_sync_hybrid_clocks=hybrid) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(us)
-            await soon(lambda: eu.policies.has_namespace("acme/orders"))
-            forged = event(f"{NAMESPACE.text}/policies/deduplication", True, lastUpdatedTimestamp=NUMBER_MAX)
-            await lie(us, pack(forged))
-            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
-            assert eu.synchronizer is not None
-            figures = eu.synchronizer.figures
-            await soon(lambda: figures.from_the_future == 1)  # a moment after it is obeyed
-            await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
-            assert eu.policies.of_namespace("acme/orders", DEDUPLICATION) is False
-            await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
-            await still_in_step(world)
-
-    run(story)
+    async with clusters(TWO, metadata_sync_hybrid_clocks=hybrid) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us)
+        await soon(lambda: eu.policies.has_namespace("acme/orders"))
+        forged = event(f"{NAMESPACE.text}/policies/deduplication", True, lastUpdatedTimestamp=NUMBER_MAX)
+        await lie(us, pack(forged))
+        await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
+        assert eu.synchronizer is not None
+        figures = eu.synchronizer.figures
+        await soon(lambda: figures.from_the_future == 1)  # a moment after it is obeyed
+        await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
+        assert eu.policies.of_namespace("acme/orders", DEDUPLICATION) is False
+        await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
+        await still_in_step(world)
 
 
 def test_a_path_that_no_store_can_hold_is_no_path() -> None:
@@ -219,43 +203,35 @@ async def take(region: Region, *payloads: bytes) -> EventInbox:
     return inbox
 
 
-def test_an_inbox_remembers_one_unfinished_answer_of_each_cluster() -> None:
+async def test_an_inbox_remembers_one_unfinished_answer_of_each_cluster() -> None:
     """It kept every part of every answer for as long as its region carried."""
-
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            eu = world.running["eu"]
-            for number in range(50):
-                inbox = await take(eu, *[answer(number, part, 3) for part in range(3)])
-            assert not inbox._unfinished, "all of them are complete"
-            for number in range(50, 100):
-                await take(eu, answer(number, 0, 3))
-            assert [one.number for one in inbox._unfinished.values()] == [99]
-            assert len(inbox._unfinished["americas"].stamps) == 3
-            await take(eu, answer(99, 1, 3), answer(99, 1, 3), answer(99, 2, 3))
-            assert not inbox._unfinished, "a part that comes twice counts once"
-
-    run(story)
+    async with clusters(TWO) as world:
+        eu = world.running["eu"]
+        for number in range(50):
+            inbox = await take(eu, *[answer(number, part, 3) for part in range(3)])
+        assert not inbox._unfinished, "all of them are complete"
+        for number in range(50, 100):
+            await take(eu, answer(number, 0, 3))
+        assert [one.number for one in inbox._unfinished.values()] == [99]
+        assert len(inbox._unfinished["americas"].stamps) == 3
+        await take(eu, answer(99, 1, 3), answer(99, 1, 3), answer(99, 2, 3))
+        assert not inbox._unfinished, "a part that comes twice counts once"
 
 
-def test_origins_that_a_cluster_invents_do_not_add_up() -> None:
+async def test_origins_that_a_cluster_invents_do_not_add_up() -> None:
     """Each of its messages may name ORIGINS_MAX of them, and all of them other ones."""
-
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            eu = world.running["eu"]
-            for message in range(5):
-                inbox = await take(eu, standing(ORIGINS_MAX, message * ORIGINS_MAX))
-            assert set(inbox.heard) == {"americas"}
-            assert len(inbox.heard["americas"]) == ORIGINS_MAX
-            for message in range(3):
-                vector = {f"asia:{message * ORIGINS_MAX + one}": 1 for one in range(ORIGINS_MAX)}
-                told = json.loads(answer(message, 0, 1, whole=False)) | {"vector": vector}
-                await take(eu, json.dumps(told).encode())
-            assert len(stored_vector(eu.metadata.get(SYNC_APPLIED_PATH.text))) <= ORIGINS_MAX
-            await still_in_step(world)
-
-    run(story)
+    async with clusters(TWO) as world:
+        eu = world.running["eu"]
+        for message in range(5):
+            inbox = await take(eu, standing(ORIGINS_MAX, message * ORIGINS_MAX))
+        assert set(inbox.heard) == {"americas"}
+        assert len(inbox.heard["americas"]) == ORIGINS_MAX
+        for message in range(3):
+            vector = {f"asia:{message * ORIGINS_MAX + one}": 1 for one in range(ORIGINS_MAX)}
+            told = json.loads(answer(message, 0, 1, whole=False)) | {"vector": vector}
+            await take(eu, json.dumps(told).encode())
+        assert len(stored_vector(eu.metadata.get(SYNC_APPLIED_PATH.text))) <= ORIGINS_MAX
+        await still_in_step(world)
 
 
 @pytest.mark.parametrize("parts", [PARTS_MAX + 1, NUMBER_MAX])

@@ -34,7 +34,6 @@ from tests.broker.metadata_sync.test_synchronizer import (
     are_alike,
     clusters,
     create,
-    run,
     soon,
 )
 from tests.broker.regions import Regions
@@ -64,6 +63,8 @@ DAMAGE = (
     b'{"region": 5, "entries": {"": [1]}, "by": 7, "times": -1, "incarnation": 1}',
     b"[" * 100_000,
 )
+
+pytestmark = pytest.mark.within(120)
 
 
 def synchronizer(region: Region) -> Synchronizer:
@@ -96,103 +97,89 @@ def heal(world: Regions) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_a_damaged_row_is_reported_and_replaced_and_sync_goes_on(row: Any) -> None:
+async def test_a_damaged_row_is_reported_and_replaced_and_sync_goes_on(row: Any) -> None:
     """While a tombstone, and a change that no other cluster has yet, are in the store."""
-
-    async def story() -> None:
-        async with clusters(SIDES) as world:
-            us, eu = world.running["us-east"], world.running["eu"]
-            await settled(world)
-            before = us.metadata.get(NAMESPACE.text)
-            damage = synchronizer(us).damage
-            for value in DAMAGE:
-                damage.reports.clear()
-                await us.metadata.put(row.text, value)
-                await soon(lambda: row.text in damage.reports and not damage.found)
-            assert metric(us, "geoemu_metadata_rows_damaged_total") >= len(DAMAGE)
-            assert us.metadata.get(NAMESPACE.text) == before, "no document changes"
-            heal(world)
-            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
-            await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
-            await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
-            await soon(lambda: are_alike(world))
-            await soon(lambda: us.metadata.get(SYNC_INCOMPLETE_PATH.text) is None)
-            assert not eu.policies.has_namespace("acme/other")
-            assert metric(us, "geoemu_metadata_sync_failures_total") == 0
-            assert "is damaged" in why(us, row.text)
-            assert ("is damaged" in why(us, NAMESPACE.text)) is (row == ROWS["record"])
-
-    run(story)
+    async with clusters(SIDES) as world:
+        us, eu = world.running["us-east"], world.running["eu"]
+        await settled(world)
+        before = us.metadata.get(NAMESPACE.text)
+        damage = synchronizer(us).damage
+        for value in DAMAGE:
+            damage.reports.clear()
+            await us.metadata.put(row.text, value)
+            await soon(lambda: row.text in damage.reports and not damage.found)
+        assert metric(us, "geoemu_metadata_rows_damaged_total") >= len(DAMAGE)
+        assert us.metadata.get(NAMESPACE.text) == before, "no document changes"
+        heal(world)
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
+        await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
+        await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
+        await soon(lambda: are_alike(world))
+        await soon(lambda: us.metadata.get(SYNC_INCOMPLETE_PATH.text) is None)
+        assert not eu.policies.has_namespace("acme/other")
+        assert metric(us, "geoemu_metadata_sync_failures_total") == 0
+        assert "is damaged" in why(us, row.text)
+        assert ("is damaged" in why(us, NAMESPACE.text)) is (row == ROWS["record"])
 
 
-def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
+async def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its first step reads all of the event topic and may take long."""
+    async with clusters(SIDES) as world:
+        us = world.running["us-east"]
+        await settled(world)
+        at_work = asyncio.Event()
 
-    async def story() -> None:
-        async with clusters(SIDES) as world:
-            us = world.running["us-east"]
-            await settled(world)
-            at_work = asyncio.Event()
+        async def step(carrier: SyncLeader) -> None:
+            at_work.set()
+            await asyncio.Event().wait()
 
-            async def step(carrier: SyncLeader) -> None:
-                at_work.set()
-                await asyncio.Event().wait()
-
-            monkeypatch.setattr(synchronizer(world.running["us-west"]).lease, "look", None)
-            with monkeypatch.context() as broken:
-                broken.setattr(synchronizer(us).lease, "look", None)
-                await soon(lambda: "TypeError" in synchronizer(us).failure)
-                monkeypatch.setattr(SyncLeader, "step", step)
-            await at_work.wait()
-            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await soon(lambda: not synchronizer(us).failure)
-            said = why(us, NAMESPACE.text)
-            assert ("did not confirm" in said, "interrupted" in said) == (True, False)
-
-    run(story)
+        monkeypatch.setattr(synchronizer(world.running["us-west"]).lease, "look", None)
+        with monkeypatch.context() as broken:
+            broken.setattr(synchronizer(us).lease, "look", None)
+            await soon(lambda: "TypeError" in synchronizer(us).failure)
+            monkeypatch.setattr(SyncLeader, "step", step)
+        await at_work.wait()
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await soon(lambda: not synchronizer(us).failure)
+        said = why(us, NAMESPACE.text)
+        assert ("did not confirm" in said, "interrupted" in said) == (True, False)
 
 
-def test_an_error_that_nobody_expected_does_not_end_metadata_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_that_nobody_expected_does_not_end_metadata_sync(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It is counted and explained until a step succeeds again."""
-
-    async def story() -> None:
-        async with clusters(SIDES) as world:
-            us, eu = world.running["us-east"], world.running["eu"]
-            await create(us)
-            await soon(lambda: are_alike(world))
-            with monkeypatch.context() as broken:
-                broken.setattr(synchronizer(us).lease, "look", None)
-                broken.setattr(synchronizer(world.running["us-west"]).lease, "look", None)
-                await soon(lambda: synchronizer(us).figures.failures > 0)
-                assert "TypeError" in synchronizer(us).failure
-                await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
-            await soon(lambda: not synchronizer(us).failure)
-            assert metric(us, "geoemu_metadata_sync_failures_total") > 0
-
-    run(story)
-
-
-def test_a_document_that_cannot_be_read_keeps_no_other_one_from_being_shared() -> None:
-    """It was written into the store by something else, so there is no record of it either."""
-
-    async def story() -> None:
-        async with clusters(SIDES) as world:
-            us, eu = world.running["us-east"], world.running["eu"]
-            store = world.configurations["americas"]
-            await create(us)
-            await soon(lambda: are_alike(world))
-            for name in ("us-east", "us-west"):
-                await world.stop(name)
-            document = json.dumps({"policies": []}).encode()
-            for path in (TenantPath("broken").text, "namespace/acme%2Fbroken", "nonsense", "sync-record/%zz"):
-                store.write(path, document, None)
-            for name in ("us-east", "us-west"):
-                us = await world.start(name)
+    async with clusters(SIDES) as world:
+        us, eu = world.running["us-east"], world.running["eu"]
+        await create(us)
+        await soon(lambda: are_alike(world))
+        with monkeypatch.context() as broken:
+            broken.setattr(synchronizer(us).lease, "look", None)
+            broken.setattr(synchronizer(world.running["us-west"]).lease, "look", None)
+            await soon(lambda: synchronizer(us).figures.failures > 0)
+            assert "TypeError" in synchronizer(us).failure
             await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
+        await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
+        await soon(lambda: not synchronizer(us).failure)
+        assert metric(us, "geoemu_metadata_sync_failures_total") > 0
 
-    run(story)
+
+async def test_a_document_that_cannot_be_read_keeps_no_other_one_from_being_shared() -> None:
+    """It was written into the store by something else, so there is no record of it either."""
+    async with clusters(SIDES) as world:
+        us, eu = world.running["us-east"], world.running["eu"]
+        store = world.configurations["americas"]
+        await create(us)
+        await soon(lambda: are_alike(world))
+        for name in ("us-east", "us-west"):
+            await world.stop(name)
+        document = json.dumps({"policies": []}).encode()
+        for path in (TenantPath("broken").text, "namespace/acme%2Fbroken", "nonsense", "sync-record/%zz"):
+            store.write(path, document, None)
+        for name in ("us-east", "us-west"):
+            us = await world.start(name)
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)

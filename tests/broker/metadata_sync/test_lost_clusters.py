@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
+import pytest
+
 from emulator.broker.region import Region
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import SyncRecordPath, TenantPath
@@ -16,13 +18,14 @@ from tests.broker.metadata_sync.test_synchronizer import (
     clusters,
     create,
     documents,
-    run,
     soon,
 )
 from tests.broker.regions import Regions
 
 RECORD = SyncRecordPath(NAMESPACE.text).text
 TENANT = TenantPath("unheard")
+
+pytestmark = pytest.mark.within(120)
 
 
 async def declare(cluster: str, *regions: Region, lost: bool = True) -> None:
@@ -55,80 +58,67 @@ async def without_asia() -> AsyncIterator[Regions]:
         yield world
 
 
-def test_nobody_remembers_for_a_lost_cluster_what_was_deleted() -> None:
-    async def story() -> None:
-        async with without_asia() as world:
-            assert remembers(world, "americas")
-            assert remembers(world, "europe")
-            await declare("asia", world.running["us"], world.running["eu"])
-            await soon(lambda: not remembers(world, "americas") and not remembers(world, "europe"))
-
-    run(story)
+async def test_nobody_remembers_for_a_lost_cluster_what_was_deleted() -> None:
+    async with without_asia() as world:
+        assert remembers(world, "americas")
+        assert remembers(world, "europe")
+        await declare("asia", world.running["us"], world.running["eu"])
+        await soon(lambda: not remembers(world, "americas") and not remembers(world, "europe"))
 
 
-def test_a_lost_cluster_that_comes_back_brings_back_nothing_that_was_deleted() -> None:
+async def test_a_lost_cluster_that_comes_back_brings_back_nothing_that_was_deleted() -> None:
     """INV-82; and it loses nothing that it changed itself and nobody had heard of."""
-
-    async def story() -> None:
-        async with without_asia() as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await declare("asia", us, eu)
-            await soon(lambda: not remembers(world, "americas") and not remembers(world, "europe"))
-            assert NAMESPACE.text in documents(world, "asia")
-            ap = await world.start("ap")
-            await declare("asia", us, eu, lost=False)
-            await soon(lambda: not ap.policies.has_namespace("acme/orders"))
-            await soon(lambda: TENANT.name in us.policies.tenants())
-            await soon(lambda: are_alike(world))
-            await create(ap)
-            await soon(lambda: us.policies.has_namespace("acme/orders"))
-            await us.metadata.put(NAMESPACE.text, None)
-            await soon(lambda: not ap.policies.has_namespace("acme/orders"))
-            await soon(lambda: not any(remembers(world, cluster) for cluster in world.configurations))
-
-    run(story)
+    async with without_asia() as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await declare("asia", us, eu)
+        await soon(lambda: not remembers(world, "americas") and not remembers(world, "europe"))
+        assert NAMESPACE.text in documents(world, "asia")
+        ap = await world.start("ap")
+        await declare("asia", us, eu, lost=False)
+        await soon(lambda: not ap.policies.has_namespace("acme/orders"))
+        await soon(lambda: TENANT.name in us.policies.tenants())
+        await soon(lambda: are_alike(world))
+        await create(ap)
+        await soon(lambda: us.policies.has_namespace("acme/orders"))
+        await us.metadata.put(NAMESPACE.text, None)
+        await soon(lambda: not ap.policies.has_namespace("acme/orders"))
+        await soon(lambda: not any(remembers(world, cluster) for cluster in world.configurations))
 
 
-def test_two_that_declared_each_other_lost_come_together_again() -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(us, ("us",))
-            await us.metadata.put(TENANT.text, b"{}")
-            await soon(lambda: are_alike(world))
-            world.cut("us", "eu")
-            await declare("europe", us)
-            await declare("americas", eu)
-            await us.metadata.put(NAMESPACE.text, None)
-            await eu.metadata.put(TENANT.text, None)
-            await soon(lambda: not remembers(world, "americas"))
-            world.heal("us", "eu")
-            await declare("europe", us, lost=False)
-            await declare("americas", eu, lost=False)
-            await soon(lambda: are_alike(world))
-            assert not {NAMESPACE.text, TENANT.text} & documents(world, "americas").keys()
-            await eu.policies.set(TENANT, DEDUPLICATION, True)
-            await soon(lambda: TENANT.name in us.policies.tenants())
-
-    run(story)
+async def test_two_that_declared_each_other_lost_come_together_again() -> None:
+    async with clusters(TWO) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us, ("us",))
+        await us.metadata.put(TENANT.text, b"{}")
+        await soon(lambda: are_alike(world))
+        world.cut("us", "eu")
+        await declare("europe", us)
+        await declare("americas", eu)
+        await us.metadata.put(NAMESPACE.text, None)
+        await eu.metadata.put(TENANT.text, None)
+        await soon(lambda: not remembers(world, "americas"))
+        world.heal("us", "eu")
+        await declare("europe", us, lost=False)
+        await declare("americas", eu, lost=False)
+        await soon(lambda: are_alike(world))
+        assert not {NAMESPACE.text, TENANT.text} & documents(world, "americas").keys()
+        await eu.policies.set(TENANT, DEDUPLICATION, True)
+        await soon(lambda: TENANT.name in us.policies.tenants())
 
 
-def test_what_the_topology_declares_lost_is_lost_until_it_says_so_no_more() -> None:
-    async def story() -> None:
-        async with clusters(THREE) as world:
-            us = world.running["us"]
-            assert us.synchronizer is not None
-            assert us.synchronizer.losses.lost == set()
-            await world.stop("us")
-            declared = {"metadata_sync_lost_clusters": "asia, europe"}
-            us = await world.start("us", **declared)
-            assert us.synchronizer is not None
-            losses = us.synchronizer.losses
-            await soon(lambda: losses.lost == {"asia", "europe"})
-            await world.stop("us")
-            us = await world.start("us")
-            assert us.synchronizer is not None
-            back = us.synchronizer.losses
-            await soon(lambda: back.lost == set() and back.declared == {"asia": 1, "europe": 1})
-
-    run(story)
+async def test_what_the_topology_declares_lost_is_lost_until_it_says_so_no_more() -> None:
+    async with clusters(THREE) as world:
+        us = world.running["us"]
+        assert us.synchronizer is not None
+        assert us.synchronizer.losses.lost == set()
+        await world.stop("us")
+        declared = {"metadata_sync_lost_clusters": "asia, europe"}
+        us = await world.start("us", **declared)
+        assert us.synchronizer is not None
+        losses = us.synchronizer.losses
+        await soon(lambda: losses.lost == {"asia", "europe"})
+        await world.stop("us")
+        us = await world.start("us")
+        assert us.synchronizer is not None
+        back = us.synchronizer.losses
+        await soon(lambda: back.lost == set() and back.declared == {"asia": 1, "europe": 1})

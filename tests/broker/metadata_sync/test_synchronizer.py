@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import re
@@ -31,6 +30,8 @@ NAMESPACE = NamespacePath("acme/orders")
 TWO = {"us": "americas", "eu": "europe"}
 THREE = {**TWO, "ap": "asia"}
 SIDES = {"us-east": "americas", "us-west": "americas", "eu": "europe"}
+
+pytestmark = pytest.mark.within(120)
 
 
 @contextlib.asynccontextmanager
@@ -65,59 +66,46 @@ async def create(region: Region, replicated_to: tuple[str, ...] = ()) -> None:
     await region.metadata.put(NAMESPACE.text, json.dumps(document).encode())
 
 
-def run(story: Any) -> None:
-    asyncio.run(asyncio.wait_for(story(), 120))
+async def test_a_policy_that_was_set_in_one_cluster_is_obeyed_in_another() -> None:
+    async with clusters(TWO) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us)
+        await soon(lambda: eu.policies.has_namespace("acme/orders"))
+        topic = await eu.directory.acquire(TOPIC, OpenMode.CREATE)
+        assert not topic.deduplicates
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await soon(lambda: topic.deduplicates)
+        await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
+        await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
+        await us.metadata.put(NAMESPACE.text, None)
+        await soon(lambda: not eu.policies.has_namespace("acme/orders"))
 
 
-def test_a_policy_that_was_set_in_one_cluster_is_obeyed_in_another() -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(us)
-            await soon(lambda: eu.policies.has_namespace("acme/orders"))
-            topic = await eu.directory.acquire(TOPIC, OpenMode.CREATE)
-            assert not topic.deduplicates
-            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await soon(lambda: topic.deduplicates)
-            await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
-            await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
-            await us.metadata.put(NAMESPACE.text, None)
-            await soon(lambda: not eu.policies.has_namespace("acme/orders"))
-
-    run(story)
-
-
-def test_the_proposal_s_race_ends_the_same_everywhere() -> None:
+async def test_the_proposal_s_race_ends_the_same_everywhere() -> None:
     """Three clusters change one policy in the same millisecond: the one whose name sorts first wins."""
-
-    async def story() -> None:
-        async with clusters(THREE) as world:
-            await create(world.running["us"])
-            await soon(
-                lambda: all(one.policies.has_namespace("acme/orders") for one in world.running.values())
-            )
-            await soon(lambda: are_alike(world))
-            for one in world.names:
-                for other in world.names:
-                    if one < other:
-                        world.cut(one, other)
-            frozen_ms = world.running["us"].environment.wall_clock_ms() + 60_000
-            values = {"us": ("us",), "eu": ("us", "eu"), "ap": ("us", "eu", "ap")}
-            for name, region in world.running.items():
-                assert region.metadata.shared is not None
-                object.__setattr__(region.metadata.shared, "wall_clock_ms", lambda: frozen_ms)
-                await region.policies.set(NAMESPACE, REPLICATION_CLUSTERS, values[name])
-            for one in world.names:
-                for other in world.names:
-                    if one < other:
-                        world.heal(one, other)
-            await soon(lambda: are_alike(world))
-            for region in world.running.values():  # americas sorts first
-                of = region.policies.of_namespace
-                await soon(lambda of=of: of("acme/orders", REPLICATION_CLUSTERS) == ("us",))
-            await soon(lambda: [name for name in world.names if undone(world, name)] == ["eu", "ap"])
-
-    run(story)
+    async with clusters(THREE) as world:
+        await create(world.running["us"])
+        await soon(lambda: all(one.policies.has_namespace("acme/orders") for one in world.running.values()))
+        await soon(lambda: are_alike(world))
+        for one in world.names:
+            for other in world.names:
+                if one < other:
+                    world.cut(one, other)
+        frozen_ms = world.running["us"].environment.wall_clock_ms() + 60_000
+        values = {"us": ("us",), "eu": ("us", "eu"), "ap": ("us", "eu", "ap")}
+        for name, region in world.running.items():
+            assert region.metadata.shared is not None
+            object.__setattr__(region.metadata.shared, "wall_clock_ms", lambda: frozen_ms)
+            await region.policies.set(NAMESPACE, REPLICATION_CLUSTERS, values[name])
+        for one in world.names:
+            for other in world.names:
+                if one < other:
+                    world.heal(one, other)
+        await soon(lambda: are_alike(world))
+        for region in world.running.values():  # americas sorts first
+            of = region.policies.of_namespace
+            await soon(lambda of=of: of("acme/orders", REPLICATION_CLUSTERS) == ("us",))
+        await soon(lambda: [name for name in world.names if undone(world, name)] == ["eu", "ap"])
 
 
 def undone(world: Regions, name: str) -> int:
@@ -126,44 +114,38 @@ def undone(world: Regions, name: str) -> int:
     return synchronizer.figures.undone
 
 
-def test_a_region_added_in_one_cluster_is_replicated_to_from_all() -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world, world.client("us") as here, world.client("eu") as there:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(us, ("us",))
-            await soon(lambda: eu.policies.has_namespace("acme/orders"))
-            producer = await here.producer(TOPIC)
-            await producer.send(b"before")
-            await us.policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
-            await soon(lambda: "eu" in us.directory.serving[TOPIC].replicators)
-            await soon(lambda: TOPIC in eu.directory.serving)
-            await soon(lambda: "us" in eu.directory.serving[TOPIC].replicators)
-            consumer = await there.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-            await producer.send(b"after")
-            assert [(await consumer.receive()).payload for _ in range(2)] == [b"before", b"after"]
-
-    run(story)
+async def test_a_region_added_in_one_cluster_is_replicated_to_from_all() -> None:
+    async with clusters(TWO) as world, world.client("us") as here, world.client("eu") as there:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us, ("us",))
+        await soon(lambda: eu.policies.has_namespace("acme/orders"))
+        producer = await here.producer(TOPIC)
+        await producer.send(b"before")
+        await us.policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
+        await soon(lambda: "eu" in us.directory.serving[TOPIC].replicators)
+        await soon(lambda: TOPIC in eu.directory.serving)
+        await soon(lambda: "us" in eu.directory.serving[TOPIC].replicators)
+        consumer = await there.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+        await producer.send(b"after")
+        assert [(await consumer.receive()).payload for _ in range(2)] == [b"before", b"after"]
 
 
-def test_when_the_carrier_is_killed_another_region_carries_on() -> None:
-    async def story() -> None:
-        async with clusters(SIDES) as world:
-            await create(world.running["us-east"])
-            await soon(lambda: are_alike(world))
-            carrier = carrier_of(world, "americas")
-            other = next(name for name in ("us-east", "us-west") if name != carrier)
-            world.cut(carrier, "eu")
-            await world.running[carrier].policies.set(NAMESPACE, DEDUPLICATION, True)
-            await world.crash(carrier)
-            await soon(lambda: carrier_of(world, "americas") == other)
-            eu = world.running["eu"].policies
-            await soon(lambda: eu.of_namespace("acme/orders", DEDUPLICATION))
-            await world.running["eu"].policies.set(NAMESPACE, DEDUPLICATION, False)
-            west = world.running[other].policies
-            await soon(lambda: west.of_namespace("acme/orders", DEDUPLICATION) is False)
-            await soon(lambda: are_alike(world))
-
-    run(story)
+async def test_when_the_carrier_is_killed_another_region_carries_on() -> None:
+    async with clusters(SIDES) as world:
+        await create(world.running["us-east"])
+        await soon(lambda: are_alike(world))
+        carrier = carrier_of(world, "americas")
+        other = next(name for name in ("us-east", "us-west") if name != carrier)
+        world.cut(carrier, "eu")
+        await world.running[carrier].policies.set(NAMESPACE, DEDUPLICATION, True)
+        await world.crash(carrier)
+        await soon(lambda: carrier_of(world, "americas") == other)
+        eu = world.running["eu"].policies
+        await soon(lambda: eu.of_namespace("acme/orders", DEDUPLICATION))
+        await world.running["eu"].policies.set(NAMESPACE, DEDUPLICATION, False)
+        west = world.running[other].policies
+        await soon(lambda: west.of_namespace("acme/orders", DEDUPLICATION) is False)
+        await soon(lambda: are_alike(world))
 
 
 def carrier_of(world: Regions, cluster: str) -> str:
@@ -175,207 +157,172 @@ def carrier_of(world: Regions, cluster: str) -> str:
     return name if synchronizer is not None and synchronizer.carrier is not None else ""
 
 
-def test_a_carrier_that_stops_gives_up_its_lease() -> None:
-    async def story() -> None:
-        async with clusters(SIDES) as world:
-            await soon(lambda: SYNC_LEASE_PATH.text in world.configurations["americas"].values)
-            await soon(lambda: carrier_of(world, "americas") != "")
-            carrier = carrier_of(world, "americas")
-            other = next(name for name in ("us-east", "us-west") if name != carrier)
-            await world.stop(carrier)
-            await soon(lambda: carrier_of(world, "americas") == other)
-
-    run(story)
+async def test_a_carrier_that_stops_gives_up_its_lease() -> None:
+    async with clusters(SIDES) as world:
+        await soon(lambda: SYNC_LEASE_PATH.text in world.configurations["americas"].values)
+        await soon(lambda: carrier_of(world, "americas") != "")
+        carrier = carrier_of(world, "americas")
+        other = next(name for name in ("us-east", "us-west") if name != carrier)
+        await world.stop(carrier)
+        await soon(lambda: carrier_of(world, "americas") == other)
 
 
-def test_a_cluster_that_lost_its_store_and_its_log_gets_everything_back() -> None:
-    async def story() -> None:
-        async with clusters(THREE) as world:
-            await create(world.running["ap"])
-            await soon(lambda: world.running["us"].policies.has_namespace("acme/orders"))
-            await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, True)
-            await soon(lambda: are_alike(world))
-            before = documents(world, "europe")
-            await world.crash("eu")
-            await world.crash("ap")  # whoever made the namespace is not there to tell
-            world.configurations["europe"].__init__()  # type: ignore[misc]
-            world.disks["eu"].__init__()  # type: ignore[misc]
-            await world.start("eu")
-            await soon(lambda: documents(world, "europe") == before)
-            await world.start("ap")
-            await soon(lambda: are_alike(world))
-
-    run(story)
+async def test_a_cluster_that_lost_its_store_and_its_log_gets_everything_back() -> None:
+    async with clusters(THREE) as world:
+        await create(world.running["ap"])
+        await soon(lambda: world.running["us"].policies.has_namespace("acme/orders"))
+        await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, True)
+        await soon(lambda: are_alike(world))
+        before = documents(world, "europe")
+        await world.crash("eu")
+        await world.crash("ap")  # whoever made the namespace is not there to tell
+        world.configurations["europe"].__init__()  # type: ignore[misc]
+        world.disks["eu"].__init__()  # type: ignore[misc]
+        await world.start("eu")
+        await soon(lambda: documents(world, "europe") == before)
+        await world.start("ap")
+        await soon(lambda: are_alike(world))
 
 
-def test_while_links_are_cut_both_sides_go_on_and_lose_nothing() -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(us)
-            await soon(lambda: are_alike(world))
-            world.cut("us", "eu")
-            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await eu.policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("eu",))
-            await eu.metadata.put(TenantPath("other").text, b'{"adminRoles": ["boss"]}')
-            world.heal("us", "eu")
-            await soon(lambda: are_alike(world))
-            await soon(lambda: us.policies.of_namespace("acme/orders", REPLICATION_CLUSTERS) == ("eu",))
-            assert us.policies.of_namespace("acme/orders", DEDUPLICATION) is True
-            await soon(lambda: "other" in us.policies.tenants())
-
-    run(story)
+async def test_while_links_are_cut_both_sides_go_on_and_lose_nothing() -> None:
+    async with clusters(TWO) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us)
+        await soon(lambda: are_alike(world))
+        world.cut("us", "eu")
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await eu.policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("eu",))
+        await eu.metadata.put(TenantPath("other").text, b'{"adminRoles": ["boss"]}')
+        world.heal("us", "eu")
+        await soon(lambda: are_alike(world))
+        await soon(lambda: us.policies.of_namespace("acme/orders", REPLICATION_CLUSTERS) == ("eu",))
+        assert us.policies.of_namespace("acme/orders", DEDUPLICATION) is True
+        await soon(lambda: "other" in us.policies.tenants())
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_a_clock_that_is_ahead_wins_for_a_while_unless_clocks_are_hybrid(hybrid: bool) -> None:
-    async def story() -> None:
-        async with clusters(TWO, metadata_sync_hybrid_clocks=hybrid) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(eu)
-            world.skews_ms["us"] = 200_000
-            await soon(lambda: us.policies.has_namespace("acme/orders"))
-            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
-            if hybrid:
-                await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
-                await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
-            else:
-                with pytest.raises(Overruled, match="cluster americas, whose clock was"):
-                    await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
-            await soon(lambda: are_alike(world))
-
-    run(story)
-
-
-def test_what_is_excluded_stays_in_its_cluster() -> None:
-    async def story() -> None:
-        async with clusters(TWO, metadata_sync_excluded_paths="namespace/acme/, tenant/secret") as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(us)
-            await us.metadata.put(TenantPath("secret").text, b"{}")
-            await us.metadata.put(TenantPath("told").text, b"{}")
-            await soon(lambda: "told" in eu.policies.tenants())
-            await soon(lambda: "acme" in eu.policies.tenants())
-            assert not eu.policies.has_namespace("acme/orders")
-            assert "secret" not in eu.policies.tenants()
-
-    run(story)
-
-
-def test_what_is_no_event_in_the_event_topic_is_passed_over() -> None:
-    """Nonsense and forgeries are counted and passed over; what comes behind them is obeyed."""
-
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            channel = await EventTopic.open(eu, EVENTS, lambda: None)
-            forged = {"version": 1, "kind": "standing", "source": "americas", "vector": {}, "asks": False}
-            for payload in (b"nonsense", b"[]", b"\xff", json.dumps(forged).encode()):
-                await channel.publish([payload])
-            channel.close()
-            await create(eu)
-            await soon(lambda: us.policies.has_namespace("acme/orders"))
-            assert us.synchronizer is not None
-            figures = us.synchronizer.figures
-            await soon(lambda: figures.refused == 4)
-
-    run(story)
-
-
-def test_a_topology_that_is_read_again_overwrites_nothing() -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await soon(lambda: are_alike(world))
-            await us.metadata.put(TenantPath("public").text, None)
-            await soon(lambda: "public" not in eu.policies.tenants())
-            await world.stop("eu")
-            world.configurations["europe"].__init__()  # type: ignore[misc]
-            await world.start("eu")
-            await soon(lambda: are_alike(world))
-            await soon(lambda: "public" not in world.running["eu"].policies.tenants())
-
-    run(story)
-
-
-def test_a_tombstone_goes_when_every_cluster_has_it_and_not_before() -> None:
-    async def story() -> None:
-        async with clusters(THREE) as world:
-            us, record = world.running["us"], SyncRecordPath(NAMESPACE.text).text
-            await create(us, ("us",))
-            await soon(lambda: are_alike(world))
-            await world.stop("ap")
-            await us.metadata.put(NAMESPACE.text, None)
-            await us.metadata.put(TenantPath("seen").text, b"{}")
-            await soon(lambda: "seen" in world.running["eu"].policies.tenants())
-            assert record in world.configurations["americas"].values
-            await world.start("ap")
-            stores = world.configurations.values()
-            await soon(lambda: not any(record in store.values for store in stores))
-            await create(world.running["ap"])
-            await soon(lambda: us.policies.has_namespace("acme/orders"))
-            await soon(lambda: are_alike(world))
-
-    run(story)
-
-
-def test_explain_tells_which_event_won_which_lost_and_who_lacks_it() -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(us)
-            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
+async def test_a_clock_that_is_ahead_wins_for_a_while_unless_clocks_are_hybrid(hybrid: bool) -> None:
+    async with clusters(TWO, metadata_sync_hybrid_clocks=hybrid) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(eu)
+        world.skews_ms["us"] = 200_000
+        await soon(lambda: us.policies.has_namespace("acme/orders"))
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
+        if hybrid:
             await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
             await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
-
-            def told() -> tuple[str, tuple[str, ...]]:
-                answer = explain(us, "metadata", "namespace/acme/orders")
-                return answer.why, answer.waits_for
-
-            await soon(lambda: told()[1] == ())
-            assert re.search(r"policies/deduplication is false by europe #\d+ at 20", told()[0])
-            assert re.search(r"true of americas #\d+ at [\d:.TZ-]+ lost to europe #\d+ at 20", told()[0])
-            world.cut("us", "eu")
-            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            assert told()[1] == ("cluster europe to confirm 1 of these changes",)
-
-    run(story)
+        else:
+            with pytest.raises(Overruled, match="cluster americas, whose clock was"):
+                await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
+        await soon(lambda: are_alike(world))
 
 
-def test_clusters_that_exclude_different_paths_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            us, eu = world.running["us"], world.running["eu"]
-            await create(us)
-            await us.metadata.put(NamespacePath("acme/bills").text, b"{}")
-            await soon(lambda: are_alike(world))
-            assert "excluded_paths" not in caplog.text
-            await world.stop("eu")
-            await world.start("eu", metadata_sync_excluded_paths="namespace/acme/orders,tenant/test")
-            eu = world.running["eu"]
-            await soon(lambda: differing(us) == differing(eu) == 1)
-            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await us.policies.set(NamespacePath("acme/bills"), DEDUPLICATION, True)
-            await soon(lambda: eu.policies.of_namespace("acme/bills", DEDUPLICATION))
-            assert not eu.policies.of_namespace("acme/orders", DEDUPLICATION)
-            here, there = (
-                explain(us, "metadata", "namespace/acme/orders"),
-                explain(eu, "metadata", "namespace/acme/orders"),
-            )
-            assert "cluster europe excludes the path" in here.why
-            assert (
-                "namespace/acme/orders, so the path is local to this cluster; americas did not" in there.why
-            )
-            assert "excludes the path" not in explain(us, "metadata", "namespace/acme/bills").why
-            lines = [
-                one.getMessage() for one in caplog.records if "excluded_paths differ" in one.getMessage()
-            ]
-            assert len(lines) == 2, lines
-            assert "namespace/acme/orders, tenant/test is excluded in europe but not here" in "".join(lines)
+async def test_what_is_excluded_stays_in_its_cluster() -> None:
+    async with clusters(TWO, metadata_sync_excluded_paths="namespace/acme/, tenant/secret") as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us)
+        await us.metadata.put(TenantPath("secret").text, b"{}")
+        await us.metadata.put(TenantPath("told").text, b"{}")
+        await soon(lambda: "told" in eu.policies.tenants())
+        await soon(lambda: "acme" in eu.policies.tenants())
+        assert not eu.policies.has_namespace("acme/orders")
+        assert "secret" not in eu.policies.tenants()
 
-    run(story)
+
+async def test_what_is_no_event_in_the_event_topic_is_passed_over() -> None:
+    """Nonsense and forgeries are counted and passed over; what comes behind them is obeyed."""
+    async with clusters(TWO) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        channel = await EventTopic.open(eu, EVENTS, lambda: None)
+        forged = {"version": 1, "kind": "standing", "source": "americas", "vector": {}, "asks": False}
+        for payload in (b"nonsense", b"[]", b"\xff", json.dumps(forged).encode()):
+            await channel.publish([payload])
+        channel.close()
+        await create(eu)
+        await soon(lambda: us.policies.has_namespace("acme/orders"))
+        assert us.synchronizer is not None
+        figures = us.synchronizer.figures
+        await soon(lambda: figures.refused == 4)
+
+
+async def test_a_topology_that_is_read_again_overwrites_nothing() -> None:
+    async with clusters(TWO) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await soon(lambda: are_alike(world))
+        await us.metadata.put(TenantPath("public").text, None)
+        await soon(lambda: "public" not in eu.policies.tenants())
+        await world.stop("eu")
+        world.configurations["europe"].__init__()  # type: ignore[misc]
+        await world.start("eu")
+        await soon(lambda: are_alike(world))
+        await soon(lambda: "public" not in world.running["eu"].policies.tenants())
+
+
+async def test_a_tombstone_goes_when_every_cluster_has_it_and_not_before() -> None:
+    async with clusters(THREE) as world:
+        us, record = world.running["us"], SyncRecordPath(NAMESPACE.text).text
+        await create(us, ("us",))
+        await soon(lambda: are_alike(world))
+        await world.stop("ap")
+        await us.metadata.put(NAMESPACE.text, None)
+        await us.metadata.put(TenantPath("seen").text, b"{}")
+        await soon(lambda: "seen" in world.running["eu"].policies.tenants())
+        assert record in world.configurations["americas"].values
+        await world.start("ap")
+        stores = world.configurations.values()
+        await soon(lambda: not any(record in store.values for store in stores))
+        await create(world.running["ap"])
+        await soon(lambda: us.policies.has_namespace("acme/orders"))
+        await soon(lambda: are_alike(world))
+
+
+async def test_explain_tells_which_event_won_which_lost_and_who_lacks_it() -> None:
+    async with clusters(TWO) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us)
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
+        await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
+        await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
+
+        def told() -> tuple[str, tuple[str, ...]]:
+            answer = explain(us, "metadata", "namespace/acme/orders")
+            return answer.why, answer.waits_for
+
+        await soon(lambda: told()[1] == ())
+        assert re.search(r"policies/deduplication is false by europe #\d+ at 20", told()[0])
+        assert re.search(r"true of americas #\d+ at [\d:.TZ-]+ lost to europe #\d+ at 20", told()[0])
+        world.cut("us", "eu")
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        assert told()[1] == ("cluster europe to confirm 1 of these changes",)
+
+
+async def test_clusters_that_exclude_different_paths_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with clusters(TWO) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us)
+        await us.metadata.put(NamespacePath("acme/bills").text, b"{}")
+        await soon(lambda: are_alike(world))
+        assert "excluded_paths" not in caplog.text
+        await world.stop("eu")
+        await world.start("eu", metadata_sync_excluded_paths="namespace/acme/orders,tenant/test")
+        eu = world.running["eu"]
+        await soon(lambda: differing(us) == differing(eu) == 1)
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await us.policies.set(NamespacePath("acme/bills"), DEDUPLICATION, True)
+        await soon(lambda: eu.policies.of_namespace("acme/bills", DEDUPLICATION))
+        assert not eu.policies.of_namespace("acme/orders", DEDUPLICATION)
+        here, there = (
+            explain(us, "metadata", "namespace/acme/orders"),
+            explain(eu, "metadata", "namespace/acme/orders"),
+        )
+        assert "cluster europe excludes the path" in here.why
+        assert "namespace/acme/orders, so the path is local to this cluster; americas did not" in there.why
+        assert "excludes the path" not in explain(us, "metadata", "namespace/acme/bills").why
+        lines = [one.getMessage() for one in caplog.records if "excluded_paths differ" in one.getMessage()]
+        assert len(lines) == 2, lines
+        assert "namespace/acme/orders, tenant/test is excluded in europe but not here" in "".join(lines)
 
 
 def differing(region: Region) -> float:
@@ -384,27 +331,24 @@ def differing(region: Region) -> float:
 
 
 @pytest.mark.slow
-def test_ten_thousand_namespaces_are_there_soon_after_a_cluster_joins() -> None:
-    async def story() -> None:
-        async with clusters(TWO) as world:
-            us = world.running["us"]
-            await create(us)
-            await soon(lambda: are_alike(world))
-            await world.stop("eu")
-            world.configurations["europe"].__init__()  # type: ignore[misc]
-            world.disks["eu"].__init__()  # type: ignore[misc]
-            shared = us.metadata.shared
-            assert isinstance(shared, SyncSettings)
+async def test_ten_thousand_namespaces_are_there_soon_after_a_cluster_joins() -> None:
+    async with clusters(TWO) as world:
+        us = world.running["us"]
+        await create(us)
+        await soon(lambda: are_alike(world))
+        await world.stop("eu")
+        world.configurations["europe"].__init__()  # type: ignore[misc]
+        world.disks["eu"].__init__()  # type: ignore[misc]
+        shared = us.metadata.shared
+        assert isinstance(shared, SyncSettings)
 
-            def many(transaction: Transaction) -> None:
-                for number in range(10_000):
-                    path = NamespacePath(f"acme/n{number}").text
-                    transaction.change(path, b'{"policies": {"deduplication": true}}', is_seed=False)
+        def many(transaction: Transaction) -> None:
+            for number in range(10_000):
+                path = NamespacePath(f"acme/n{number}").text
+                transaction.change(path, b'{"policies": {"deduplication": true}}', is_seed=False)
 
-            await us.metadata.transact(shared.transaction(many))
-            await world.start("eu")
-            last = NamespacePath("acme/n9999").text
-            await soon(lambda: last in world.configurations["europe"].values)
-            await soon(lambda: are_alike(world))
-
-    run(story)
+        await us.metadata.transact(shared.transaction(many))
+        await world.start("eu")
+        last = NamespacePath("acme/n9999").text
+        await soon(lambda: last in world.configurations["europe"].values)
+        await soon(lambda: are_alike(world))

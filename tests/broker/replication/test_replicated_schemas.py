@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from struct import pack
 
@@ -44,45 +44,30 @@ def version(number: int) -> bytes:
 
 def clusters(
     *groups: Sequence[str], settings: BrokerSettings | None = None, latency_ms: float = 20.0
-) -> World:
-    """A world of clusters with these regions."""
+) -> Topology:
+    """Clusters with these regions."""
     names = [name for group in groups for name in group]
     chosen = settings or BrokerSettings()
-    return World(
-        Topology(
-            name="world",
-            path=Path("topology.yaml"),
-            clusters=tuple(
-                Cluster(
-                    f"c-{group[0]}",
-                    tuple(
-                        DeclaredRegion(
-                            name, f"c-{group[0]}", host=name, service_port=SERVICE_PORT, settings=chosen
-                        )
-                        for name in group
-                    ),
-                )
-                for group in groups
-            ),
-            links=tuple(
-                Link(one, two, LinkShape(latency_ms=latency_ms))
-                for one in names
-                for two in names
-                if one != two
-            ),
-            namespaces=(NamespaceConfig("public/default", tuple(names), deduplication=True),),
-        )
+    return Topology(
+        name="world",
+        path=Path("topology.yaml"),
+        clusters=tuple(
+            Cluster(
+                f"c-{group[0]}",
+                tuple(
+                    DeclaredRegion(
+                        name, f"c-{group[0]}", host=name, service_port=SERVICE_PORT, settings=chosen
+                    )
+                    for name in group
+                ),
+            )
+            for group in groups
+        ),
+        links=tuple(
+            Link(one, two, LinkShape(latency_ms=latency_ms)) for one in names for two in names if one != two
+        ),
+        namespaces=(NamespaceConfig("public/default", tuple(names), deduplication=True),),
     )
-
-
-def play(w: World, story: Callable[[], Awaitable[None]]) -> None:
-    with w:
-
-        async def whole() -> None:
-            await w.ready()
-            await story()
-
-        w.play(whole())
 
 
 def broker(w: World, region: str) -> Region:
@@ -121,210 +106,170 @@ async def publish(w: World, region: str, schema: Schema, *payloads: bytes) -> No
     await client.close()
 
 
-def test_regions_of_one_cluster_share_the_numbers() -> None:
-    w = clusters(("us", "eu"))
-
-    async def story() -> None:
-        await publish(w, "us", FIRST, b"0")
-        await publish(w, "us", WITH_DEFAULT, b"1")
-        found = await received(w, "eu", 2)
-        assert [one.schema_version for one in found] == [version(0), version(1)]
-        assert await meaning(w, "eu", found) == [(b"0", FIRST), (b"1", WITH_DEFAULT)]
-
-    play(w, story)
+@pytest.mark.world(topology=clusters(("us", "eu")))
+async def test_regions_of_one_cluster_share_the_numbers(world: World) -> None:
+    await publish(world, "us", FIRST, b"0")
+    await publish(world, "us", WITH_DEFAULT, b"1")
+    found = await received(world, "eu", 2)
+    assert [one.schema_version for one in found] == [version(0), version(1)]
+    assert await meaning(world, "eu", found) == [(b"0", FIRST), (b"1", WITH_DEFAULT)]
 
 
-def test_clusters_have_their_own_numbers_and_mean_the_same() -> None:
-    w = clusters(("us",), ("ap",))
-
-    async def story() -> None:
-        await publish(w, "ap", NEWEST_TO_OLDEST[0], b"ap")
-        await w.quiet()
-        by_payload = dict(zip((b"old", b"newer", b"newest"), reversed(NEWEST_TO_OLDEST), strict=True))
-        for payload, schema in by_payload.items():
-            await publish(w, "us", schema, payload)
-        await w.quiet()
-        for region in ("us", "ap"):
-            found = await meaning(w, region, await received(w, region, 4))
-            assert dict(found) == {b"ap": NEWEST_TO_OLDEST[0], **by_payload}
-        assert [broker(w, one).schemas.of(NAME).numbers() for one in ("us", "ap")] == [[0, 1, 2]] * 2
-        newest = [broker(w, one).schemas.of(NAME).find(NEWEST_TO_OLDEST[0]) for one in ("us", "ap")]
-        assert [one.number for one in newest if one is not None] == [0, 0]
-        oldest = [broker(w, one).schemas.of(NAME).find(FIRST) for one in ("us", "ap")]
-        assert [one.number for one in oldest if one is not None] == [1, 1]
-
-    play(w, story)
+@pytest.mark.world(topology=clusters(("us",), ("ap",)))
+async def test_clusters_have_their_own_numbers_and_mean_the_same(world: World) -> None:
+    await publish(world, "ap", NEWEST_TO_OLDEST[0], b"ap")
+    await world.quiet()
+    by_payload = dict(zip((b"old", b"newer", b"newest"), reversed(NEWEST_TO_OLDEST), strict=True))
+    for payload, schema in by_payload.items():
+        await publish(world, "us", schema, payload)
+    await world.quiet()
+    for region in ("us", "ap"):
+        found = await meaning(world, region, await received(world, region, 4))
+        assert dict(found) == {b"ap": NEWEST_TO_OLDEST[0], **by_payload}
+    assert [broker(world, one).schemas.of(NAME).numbers() for one in ("us", "ap")] == [[0, 1, 2]] * 2
+    newest = [broker(world, one).schemas.of(NAME).find(NEWEST_TO_OLDEST[0]) for one in ("us", "ap")]
+    assert [one.number for one in newest if one is not None] == [0, 0]
+    oldest = [broker(world, one).schemas.of(NAME).find(FIRST) for one in ("us", "ap")]
+    assert [one.number for one in oldest if one is not None] == [1, 1]
 
 
 @pytest.mark.parametrize("killed", ["us", "ap"])
-def test_a_kill_on_either_side_changes_no_meaning(killed: str) -> None:
-    w = clusters(("us",), ("ap",))
-
-    async def story() -> None:
-        await publish(w, "ap", WITH_DEFAULT, b"ap")
-        await w.quiet()
-        w.hold("us", "ap")
-        await publish(w, "us", FIRST, b"0", b"1")
-        await publish(w, "us", WITH_DEFAULT, b"2")
-        w.kill(killed)
-        w.heal()
-        w.start(killed)
-        await w.ready()
-        await w.quiet()
-        found = await meaning(w, "ap", await received(w, "ap", 4))
-        wanted = [(b"ap", WITH_DEFAULT), (b"0", FIRST), (b"1", FIRST), (b"2", WITH_DEFAULT)]
-        assert found == wanted
-
-    play(w, story)
+@pytest.mark.world(topology=clusters(("us",), ("ap",)))
+async def test_a_kill_on_either_side_changes_no_meaning(world: World, killed: str) -> None:
+    await publish(world, "ap", WITH_DEFAULT, b"ap")
+    await world.quiet()
+    world.hold("us", "ap")
+    await publish(world, "us", FIRST, b"0", b"1")
+    await publish(world, "us", WITH_DEFAULT, b"2")
+    world.kill(killed)
+    world.heal()
+    world.start(killed)
+    await world.ready()
+    await world.quiet()
+    found = await meaning(world, "ap", await received(world, "ap", 4))
+    wanted = [(b"ap", WITH_DEFAULT), (b"0", FIRST), (b"1", FIRST), (b"2", WITH_DEFAULT)]
+    assert found == wanted
 
 
-def test_a_schema_that_the_other_cluster_does_not_take_holds_its_messages_until_it_does() -> None:
-    w = clusters(("us",), ("ap",))
-
-    async def story() -> None:
-        await publish(w, "ap", FIRST, b"ap")
-        await w.quiet()
-        await broker(w, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.ALWAYS_COMPATIBLE)
-        await publish(w, "us", FIRST, b"0")
-        await publish(w, "us", RENAMED, b"1")
-        await publish(w, "us", FIRST, b"2")
-        await w.simulation.until(lambda: "rejects schema 1" in replicator(w, "us", "ap").life.why_not)
-        held = replicator(w, "us", "ap")
-        assert held.life.state is ReplicatorState.HELD
-        assert "number" in held.life.why_not, "with the reason of the one that refuses"
-        assert held.backlog == 2, "what came before it is there, and in order nothing passes it"
-        await broker(w, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.ALWAYS_COMPATIBLE)
-        await w.quiet()
-        found = await meaning(w, "ap", await received(w, "ap", 4))
-        assert found == [(b"ap", FIRST), (b"0", FIRST), (b"1", RENAMED), (b"2", FIRST)]
-        assert held.life.why_not == ""
-
-    play(w, story)
+@pytest.mark.world(topology=clusters(("us",), ("ap",)))
+async def test_a_schema_that_the_other_cluster_does_not_take_holds_its_messages_until_it_does(
+    world: World,
+) -> None:
+    await publish(world, "ap", FIRST, b"ap")
+    await world.quiet()
+    await broker(world, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.ALWAYS_COMPATIBLE)
+    await publish(world, "us", FIRST, b"0")
+    await publish(world, "us", RENAMED, b"1")
+    await publish(world, "us", FIRST, b"2")
+    await world.simulation.until(lambda: "rejects schema 1" in replicator(world, "us", "ap").life.why_not)
+    held = replicator(world, "us", "ap")
+    assert held.life.state is ReplicatorState.HELD
+    assert "number" in held.life.why_not, "with the reason of the one that refuses"
+    assert held.backlog == 2, "what came before it is there, and in order nothing passes it"
+    await broker(world, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.ALWAYS_COMPATIBLE)
+    await world.quiet()
+    found = await meaning(world, "ap", await received(world, "ap", 4))
+    assert found == [(b"ap", FIRST), (b"0", FIRST), (b"1", RENAMED), (b"2", FIRST)]
+    assert held.life.why_not == ""
 
 
-def test_other_regions_are_no_producers_without_a_schema_and_bring_new_ones() -> None:
+@pytest.mark.world(topology=clusters(("us",), ("ap",)))
+async def test_other_regions_are_no_producers_without_a_schema_and_bring_new_ones(world: World) -> None:
     """Policies about what clients bring are not about replicators."""
-    w = clusters(("us",), ("ap",))
-
-    async def story() -> None:
-        await publish(w, "ap", FIRST, b"ap")
-        for policy, value in ((SCHEMA_UPDATES, False), (SCHEMA_VALIDATION, True)):
-            await broker(w, "ap").policies.set(NAMESPACE, policy, value)
-        await publish(w, "us", WITH_DEFAULT, b"0")
-        await w.quiet()
-        assert (b"0", WITH_DEFAULT) in await meaning(w, "ap", await received(w, "ap", 2))
-
-    play(w, story)
+    await publish(world, "ap", FIRST, b"ap")
+    for policy, value in ((SCHEMA_UPDATES, False), (SCHEMA_VALIDATION, True)):
+        await broker(world, "ap").policies.set(NAMESPACE, policy, value)
+    await publish(world, "us", WITH_DEFAULT, b"0")
+    await world.quiet()
+    assert (b"0", WITH_DEFAULT) in await meaning(world, "ap", await received(world, "ap", 2))
 
 
-def test_entries_that_are_read_from_the_store_wait_for_their_schema_too() -> None:
-    w = clusters(("us",), ("ap",), settings=BrokerSettings(region_tail_bytes=0))
-
-    async def story() -> None:
-        await publish(w, "ap", WITH_DEFAULT, b"ap")
-        await w.quiet()
-        w.cut("us", "ap")
-        await publish(w, "us", FIRST, *(b"%d" % number for number in range(40)))
-        w.kill("us")
-        w.start("us")
-        w.heal()
-        await w.ready()
-        await w.quiet()
-        found = await meaning(w, "ap", await received(w, "ap", 41))
-        assert found[1:] == [(b"%d" % number, FIRST) for number in range(40)]
-
-    play(w, story)
+@pytest.mark.world(topology=clusters(("us",), ("ap",), settings=BrokerSettings(region_tail_bytes=0)))
+async def test_entries_that_are_read_from_the_store_wait_for_their_schema_too(world: World) -> None:
+    await publish(world, "ap", WITH_DEFAULT, b"ap")
+    await world.quiet()
+    world.cut("us", "ap")
+    await publish(world, "us", FIRST, *(b"%d" % number for number in range(40)))
+    world.kill("us")
+    world.start("us")
+    world.heal()
+    await world.ready()
+    await world.quiet()
+    found = await meaning(world, "ap", await received(world, "ap", 41))
+    assert found[1:] == [(b"%d" % number, FIRST) for number in range(40)]
 
 
-def test_while_the_store_of_the_other_cluster_is_away_a_new_schema_waits_and_a_known_one_does_not() -> None:
-    w = clusters(("us",), ("ap",))
-
-    async def story() -> None:
-        await publish(w, "us", FIRST, b"0")
-        await w.quiet()
-        away = ConfigurationAway(0.0, 1.0, "c-ap")
-        away.begin(w)
-        await publish(w, "us", FIRST, b"1")
-        await w.quiet()
-        await publish(w, "us", WITH_DEFAULT, b"2")
-        await w.simulation.until(lambda: replicator(w, "us", "ap").life.state is ReplicatorState.HELD)
-        away.end(w)
-        await w.quiet()
-        found = await meaning(w, "ap", await received(w, "ap", 3))
-        assert found == [(b"0", FIRST), (b"1", FIRST), (b"2", WITH_DEFAULT)]
-
-    play(w, story)
+@pytest.mark.world(topology=clusters(("us",), ("ap",)))
+async def test_while_the_store_of_the_other_cluster_is_away_a_new_schema_waits_and_a_known_one_does_not(
+    world: World,
+) -> None:
+    await publish(world, "us", FIRST, b"0")
+    await world.quiet()
+    away = ConfigurationAway(0.0, 1.0, "c-ap")
+    away.begin(world)
+    await publish(world, "us", FIRST, b"1")
+    await world.quiet()
+    await publish(world, "us", WITH_DEFAULT, b"2")
+    await world.simulation.until(lambda: replicator(world, "us", "ap").life.state is ReplicatorState.HELD)
+    away.end(world)
+    await world.quiet()
+    found = await meaning(world, "ap", await received(world, "ap", 3))
+    assert found == [(b"0", FIRST), (b"1", FIRST), (b"2", WITH_DEFAULT)]
 
 
-def test_two_clusters_that_register_at_once_keep_what_each_message_means() -> None:
-    w = clusters(("us", "eu"), ("ap",))
-
-    async def story() -> None:
-        made = [record("id", f"field{number}=") for number in range(3)]
-        for region, schema in zip(("us", "eu", "ap"), made, strict=True):
-            w.client(region)
-            await publish(w, region, schema, region.encode())
-        await w.quiet()
-        for region in ("us", "eu", "ap"):
-            found = await meaning(w, region, await received(w, region, 3))
-            assert dict(found) == {b"us": made[0], b"eu": made[1], b"ap": made[2]}
-
-    play(w, story)
+@pytest.mark.world(topology=clusters(("us", "eu"), ("ap",)))
+async def test_two_clusters_that_register_at_once_keep_what_each_message_means(world: World) -> None:
+    made = [record("id", f"field{number}=") for number in range(3)]
+    for region, schema in zip(("us", "eu", "ap"), made, strict=True):
+        world.client(region)
+        await publish(world, region, schema, region.encode())
+    await world.quiet()
+    for region in ("us", "eu", "ap"):
+        found = await meaning(world, region, await received(world, region, 3))
+        assert dict(found) == {b"us": made[0], b"eu": made[1], b"ap": made[2]}
 
 
-def test_a_version_that_nobody_gave_out_means_nothing_there() -> None:
+async def test_a_version_that_nobody_gave_out_means_nothing_there() -> None:
     """Else a number that a client made up would name another schema in another cluster."""
-
-    async def story() -> None:
-        async with (
-            regions("us", "eu") as world,
-            world.client("eu") as eu,
-            raw_client(world) as raw,
-        ):
-            consumer = await eu.subscribe(TOPIC, "s", initial_position=EARLIEST)
-            asked = await raw.open_producer(1)
-            assert asked.producer_name == "p"
-            for number, said in enumerate((version(7), version(7), b"odd", b"")):
-                metadata = pb.MessageMetadata(
-                    producer_name="p", sequence_id=number, publish_time=1, schema_version=said
-                )
-                raw.writer.write(send_frame(1, number, 1, 0, data=build_entry(metadata, b"x")))
-            async with asyncio.timeout(30):
-                assert [(await consumer.receive()).schema_version for _ in range(4)] == [b""] * 4
-
-    asyncio.run(story())
+    async with (
+        regions("us", "eu") as world,
+        world.client("eu") as eu,
+        raw_client(world) as raw,
+    ):
+        consumer = await eu.subscribe(TOPIC, "s", initial_position=EARLIEST)
+        asked = await raw.open_producer(1)
+        assert asked.producer_name == "p"
+        for number, said in enumerate((version(7), version(7), b"odd", b"")):
+            metadata = pb.MessageMetadata(
+                producer_name="p", sequence_id=number, publish_time=1, schema_version=said
+            )
+            raw.writer.write(send_frame(1, number, 1, 0, data=build_entry(metadata, b"x")))
+        async with asyncio.timeout(30):
+            assert [(await consumer.receive()).schema_version for _ in range(4)] == [b""] * 4
 
 
-def test_schemas_of_other_types_travel_too() -> None:
-    w = clusters(("us",), ("ap",))
-
-    async def story() -> None:
-        await publish(w, "us", STRING, b"0")
-        await w.quiet()
-        assert await meaning(w, "ap", await received(w, "ap", 1)) == [(b"0", STRING)]
-        client = w.client("ap")
-        assert await client.schema(TOPIC) == (Schema(SchemaType.STRING), version(0))
-
-    play(w, story)
+@pytest.mark.world(topology=clusters(("us",), ("ap",)))
+async def test_schemas_of_other_types_travel_too(world: World) -> None:
+    await publish(world, "us", STRING, b"0")
+    await world.quiet()
+    assert await meaning(world, "ap", await received(world, "ap", 1)) == [(b"0", STRING)]
+    client = world.client("ap")
+    assert await client.schema(TOPIC) == (Schema(SchemaType.STRING), version(0))
 
 
-def test_a_schema_that_fits_there_only_by_its_strategy_is_judged_there() -> None:
-    w = clusters(("us",), ("ap",))
-
-    async def story() -> None:
-        await broker(w, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.BACKWARD)
-        await publish(w, "us", WITHOUT_DEFAULT, b"0")
-        await publish(w, "us", FIRST, b"1")
-        await w.simulation.until(lambda: replicator(w, "us", "ap").life.state is ReplicatorState.HELD)
-        await broker(w, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.BACKWARD)
-        await w.quiet()
-        assert len(await received(w, "ap", 2)) == 2
-
-    play(w, story)
+@pytest.mark.world(topology=clusters(("us",), ("ap",)))
+async def test_a_schema_that_fits_there_only_by_its_strategy_is_judged_there(world: World) -> None:
+    await broker(world, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.BACKWARD)
+    await publish(world, "us", WITHOUT_DEFAULT, b"0")
+    await publish(world, "us", FIRST, b"1")
+    await world.simulation.until(lambda: replicator(world, "us", "ap").life.state is ReplicatorState.HELD)
+    await broker(world, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.BACKWARD)
+    await world.quiet()
+    assert len(await received(world, "ap", 2)) == 2
 
 
 @pytest.mark.parametrize("answer", [b"x" * 7, b"x" * 5_000_000])
-def test_a_version_of_another_size_goes_into_no_entry(answer: bytes) -> None:
+async def test_a_version_of_another_size_goes_into_no_entry(answer: bytes) -> None:
     """It would be in each entry that is sent, and remembered."""
 
     class Lying:
@@ -333,12 +278,9 @@ def test_a_version_of_another_size_goes_into_no_entry(answer: bytes) -> None:
             told.set_result(answer)
             return told
 
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            await client.producer(TOPIC, schema=FIRST)
-            numbers = RemoteSchemaVersions(world.running["us"].schemas, NAME, Lying())
-            with pytest.raises(ProtocolError, match="bytes instead of 8"):
-                await numbers.learn(version(0))
-            assert numbers.there(version(0)) is None
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        await client.producer(TOPIC, schema=FIRST)
+        numbers = RemoteSchemaVersions(world.running["us"].schemas, NAME, Lying())
+        with pytest.raises(ProtocolError, match="bytes instead of 8"):
+            await numbers.learn(version(0))
+        assert numbers.there(version(0)) is None

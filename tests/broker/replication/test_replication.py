@@ -58,122 +58,92 @@ async def check_all_have(world: Regions, producers: dict[str, int]) -> None:
         assert by_producer == {producer: list(range(count)) for producer, count in producers.items()}
 
 
-def test_every_region_gets_every_message_once_and_in_order_of_its_origin() -> None:
+async def test_every_region_gets_every_message_once_and_in_order_of_its_origin() -> None:
     """Three regions publish at once."""
-
-    async def story() -> None:
-        async with regions("us", "eu", "ap") as world:
-            async with world.client("us") as us, world.client("eu") as eu, world.client("ap") as ap:
-                await asyncio.gather(
-                    publish(us, "p-us", 50), publish(eu, "p-eu", 60), publish(ap, "p-ap", 70)
-                )
-            await until(lambda: drained(world))
-            await check_all_have(world, {"p-us": 50, "p-eu": 60, "p-ap": 70})
-
-    asyncio.run(story())
+    async with regions("us", "eu", "ap") as world:
+        async with world.client("us") as us, world.client("eu") as eu, world.client("ap") as ap:
+            await asyncio.gather(publish(us, "p-us", 50), publish(eu, "p-eu", 60), publish(ap, "p-ap", 70))
+        await until(lambda: drained(world))
+        await check_all_have(world, {"p-us": 50, "p-eu": 60, "p-ap": 70})
 
 
-def test_a_message_tells_where_it_came_from() -> None:
+async def test_a_message_tells_where_it_came_from() -> None:
     """replicated_from is the origin; absent at home."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as client:
-            await publish(client, "p", 1)
-            await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world))
-            assert [m.replicated_from for m in await stored(world, "us")] == [None]
-            assert [m.replicated_from for m in await stored(world, "eu")] == ["us"]
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as client:
+        await publish(client, "p", 1)
+        await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world))
+        assert [m.replicated_from for m in await stored(world, "us")] == [None]
+        assert [m.replicated_from for m in await stored(world, "eu")] == ["us"]
 
 
-def test_a_message_goes_only_to_the_regions_its_sender_named() -> None:
+async def test_a_message_goes_only_to_the_regions_its_sender_named() -> None:
     """And nowhere for a name that is no region."""
-
-    async def story() -> None:
-        async with regions("us", "eu", "ap") as world, world.client("us") as client:
-            producer = await client.producer(TOPIC)
-            await producer.send(b"0", replicate_to=["eu"])
-            await producer.send(b"1", replicate_to=["__local__"])
-            await producer.send(b"2")
-            await until(
-                lambda: all(TOPIC in r.directory.serving for r in world.running.values()) and drained(world)
-            )
-            assert [m.payload for m in await stored(world, "us")] == [b"0", b"1", b"2"]
-            assert [m.payload for m in await stored(world, "eu")] == [b"0", b"2"]
-            assert [m.payload for m in await stored(world, "ap")] == [b"2"]
-
-    asyncio.run(story())
+    async with regions("us", "eu", "ap") as world, world.client("us") as client:
+        producer = await client.producer(TOPIC)
+        await producer.send(b"0", replicate_to=["eu"])
+        await producer.send(b"1", replicate_to=["__local__"])
+        await producer.send(b"2")
+        await until(
+            lambda: all(TOPIC in r.directory.serving for r in world.running.values()) and drained(world)
+        )
+        assert [m.payload for m in await stored(world, "us")] == [b"0", b"1", b"2"]
+        assert [m.payload for m in await stored(world, "eu")] == [b"0", b"2"]
+        assert [m.payload for m in await stored(world, "ap")] == [b"2"]
 
 
 @pytest.mark.parametrize("victim", ["us", "eu"])
-def test_a_crash_of_either_side_loses_nothing_and_doubles_nothing(victim: str) -> None:
+async def test_a_crash_of_either_side_loses_nothing_and_doubles_nothing(victim: str) -> None:
     """The source, or the target, in the middle of a stream."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us", settings=PATIENT) as client:
-            stream = asyncio.create_task(publish(client, "p", 300))
-            topics = world.running["us"].directory.serving
-            await until(lambda: TOPIC in topics and topics[TOPIC].end_entry_id > 100)
-            await world.crash(victim)
-            await world.start(victim)
-            await stream
-            await until(lambda: drained(world))
-            await check_all_have(world, {"p": 300})
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us", settings=PATIENT) as client:
+        stream = asyncio.create_task(publish(client, "p", 300))
+        topics = world.running["us"].directory.serving
+        await until(lambda: TOPIC in topics and topics[TOPIC].end_entry_id > 100)
+        await world.crash(victim)
+        await world.start(victim)
+        await stream
+        await until(lambda: drained(world))
+        await check_all_have(world, {"p": 300})
 
 
 @pytest.mark.parametrize("state", ["cut", "held"])
-def test_a_link_that_was_away_catches_up(state: str) -> None:
+async def test_a_link_that_was_away_catches_up(state: str) -> None:
     """In order, from where it stopped."""
-
-    async def story() -> None:
-        fast = {"peer_keep_alive_interval_ms": 30}
-        async with regions("us", "eu", **fast) as world, world.client("us") as client:
-            await publish(client, "before", 10)
-            await until(lambda: drained(world))
-            world.cut("us", "eu", state)
-            await publish(client, "during", 10)
-            await until(lambda: not world.running["us"].peers["eu"].connected)
-            assert not drained(world)
-            world.heal("us", "eu")
-            await until(lambda: drained(world))
-            await check_all_have(world, {"before": 10, "during": 10})
-
-    asyncio.run(story())
+    fast = {"peer_keep_alive_interval_ms": 30}
+    async with regions("us", "eu", **fast) as world, world.client("us") as client:
+        await publish(client, "before", 10)
+        await until(lambda: drained(world))
+        world.cut("us", "eu", state)
+        await publish(client, "during", 10)
+        await until(lambda: not world.running["us"].peers["eu"].connected)
+        assert not drained(world)
+        world.heal("us", "eu")
+        await until(lambda: drained(world))
+        await check_all_have(world, {"before": 10, "during": 10})
 
 
-def test_a_failed_append_reloads_the_topic_and_nothing_is_lost() -> None:
+async def test_a_failed_append_reloads_the_topic_and_nothing_is_lost() -> None:
     """The store refuses a group: clients reconnect and send again what has no receipt (INV-1, INV-2)."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us", settings=PATIENT) as client:
-            await publish(client, "before", 5)
-            world.running["us"].store.fail_next_group(StorageError("the disk said no", definite=False))  # type: ignore[attr-defined]
-            await publish(client, "after", 5)
-            await until(lambda: drained(world))
-            await check_all_have(world, {"before": 5, "after": 5})
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us", settings=PATIENT) as client:
+        await publish(client, "before", 5)
+        world.running["us"].store.fail_next_group(StorageError("the disk said no", definite=False))  # type: ignore[attr-defined]
+        await publish(client, "after", 5)
+        await until(lambda: drained(world))
+        await check_all_have(world, {"before": 5, "after": 5})
 
 
-def test_a_batch_sent_again_after_a_restart_is_not_stored_again() -> None:
+async def test_a_batch_sent_again_after_a_restart_is_not_stored_again() -> None:
     """Some clients tell nowhere which sequence id is a batch's last (INV-2)."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            raw = await RawClient.connect(world)
-            await raw.open_producer(name="p")
-            raw.writer.write(send_frame(1, 10, 3, data=batch_without_its_last_id(10, 11, 12)))
-            assert (await raw.next()).send_receipt.message_id.entryId == 0
-            await world.stop("us")
-            await world.start("us")
-            raw = await RawClient.connect(world)
-            assert (await raw.open_producer(name="p")).last_sequence_id == 12
-            raw.writer.write(send_frame(1, 10, 3, data=batch_without_its_last_id(10, 11, 12)))
-            assert (await raw.next()).send_receipt.message_id.entryId == 2**64 - 1
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        raw = await RawClient.connect(world)
+        await raw.open_producer(name="p")
+        raw.writer.write(send_frame(1, 10, 3, data=batch_without_its_last_id(10, 11, 12)))
+        assert (await raw.next()).send_receipt.message_id.entryId == 0
+        await world.stop("us")
+        await world.start("us")
+        raw = await RawClient.connect(world)
+        assert (await raw.open_producer(name="p")).last_sequence_id == 12
+        raw.writer.write(send_frame(1, 10, 3, data=batch_without_its_last_id(10, 11, 12)))
+        assert (await raw.next()).send_receipt.message_id.entryId == 2**64 - 1
 
 
 def batch_without_its_last_id(*sequence_ids: int) -> bytes:
@@ -191,23 +161,19 @@ def batch_without_its_last_id(*sequence_ids: int) -> bytes:
     return build_entry(metadata, payload)
 
 
-def test_a_replicator_that_gives_way_is_told() -> None:
+async def test_a_replicator_that_gives_way_is_told() -> None:
     """A request of an earlier connection, late over a healed link, displaced the replicator that lives; nobody told it,
     and it waited for receipts for ever. Found by the swarm."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("eu") as client:
-            await publish(client, "before", 1)
-            await until(lambda: drained(world))
-            late = await RawClient.connect_as_region(world, "eu")
-            assert (await late.next()).type == pb.BaseCommand.CONNECTED
-            assert (await late.open_producer(topic=TOPIC, name="pulsar.repl.eu-->us")).producer_name
-            late.writer.close()
-            await publish(client, "after", 1)
-            await until(lambda: drained(world))
-            await check_all_have(world, {"before": 1, "after": 1})
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("eu") as client:
+        await publish(client, "before", 1)
+        await until(lambda: drained(world))
+        late = await RawClient.connect_as_region(world, "eu")
+        assert (await late.next()).type == pb.BaseCommand.CONNECTED
+        assert (await late.open_producer(topic=TOPIC, name="pulsar.repl.eu-->us")).producer_name
+        late.writer.close()
+        await publish(client, "after", 1)
+        await until(lambda: drained(world))
+        await check_all_have(world, {"before": 1, "after": 1})
 
 
 def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it() -> None:

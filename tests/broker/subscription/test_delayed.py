@@ -11,7 +11,7 @@ import pytest
 from emulator.client import ClientError, Consumer, ConsumerType, InitialPosition
 from emulator.core.policies.consuming import DELAYED_DELIVERY, Delays
 from emulator.model.stored_keys import NamespacePath, TopicPoliciesPath
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 from tests.broker.subscription.test_subscription import TOPIC, broker_of, subscription_of
 
 BOTH = pytest.mark.parametrize("type_", [ConsumerType.SHARED, ConsumerType.KEY_SHARED])
@@ -36,215 +36,172 @@ async def receive(w: World, consumer: Consumer, region: str = "us") -> tuple[byt
 
 
 @BOTH
-def test_each_message_comes_at_its_time_and_not_before(type_: ConsumerType) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            consumer, producer = await subscribed(w, type_), await w.client("us").producer(TOPIC)
-            begin = now_ms(w)
-            dues = {b"c": begin + 3_000, b"a": begin + 1_000, b"d": begin + 60_000, b"b": begin + 2_000}
-            for payload, due in dues.items():
-                await producer.send(payload, deliver_at_ms=due)
-            await producer.send(b"now")
-            await producer.send(b"past", deliver_at_ms=5)
-            assert {(await consumer.receive()).payload for _ in range(2)} == {b"now", b"past"}
-            await w.simulation.until(lambda: subscription_of(w, "s").dispatcher.delayed_entries == 4)
-            for payload in (b"a", b"b", b"c", b"d"):
-                came, at = await receive(w, consumer)
-                assert came == payload
-                assert dues[payload] <= at < dues[payload] + 100
-
-        w.play(story(), within_seconds=90)
+@pytest.mark.within(90)
+async def test_each_message_comes_at_its_time_and_not_before(world: World, type_: ConsumerType) -> None:
+    consumer, producer = await subscribed(world, type_), await world.client("us").producer(TOPIC)
+    begin = now_ms(world)
+    dues = {b"c": begin + 3_000, b"a": begin + 1_000, b"d": begin + 60_000, b"b": begin + 2_000}
+    for payload, due in dues.items():
+        await producer.send(payload, deliver_at_ms=due)
+    await producer.send(b"now")
+    await producer.send(b"past", deliver_at_ms=5)
+    assert {(await consumer.receive()).payload for _ in range(2)} == {b"now", b"past"}
+    await world.simulation.until(lambda: subscription_of(world, "s").dispatcher.delayed_entries == 4)
+    for payload in (b"a", b"b", b"c", b"d"):
+        came, at = await receive(world, consumer)
+        assert came == payload
+        assert dues[payload] <= at < dues[payload] + 100
 
 
-def test_an_exclusive_consumer_gets_everything_at_once() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            consumer = await subscribed(w, ConsumerType.EXCLUSIVE)
-            producer = await w.client("us").producer(TOPIC)
-            await producer.send(b"late", deliver_at_ms=now_ms(w) + 3_600_000)
-            assert (await consumer.receive()).payload == b"late"
-
-        w.play(story(), within_seconds=60)
+@pytest.mark.within(60)
+async def test_an_exclusive_consumer_gets_everything_at_once(world: World) -> None:
+    consumer = await subscribed(world, ConsumerType.EXCLUSIVE)
+    producer = await world.client("us").producer(TOPIC)
+    await producer.send(b"late", deliver_at_ms=now_ms(world) + 3_600_000)
+    assert (await consumer.receive()).payload == b"late"
 
 
-def test_what_waits_survives_a_kill_and_holds_mark_delete_back() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            consumer, producer = await subscribed(w), await w.client("us").producer(TOPIC)
-            due = now_ms(w) + 20_000
-            await producer.send(b"late", deliver_at_ms=due)
-            await producer.send(b"now")
-            await consumer.acknowledge(await consumer.receive(), confirmed=True)
-            assert subscription_of(w, "s").cursor.mark_delete == -1
-            w.kill("us")
-            w.start("us")
-            came, at = await receive(w, consumer)
-            assert came == b"late"
-            assert at >= due
-
-        w.play(story(), within_seconds=90)
+@pytest.mark.within(90)
+async def test_what_waits_survives_a_kill_and_holds_mark_delete_back(world: World) -> None:
+    consumer, producer = await subscribed(world), await world.client("us").producer(TOPIC)
+    due = now_ms(world) + 20_000
+    await producer.send(b"late", deliver_at_ms=due)
+    await producer.send(b"now")
+    await consumer.acknowledge(await consumer.receive(), confirmed=True)
+    assert subscription_of(world, "s").cursor.mark_delete == -1
+    world.kill("us")
+    world.start("us")
+    came, at = await receive(world, consumer)
+    assert came == b"late"
+    assert at >= due
 
 
-def test_the_time_of_a_message_holds_in_every_region() -> None:
-    with world("us", "eu") as w:
-
-        async def story() -> None:
-            await w.ready()
-            producer = await w.client("us").producer(TOPIC)
-            there = await subscribed(w, region="eu")
-            due = now_ms(w, "eu") + 5_000
-            await producer.send(b"late", deliver_at_ms=due)
-            await producer.send(b"now")
-            assert (await there.receive()).payload == b"now"
-            came, at = await receive(w, there, "eu")
-            assert came == b"late"
-            assert at >= due
-
-        w.play(story(), within_seconds=90)
+@pytest.mark.world("us", "eu")
+@pytest.mark.within(90)
+async def test_the_time_of_a_message_holds_in_every_region(world: World) -> None:
+    await world.ready()
+    producer = await world.client("us").producer(TOPIC)
+    there = await subscribed(world, region="eu")
+    due = now_ms(world, "eu") + 5_000
+    await producer.send(b"late", deliver_at_ms=due)
+    await producer.send(b"now")
+    assert (await there.receive()).payload == b"now"
+    came, at = await receive(world, there, "eu")
+    assert came == b"late"
+    assert at >= due
 
 
-def test_a_consumer_without_permits_is_given_what_is_due_when_it_asks() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            consumer = await subscribed(w, receiver_queue_size=1)
-            producer = await w.client("us").producer(TOPIC)
-            due = now_ms(w) + 1_000
-            for payload in (b"1", b"2", b"3"):
-                await producer.send(payload, deliver_at_ms=due)
-            await w.simulation.until(lambda: now_ms(w) > due + 5_000)
-            assert [(await receive(w, consumer))[0] for _ in range(3)] == [b"1", b"2", b"3"]
-
-        w.play(story(), within_seconds=60)
+@pytest.mark.within(60)
+async def test_a_consumer_without_permits_is_given_what_is_due_when_it_asks(world: World) -> None:
+    consumer = await subscribed(world, receiver_queue_size=1)
+    producer = await world.client("us").producer(TOPIC)
+    due = now_ms(world) + 1_000
+    for payload in (b"1", b"2", b"3"):
+        await producer.send(payload, deliver_at_ms=due)
+    await world.simulation.until(lambda: now_ms(world) > due + 5_000)
+    assert [(await receive(world, consumer))[0] for _ in range(3)] == [b"1", b"2", b"3"]
 
 
-def test_policies_switch_delays_off_and_limit_them_while_clients_run() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            consumer, producer = await subscribed(w), await w.client("us").producer(TOPIC)
-            policies, place = broker_of(w).policies, NamespacePath("public/default")
-            await producer.send(b"late", deliver_at_ms=now_ms(w) + 3_600_000)
-            await w.simulation.until(lambda: subscription_of(w, "s").dispatcher.delayed_entries == 1)
-            await policies.set(place, DELAYED_DELIVERY, Delays(False, 1, 0))
-            assert (await receive(w, consumer))[0] == b"late", "nothing waits any more"
-            topic = TopicPoliciesPath(TOPIC)
-            await policies.set(topic, DELAYED_DELIVERY, Delays(True, 1, 1_000))
-            with pytest.raises(ClientError, match="exceeds the maximum of 1000"):
-                await producer.send(b"too late", deliver_at_ms=now_ms(w) + 60_000)
-            await producer.send(b"soon", deliver_at_ms=now_ms(w) + 900)
-            assert (await receive(w, consumer))[0] == b"soon"
-
-        w.play(story(), within_seconds=60)
+@pytest.mark.within(60)
+async def test_policies_switch_delays_off_and_limit_them_while_clients_run(world: World) -> None:
+    consumer, producer = await subscribed(world), await world.client("us").producer(TOPIC)
+    policies, place = broker_of(world).policies, NamespacePath("public/default")
+    await producer.send(b"late", deliver_at_ms=now_ms(world) + 3_600_000)
+    await world.simulation.until(lambda: subscription_of(world, "s").dispatcher.delayed_entries == 1)
+    await policies.set(place, DELAYED_DELIVERY, Delays(False, 1, 0))
+    assert (await receive(world, consumer))[0] == b"late", "nothing waits any more"
+    topic = TopicPoliciesPath(TOPIC)
+    await policies.set(topic, DELAYED_DELIVERY, Delays(True, 1, 1_000))
+    with pytest.raises(ClientError, match="exceeds the maximum of 1000"):
+        await producer.send(b"too late", deliver_at_ms=now_ms(world) + 60_000)
+    await producer.send(b"soon", deliver_at_ms=now_ms(world) + 900)
+    assert (await receive(world, consumer))[0] == b"soon"
 
 
-def test_stats_count_what_waits() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            await subscribed(w)
-            producer = await w.client("us").producer(TOPIC)
-            for _ in range(3):
-                await producer.send(b"late", deliver_at_ms=now_ms(w) + 3_600_000)
-            await w.simulation.until(lambda: subscription_of(w, "s").dispatcher.delayed_entries == 3)
-            path = "/admin/v2/persistent/public/default/orders/stats"
-            stats = (await w.ask_admin("us", "GET", path)).json()
-            assert stats["subscriptions"]["s"]["msgDelayed"] == 3
-
-        w.play(story(), within_seconds=60)
+@pytest.mark.within(60)
+async def test_stats_count_what_waits(world: World) -> None:
+    await subscribed(world)
+    producer = await world.client("us").producer(TOPIC)
+    for _ in range(3):
+        await producer.send(b"late", deliver_at_ms=now_ms(world) + 3_600_000)
+    await world.simulation.until(lambda: subscription_of(world, "s").dispatcher.delayed_entries == 3)
+    path = "/admin/v2/persistent/public/default/orders/stats"
+    stats = (await world.ask_admin("us", "GET", path)).json()
+    assert stats["subscriptions"]["s"]["msgDelayed"] == 3
 
 
-def test_three_thousand_that_wait_are_given_in_the_order_of_their_times() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            producer = await w.client("us").producer(TOPIC, pending_messages_max=10_000)
-            begin = now_ms(w) + 5_000
-            dues = [begin + number * 7_919 % 10_000 for number in range(3_000)]
-            await asyncio.gather(*(producer.send_nowait(b"%d" % due, deliver_at_ms=due) for due in dues))
-            consumer = await subscribed(w)
-            came = [int((await receive(w, consumer))[0]) for _ in dues]
-            assert came == sorted(dues)
-
-        w.play(story(), within_seconds=120)
+@pytest.mark.within(120)
+async def test_three_thousand_that_wait_are_given_in_the_order_of_their_times(world: World) -> None:
+    producer = await world.client("us").producer(TOPIC, pending_messages_max=10_000)
+    begin = now_ms(world) + 5_000
+    dues = [begin + number * 7_919 % 10_000 for number in range(3_000)]
+    await asyncio.gather(*(producer.send_nowait(b"%d" % due, deliver_at_ms=due) for due in dues))
+    consumer = await subscribed(world)
+    came = [int((await receive(world, consumer))[0]) for _ in dues]
+    assert came == sorted(dues)
 
 
-def test_times_that_cannot_be_meant_do_no_harm() -> None:
+@pytest.mark.within(60)
+async def test_times_that_cannot_be_meant_do_no_harm(world: World) -> None:
     """The least of all numbers is at once, the greatest is never."""
-    with world("us") as w:
-
-        async def story() -> None:
-            consumer, producer = await subscribed(w), await w.client("us").producer(TOPIC)
-            await producer.send(b"never", deliver_at_ms=2**63 - 1)
-            for payload, when in ((b"least", -(2**63)), (b"less", -1), (b"zero", 0)):
-                await producer.send(payload, deliver_at_ms=when)
-            assert {(await receive(w, consumer))[0] for _ in range(3)} == {b"least", b"less", b"zero"}
-            place = NamespacePath("public/default")
-            await broker_of(w).policies.set(place, DELAYED_DELIVERY, Delays(True, 3_600_000, 0))
-            await w.simulation.until(lambda: subscription_of(w, "s").dispatcher.delayed_entries == 1)
-            await consumer.close()
-            again = await subscribed(w)
-            await broker_of(w).policies.set(place, DELAYED_DELIVERY, Delays(False, 1, 0))
-            assert (await receive(w, again))[0] == b"never"
-
-        w.play(story(), within_seconds=60)
+    consumer, producer = await subscribed(world), await world.client("us").producer(TOPIC)
+    await producer.send(b"never", deliver_at_ms=2**63 - 1)
+    for payload, when in ((b"least", -(2**63)), (b"less", -1), (b"zero", 0)):
+        await producer.send(payload, deliver_at_ms=when)
+    assert {(await receive(world, consumer))[0] for _ in range(3)} == {b"least", b"less", b"zero"}
+    place = NamespacePath("public/default")
+    await broker_of(world).policies.set(place, DELAYED_DELIVERY, Delays(True, 3_600_000, 0))
+    await world.simulation.until(lambda: subscription_of(world, "s").dispatcher.delayed_entries == 1)
+    await consumer.close()
+    again = await subscribed(world)
+    await broker_of(world).policies.set(place, DELAYED_DELIVERY, Delays(False, 1, 0))
+    assert (await receive(world, again))[0] == b"never"
 
 
-def test_a_clock_that_is_set_back_makes_late_and_never_early() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            consumer, producer = await subscribed(w), await w.client("us").producer(TOPIC)
-            subscription, ahead_ms, back_ms = subscription_of(w, "s"), 1_000, 3_000
-            began, due = w.simulation.now, now_ms(w) + ahead_ms
-            await producer.send(b"late", deliver_at_ms=due)
-            await w.simulation.until(lambda: subscription.dispatcher.delayed_entries == 1)
-            w.regions["us"].host.wall_clock_ms.jump(-back_ms)
-            assert (await receive(w, consumer))[1] >= due
-            # A clock tells whole milliseconds.
-            assert w.simulation.now - began > (ahead_ms + back_ms - 1) / 1000
-
-        w.play(story(), within_seconds=60)
+@pytest.mark.within(60)
+async def test_a_clock_that_is_set_back_makes_late_and_never_early(world: World) -> None:
+    consumer, producer = await subscribed(world), await world.client("us").producer(TOPIC)
+    subscription, ahead_ms, back_ms = subscription_of(world, "s"), 1_000, 3_000
+    began, due = world.simulation.now, now_ms(world) + ahead_ms
+    await producer.send(b"late", deliver_at_ms=due)
+    await world.simulation.until(lambda: subscription.dispatcher.delayed_entries == 1)
+    world.regions["us"].host.wall_clock_ms.jump(-back_ms)
+    assert (await receive(world, consumer))[1] >= due
+    # A clock tells whole milliseconds.
+    assert world.simulation.now - began > (ahead_ms + back_ms - 1) / 1000
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_dies_nothing_is_early_and_all_of_it_comes(seed: int) -> None:
+@pytest.mark.within(300)
+async def test_whatever_dies_nothing_is_early_and_all_of_it_comes(world: World, seed: int) -> None:
     """Consumers that give back and leave, a region that is killed twice."""
-    with world("us", seed=seed) as w:
+    chance, came = random.Random(seed), set[bytes]()
+    producer = await world.client("us").producer(TOPIC)
+    begin = now_ms(world)
+    dues = {b"%d" % number: begin + chance.randrange(20_000) for number in range(60)}
 
-        async def story() -> None:
-            chance, came = random.Random(seed), set[bytes]()
-            producer = await w.client("us").producer(TOPIC)
-            begin = now_ms(w)
-            dues = {b"%d" % number: begin + chance.randrange(20_000) for number in range(60)}
+    async def consume(consumer: Consumer) -> None:
+        while len(came) < len(dues):
+            message = await consumer.receive()
+            assert now_ms(world) >= dues[message.payload], "early"
+            if chance.random() < 0.3:
+                consumer.negative_acknowledge(message)
+                continue
+            came.add(message.payload)
+            with contextlib.suppress(ClientError):  # it may have happened all the same
+                await consumer.acknowledge(message, confirmed=True)
 
-            async def consume(consumer: Consumer) -> None:
-                while len(came) < len(dues):
-                    message = await consumer.receive()
-                    assert now_ms(w) >= dues[message.payload], "early"
-                    if chance.random() < 0.3:
-                        consumer.negative_acknowledge(message)
-                        continue
-                    came.add(message.payload)
-                    with contextlib.suppress(ClientError):  # it may have happened all the same
-                        await consumer.acknowledge(message, confirmed=True)
-
-            consumers = [await subscribed(w) for _ in range(3)]
-            consuming = [asyncio.ensure_future(consume(one)) for one in consumers]
-            for payload, due in dues.items():
-                await producer.send(payload, deliver_at_ms=due)
-            for at in (4_000, 9_000):
-                await w.simulation.until(lambda at=at: now_ms(w) > begin + at)
-                w.kill("us")
-                w.start("us")
-            await consumers[0].close()
-            await w.simulation.until(lambda: len(came) == len(dues), within_seconds=120)
-            for one in consuming:
-                one.cancel()
-            outcomes = await asyncio.gather(*consuming, return_exceptions=True)
-            assert not [one for one in outcomes if isinstance(one, AssertionError)]
-
-        w.play(story(), within_seconds=300)
+    consumers = [await subscribed(world) for _ in range(3)]
+    consuming = [asyncio.ensure_future(consume(one)) for one in consumers]
+    for payload, due in dues.items():
+        await producer.send(payload, deliver_at_ms=due)
+    for at in (4_000, 9_000):
+        await world.simulation.until(lambda at=at: now_ms(world) > begin + at)
+        world.kill("us")
+        world.start("us")
+    await consumers[0].close()
+    await world.simulation.until(lambda: len(came) == len(dues), within_seconds=120)
+    for one in consuming:
+        one.cancel()
+    outcomes = await asyncio.gather(*consuming, return_exceptions=True)
+    assert not [one for one in outcomes if isinstance(one, AssertionError)]

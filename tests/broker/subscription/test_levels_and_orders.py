@@ -29,78 +29,62 @@ def count(consumer: Consumer) -> int:
     return len(consumer.waiting)
 
 
-def test_shared_consumers_of_a_worse_level_get_what_the_better_ones_have_no_room_for() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            best, good, worse = [
-                await client.subscribe(
-                    TOPIC,
-                    "s",
-                    type_=ConsumerType.SHARED,
-                    name=name,
-                    priority_level=level,
-                    receiver_queue_size=PERMITS,
-                )
-                for name, level in (("best", 1), ("good", 1), ("worse", 2))
-            ]
-            producer = await client.producer(TOPIC)
-            for number in range(2 * PERMITS):
-                await producer.send(b"%d" % number)
-            await w.simulation.until(lambda: count(best) + count(good) == 2 * PERMITS)
-            assert count(worse) == 0, "those of the better level had room"
-            for _ in range(3):
-                await producer.send(b"more")
-            await w.simulation.until(lambda: count(worse) == 3)
-
-        w.play(story())
+async def test_shared_consumers_of_a_worse_level_get_what_the_better_ones_have_no_room_for(
+    world: World,
+) -> None:
+    client = world.client("us")
+    best, good, worse = [
+        await client.subscribe(
+            TOPIC,
+            "s",
+            type_=ConsumerType.SHARED,
+            name=name,
+            priority_level=level,
+            receiver_queue_size=PERMITS,
+        )
+        for name, level in (("best", 1), ("good", 1), ("worse", 2))
+    ]
+    producer = await client.producer(TOPIC)
+    for number in range(2 * PERMITS):
+        await producer.send(b"%d" % number)
+    await world.simulation.until(lambda: count(best) + count(good) == 2 * PERMITS)
+    assert count(worse) == 0, "those of the better level had room"
+    for _ in range(3):
+        await producer.send(b"more")
+    await world.simulation.until(lambda: count(worse) == 3)
 
 
-def test_consumers_learn_of_a_new_active_one_after_their_subscribe_and_only_of_the_last() -> None:
+@pytest.mark.world("us", settings=BrokerSettings(failover_delay_ms=200))
+async def test_consumers_learn_of_a_new_active_one_after_their_subscribe_and_only_of_the_last(
+    world: World,
+) -> None:
     """Pulsar waits as long; the Go client drops a notification that arrives before its SUBSCRIBE has returned."""
-    with world("us", settings=BrokerSettings(failover_delay_ms=200)) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            first, better = [
-                await client.subscribe(
-                    TOPIC, "s", type_=ConsumerType.FAILOVER, name=name, priority_level=level
-                )
-                for name, level in (("first", 1), ("better", 0))
-            ]
-            assert (first.is_active, better.is_active) == (None, None), (
-                "nothing is sent before SUBSCRIBE returned"
-            )
-            await w.simulation.until(lambda: better.is_active is True)
-            assert first.is_active is False
-            await better.close()
-            await w.simulation.until(lambda: first.is_active is True)
-
-        w.play(story())
+    client = world.client("us")
+    first, better = [
+        await client.subscribe(TOPIC, "s", type_=ConsumerType.FAILOVER, name=name, priority_level=level)
+        for name, level in (("first", 1), ("better", 0))
+    ]
+    assert (first.is_active, better.is_active) == (None, None), "nothing is sent before SUBSCRIBE returned"
+    await world.simulation.until(lambda: better.is_active is True)
+    assert first.is_active is False
+    await better.close()
+    await world.simulation.until(lambda: first.is_active is True)
 
 
-def test_the_failover_consumer_of_the_best_level_is_active_whenever_it_came() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            worse, best = [
-                await client.subscribe(
-                    TOPIC, "s", type_=ConsumerType.FAILOVER, name=name, priority_level=level
-                )
-                for name, level in (("worse", 5), ("best", 0))
-            ]
-            assert (await stats_of(w))["activeConsumerName"] == "best"
-            producer = await client.producer(TOPIC)
-            await producer.send(b"0")
-            assert (await best.receive()).payload == b"0"
-            await best.close()
-            await producer.send(b"1")
-            payloads = {(await worse.receive()).payload, (await worse.receive()).payload}
-            assert payloads == {b"0", b"1"}, "what the other one did not acknowledge, too"
-
-        w.play(story())
+async def test_the_failover_consumer_of_the_best_level_is_active_whenever_it_came(world: World) -> None:
+    client = world.client("us")
+    worse, best = [
+        await client.subscribe(TOPIC, "s", type_=ConsumerType.FAILOVER, name=name, priority_level=level)
+        for name, level in (("worse", 5), ("best", 0))
+    ]
+    assert (await stats_of(world))["activeConsumerName"] == "best"
+    producer = await client.producer(TOPIC)
+    await producer.send(b"0")
+    assert (await best.receive()).payload == b"0"
+    await best.close()
+    await producer.send(b"1")
+    payloads = {(await worse.receive()).payload, (await worse.receive()).payload}
+    assert payloads == {b"0", b"1"}, "what the other one did not acknowledge, too"
 
 
 async def all_keys(producer: Producer) -> None:
@@ -159,42 +143,34 @@ def test_a_key_that_moved_waits_for_its_former_consumer_unless_order_does_not_ma
 
 
 @pytest.mark.parametrize("names", [("same", "same", "same"), ("a", "a0", "a"), (None, None, None)])
-def test_consumers_share_the_keys_also_when_their_names_are_equal(names: tuple[str | None, ...]) -> None:
+async def test_consumers_share_the_keys_also_when_their_names_are_equal(
+    world: World, names: tuple[str | None, ...]
+) -> None:
     """90 keys at three consumers of three clients; then one leaves, and the two others take over what it had."""
-    with world("us") as w:
-
-        async def story() -> None:
-            clients = [w.client("us") for _ in names]
-            consumers = [
-                await client.subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name=name)
-                for client, name in zip(clients, names, strict=True)
-            ]
-            producer = await clients[0].producer(TOPIC)
-            keys = [f"key-{number}" for number in range(90)]
-            for key in keys:
-                await producer.send(key.encode(), key=key)
-            await w.simulation.until(lambda: sum(map(count, consumers)) == 90)
-            assert all(count(one) > 10 for one in consumers)
-            left_behind = count(consumers[0])
-            await clients[0].close()
-            await w.simulation.until(lambda: count(consumers[1]) + count(consumers[2]) == 90)
-            assert left_behind > 0
-
-        w.play(story())
+    clients = [world.client("us") for _ in names]
+    consumers = [
+        await client.subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name=name)
+        for client, name in zip(clients, names, strict=True)
+    ]
+    producer = await clients[0].producer(TOPIC)
+    keys = [f"key-{number}" for number in range(90)]
+    for key in keys:
+        await producer.send(key.encode(), key=key)
+    await world.simulation.until(lambda: sum(map(count, consumers)) == 90)
+    assert all(count(one) > 10 for one in consumers)
+    left_behind = count(consumers[0])
+    await clients[0].close()
+    await world.simulation.until(lambda: count(consumers[1]) + count(consumers[2]) == 90)
+    assert left_behind > 0
 
 
-def test_stats_say_which_one_of_two_consumers_with_equal_names_is_waited_for() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            clients = [w.client("us"), w.client("us")]
-            first = await clients[0].subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name="same")
-            producer = await clients[0].producer(TOPIC)
-            await all_keys(producer)
-            await w.simulation.until(lambda: count(first) == len(KEYS))
-            await clients[1].subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name="same")
-            draining = sorted(one["drainingHashesCount"] for one in (await stats_of(w))["consumers"])
-            assert draining[0] == 0
-            assert draining[1] > 0
-
-        w.play(story())
+async def test_stats_say_which_one_of_two_consumers_with_equal_names_is_waited_for(world: World) -> None:
+    clients = [world.client("us"), world.client("us")]
+    first = await clients[0].subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name="same")
+    producer = await clients[0].producer(TOPIC)
+    await all_keys(producer)
+    await world.simulation.until(lambda: count(first) == len(KEYS))
+    await clients[1].subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name="same")
+    draining = sorted(one["drainingHashesCount"] for one in (await stats_of(world))["consumers"])
+    assert draining[0] == 0
+    assert draining[1] > 0

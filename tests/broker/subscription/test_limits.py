@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from emulator.client import Consumer, ConsumerType, InitialPosition, Message
 from emulator.core.policies.consuming import UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION
 from emulator.model.stored_keys import NamespacePath, TopicPoliciesPath
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 from tests.broker.subscription.test_subscription import TOPIC, broker_of, subscription_of
 
 NAMESPACE = NamespacePath("public/default")
@@ -33,45 +35,37 @@ async def taken(consumer: Consumer, count: int) -> list[Message]:
     return [await consumer.receive() for _ in range(count)]
 
 
-def test_a_consumer_that_holds_as_many_as_it_may_waits_for_its_acknowledgements() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            await broker_of(w).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 4)
-            consumer = await subscribed(w, "a")
-            await publish(w, 10)
-            messages = await taken(consumer, 4)
-            assert held(w) == [4]
-            stats = (await w.ask_admin("us", "GET", STATS)).json()["subscriptions"]["s"]
-            assert stats["consumers"][0]["blockedConsumerOnUnackedMsgs"]
-            await consumer.acknowledge(messages[0])
-            messages += await taken(consumer, 1)
-            await broker_of(w).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 0)
-            await taken(consumer, 5)
-            assert held(w) == [9], "any number"
-
-        w.play(story(), within_seconds=60)
+@pytest.mark.within(60)
+async def test_a_consumer_that_holds_as_many_as_it_may_waits_for_its_acknowledgements(world: World) -> None:
+    await broker_of(world).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 4)
+    consumer = await subscribed(world, "a")
+    await publish(world, 10)
+    messages = await taken(consumer, 4)
+    assert held(world) == [4]
+    stats = (await world.ask_admin("us", "GET", STATS)).json()["subscriptions"]["s"]
+    assert stats["consumers"][0]["blockedConsumerOnUnackedMsgs"]
+    await consumer.acknowledge(messages[0])
+    messages += await taken(consumer, 1)
+    await broker_of(world).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 0)
+    await taken(consumer, 5)
+    assert held(world) == [9], "any number"
 
 
-def test_all_consumers_together_hold_no_more_than_the_subscription_may() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            await publish(w, 100)
-            await broker_of(w).policies.set(TopicPoliciesPath(TOPIC), UNACKED_PER_SUBSCRIPTION, 6)
-            await broker_of(w).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 5)
-            one, other = await subscribed(w, "a"), await subscribed(w, "b")
-            await w.simulation.until(lambda: sum(held(w)) >= 6)
-            stats = (await w.ask_admin("us", "GET", STATS)).json()["subscriptions"]["s"]
-            assert stats["blockedSubscriptionOnUnackedMsgs"]
-            came = 0
-            while came < 100:
-                assert sum(held(w)) <= 10, "one read may overshoot"
-                for consumer, count in ((one, held(w)[0]), (other, held(w)[1])):
-                    messages = await taken(consumer, count)
-                    for message in messages:
-                        await consumer.acknowledge(message, confirmed=True)
-                    came += count
-                await w.simulation.until(lambda: came == 100 or sum(held(w)) > 0)  # noqa: B023
-
-        w.play(story(), within_seconds=300)
+@pytest.mark.within(300)
+async def test_all_consumers_together_hold_no_more_than_the_subscription_may(world: World) -> None:
+    await publish(world, 100)
+    await broker_of(world).policies.set(TopicPoliciesPath(TOPIC), UNACKED_PER_SUBSCRIPTION, 6)
+    await broker_of(world).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 5)
+    one, other = await subscribed(world, "a"), await subscribed(world, "b")
+    await world.simulation.until(lambda: sum(held(world)) >= 6)
+    stats = (await world.ask_admin("us", "GET", STATS)).json()["subscriptions"]["s"]
+    assert stats["blockedSubscriptionOnUnackedMsgs"]
+    came = 0
+    while came < 100:
+        assert sum(held(world)) <= 10, "one read may overshoot"
+        for consumer, count in ((one, held(world)[0]), (other, held(world)[1])):
+            messages = await taken(consumer, count)
+            for message in messages:
+                await consumer.acknowledge(message, confirmed=True)
+            came += count
+        await world.simulation.until(lambda: came == 100 or sum(held(world)) > 0)  # noqa: B023

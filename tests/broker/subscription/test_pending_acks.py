@@ -135,104 +135,90 @@ async def filled(world: Regions, raw: RawClient, count: int = 5, messages: int =
 
 
 @pytest.mark.parametrize("type_", [SHARED, EXCLUSIVE, pb.CommandSubscribe.Key_Shared])
-def test_a_commit_makes_acknowledgements_of_them_and_an_abort_gives_them_out_again(type_: int) -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as publishing, raw_client(world) as raw:
-            await filled(world, publishing)
-            consumer = await Consuming.opened(raw, type_)
-            ledger = topic_of(world).ledger_id
-            assert await consumer.receive(5) == [0, 1, 2, 3, 4]
-            assert await consumer.ack(T1, [0, 1], ledger=ledger) is None
-            assert await consumer.ack(T2, [2, 3, 4], ledger=ledger) is None
-            cursor = subscription_of(world).cursor
-            assert cursor.mark_delete == -1
-            assert len(rows(world)) == 2
-            await end(world, T1, committed=True)
-            assert cursor.mark_delete == 1
-            await end(world, T2, committed=False)
-            assert await consumer.receive(3) == [2, 3, 4]
-            assert await consumer.ack(None, [2, 3, 4], ledger=ledger) is None
-            await until(lambda: not rows(world), 30)
-            assert cursor.mark_delete == 4
-
-    asyncio.run(story())
+async def test_a_commit_makes_acknowledgements_of_them_and_an_abort_gives_them_out_again(type_: int) -> None:
+    async with regions("us") as world, raw_client(world) as publishing, raw_client(world) as raw:
+        await filled(world, publishing)
+        consumer = await Consuming.opened(raw, type_)
+        ledger = topic_of(world).ledger_id
+        assert await consumer.receive(5) == [0, 1, 2, 3, 4]
+        assert await consumer.ack(T1, [0, 1], ledger=ledger) is None
+        assert await consumer.ack(T2, [2, 3, 4], ledger=ledger) is None
+        cursor = subscription_of(world).cursor
+        assert cursor.mark_delete == -1
+        assert len(rows(world)) == 2
+        await end(world, T1, committed=True)
+        assert cursor.mark_delete == 1
+        await end(world, T2, committed=False)
+        assert await consumer.receive(3) == [2, 3, 4]
+        assert await consumer.ack(None, [2, 3, 4], ledger=ledger) is None
+        await until(lambda: not rows(world), 30)
+        assert cursor.mark_delete == 4
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_restart_finds_what_was_held(committed: bool) -> None:
+async def test_a_restart_finds_what_was_held(committed: bool) -> None:
     """Nobody else is given it meanwhile, and the end comes as before."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with raw_client(world) as publishing, raw_client(world) as raw:
-                authority = await filled(world, publishing)
-                consumer = await Consuming.opened(raw, SHARED)
-                ledger = topic_of(world).ledger_id
-                await consumer.receive(5)
-                assert await consumer.ack(T1, [1, 3], ledger=ledger) is None
-            await again(world, authority)
-            async with raw_client(world) as raw:
-                consumer = await Consuming.opened(raw, SHARED)
-                assert await consumer.receive(3) == [0, 2, 4]
-                assert await consumer.ack(T2, [3], ledger=ledger) == ServerError.TransactionConflict
-                await end(world, T1, committed=committed)
-                if committed:
-                    assert await consumer.ack(None, [0, 2, 4], ledger=ledger) is None
-                    assert subscription_of(world).cursor.mark_delete == 4
-                else:
-                    assert await consumer.receive(2) == [1, 3]
-            await again(world, authority)
-            expected = 4 if committed else -1
-            assert subscription_of(world).cursor.mark_delete == expected
-            await until(lambda: not rows(world), 30)
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        async with raw_client(world) as publishing, raw_client(world) as raw:
+            authority = await filled(world, publishing)
+            consumer = await Consuming.opened(raw, SHARED)
+            ledger = topic_of(world).ledger_id
+            await consumer.receive(5)
+            assert await consumer.ack(T1, [1, 3], ledger=ledger) is None
+        await again(world, authority)
+        async with raw_client(world) as raw:
+            consumer = await Consuming.opened(raw, SHARED)
+            assert await consumer.receive(3) == [0, 2, 4]
+            assert await consumer.ack(T2, [3], ledger=ledger) == ServerError.TransactionConflict
+            await end(world, T1, committed=committed)
+            if committed:
+                assert await consumer.ack(None, [0, 2, 4], ledger=ledger) is None
+                assert subscription_of(world).cursor.mark_delete == 4
+            else:
+                assert await consumer.receive(2) == [1, 3]
+        await again(world, authority)
+        expected = 4 if committed else -1
+        assert subscription_of(world).cursor.mark_delete == expected
+        await until(lambda: not rows(world), 30)
 
 
-def test_a_commit_is_durable_when_it_is_answered() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            async with raw_client(world) as publishing, raw_client(world) as raw:
-                authority = await filled(world, publishing)
-                consumer = await Consuming.opened(raw, EXCLUSIVE)
-                await consumer.receive(5)
-                ledger = topic_of(world).ledger_id
-                assert await consumer.ack(T1, [2], cumulative=True, ledger=ledger) is None
-                await end(world, T1, committed=True)
-            await again(world, authority)
-            assert subscription_of(world).cursor.mark_delete == 2
-
-    asyncio.run(story())
+async def test_a_commit_is_durable_when_it_is_answered() -> None:
+    async with regions("us") as world:
+        async with raw_client(world) as publishing, raw_client(world) as raw:
+            authority = await filled(world, publishing)
+            consumer = await Consuming.opened(raw, EXCLUSIVE)
+            await consumer.receive(5)
+            ledger = topic_of(world).ledger_id
+            assert await consumer.ack(T1, [2], cumulative=True, ledger=ledger) is None
+            await end(world, T1, committed=True)
+        await again(world, authority)
+        assert subscription_of(world).cursor.mark_delete == 2
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
 @pytest.mark.parametrize("committed", [True, False])
-def test_what_a_decided_cumulative_acknowledgement_covers_is_given_to_nobody_who_comes_back(
+async def test_what_a_decided_cumulative_acknowledgement_covers_is_given_to_nobody_who_comes_back(
     is_killed: bool, committed: bool
 ) -> None:
     """P9: it counts, and waits only to be applied. What an aborted one covered is given at once."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with raw_client(world) as publishing, raw_client(world) as raw:
-                authority = await filled(world, publishing)
-                consumer = await Consuming.opened(raw, EXCLUSIVE)
-                await consumer.receive(5)
-                ledger = topic_of(world).ledger_id
-                assert await consumer.ack(T1, [2], cumulative=True, ledger=ledger) is None
-            authority.known[T1] = Status.COMMITTING if committed else Status.ABORTING
-            if is_killed:
-                await again(world, authority)
-            async with raw_client(world) as raw:
-                consumer = await Consuming.opened(raw, EXCLUSIVE)
-                if not committed:
-                    assert await consumer.receive(5) == [0, 1, 2, 3, 4]
-                assert await consumer.was_given() == []
-                await end(world, T1, committed=committed)
-                if committed:
-                    assert await consumer.receive(2) == [3, 4]
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        async with raw_client(world) as publishing, raw_client(world) as raw:
+            authority = await filled(world, publishing)
+            consumer = await Consuming.opened(raw, EXCLUSIVE)
+            await consumer.receive(5)
+            ledger = topic_of(world).ledger_id
+            assert await consumer.ack(T1, [2], cumulative=True, ledger=ledger) is None
+        authority.known[T1] = Status.COMMITTING if committed else Status.ABORTING
+        if is_killed:
+            await again(world, authority)
+        async with raw_client(world) as raw:
+            consumer = await Consuming.opened(raw, EXCLUSIVE)
+            if not committed:
+                assert await consumer.receive(5) == [0, 1, 2, 3, 4]
+            assert await consumer.was_given() == []
+            await end(world, T1, committed=committed)
+            if committed:
+                assert await consumer.receive(2) == [3, 4]
 
 
 def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowledgement_counts() -> None:
@@ -265,278 +251,237 @@ def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowl
         asyncio.run(story(status, given))
 
 
-def test_what_its_coordinator_forgot_is_given_out_again() -> None:
+async def test_what_its_coordinator_forgot_is_given_out_again() -> None:
     """P8. Not while the coordinator cannot say; and what committed meanwhile counts."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with raw_client(world) as publishing, raw_client(world) as raw:
-                authority = await filled(world, publishing)
-                consumer = await Consuming.opened(raw, SHARED)
-                await consumer.receive(5)
-                ledger = topic_of(world).ledger_id
-                assert await consumer.ack(T1, [0], ledger=ledger) is None
-                assert await consumer.ack(T2, [1], ledger=ledger) is None
-            authority.is_away = True
-            await again(world, authority)
-            held = subscription_of(world).pending_acks
-            assert held is not None
-            assert len(held.acks) == 2
-            held.look_after()
-            first = held._timer
-            authority.is_away = False
-            authority.known = {T2: Status.COMMITTED}
-            held.look_after()
-            assert first is not None
-            assert first.cancelled(), "one timer at a time"
-            await until(lambda: not held.acks, 30)
-            async with raw_client(world) as raw:
-                consumer = await Consuming.opened(raw, SHARED)
-                assert await consumer.receive(4) == [0, 2, 3, 4]
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        async with raw_client(world) as publishing, raw_client(world) as raw:
+            authority = await filled(world, publishing)
+            consumer = await Consuming.opened(raw, SHARED)
+            await consumer.receive(5)
+            ledger = topic_of(world).ledger_id
+            assert await consumer.ack(T1, [0], ledger=ledger) is None
+            assert await consumer.ack(T2, [1], ledger=ledger) is None
+        authority.is_away = True
+        await again(world, authority)
+        held = subscription_of(world).pending_acks
+        assert held is not None
+        assert len(held.acks) == 2
+        held.look_after()
+        first = held._timer
+        authority.is_away = False
+        authority.known = {T2: Status.COMMITTED}
+        held.look_after()
+        assert first is not None
+        assert first.cancelled(), "one timer at a time"
+        await until(lambda: not held.acks, 30)
+        async with raw_client(world) as raw:
+            consumer = await Consuming.opened(raw, SHARED)
+            assert await consumer.receive(4) == [0, 2, 3, 4]
 
 
-def test_an_abort_that_a_subscription_was_told_of_and_forgot_is_asked_for_again() -> None:
+async def test_an_abort_that_a_subscription_was_told_of_and_forgot_is_asked_for_again() -> None:
     """An abort is answered before it is durable here. It is not over while others have to be told, and nobody tells the
     same subscription twice."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with raw_client(world) as publishing, raw_client(world) as raw:
-                authority = await filled(world, publishing, count=2)
-                consumer = await Consuming.opened(raw, SHARED)
-                await consumer.receive(2)
-                ledger = topic_of(world).ledger_id
-                assert await consumer.ack(T1, [0], ledger=ledger) is None
-            authority.known[T1] = Status.ABORTING
-            await subscription_of(world).end_subscription(T1, False, -1)
-            await again(world, authority)
-            assert rows(world)
-            authority.known[T1] = Status.ABORTED
-            async with raw_client(world) as raw, asyncio.timeout(30):
-                consumer = await Consuming.opened(raw, SHARED)
-                assert sorted(await consumer.receive(2)) == [0, 1]
-
-    asyncio.run(story())
-
-
-def test_a_conflict_is_answered_as_such_and_holds_nothing() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as publishing, raw_client(world) as raw:
-            await filled(world, publishing)
+    async with regions("us") as world:
+        async with raw_client(world) as publishing, raw_client(world) as raw:
+            authority = await filled(world, publishing, count=2)
             consumer = await Consuming.opened(raw, SHARED)
+            await consumer.receive(2)
             ledger = topic_of(world).ledger_id
-            await consumer.receive(5)
-            assert await consumer.ack(T1, [1], ledger=ledger) is None
-            assert await consumer.ack(T1, [1], ledger=ledger) is None
-            assert await consumer.ack(T2, [0, 1], ledger=ledger) == ServerError.TransactionConflict
-            assert await consumer.ack(None, [2], ledger=ledger) is None
-            assert await consumer.ack(T2, [2], ledger=ledger) == ServerError.TransactionConflict
-            assert await consumer.ack(T2, [0], ledger=ledger) is None
-            shared = await consumer.ack(T2, [4], cumulative=True, ledger=ledger)
-            assert shared == ServerError.NotAllowedError
-            assert await consumer.ack(T2, [99], ledger=ledger) == ServerError.NotAllowedError
-            unknown = await consumer.ack(TxnId(5, 5), [3], ledger=ledger)
-            assert unknown == ServerError.TransactionNotFound
-
-    asyncio.run(story())
+            assert await consumer.ack(T1, [0], ledger=ledger) is None
+        authority.known[T1] = Status.ABORTING
+        await subscription_of(world).end_subscription(T1, False, -1)
+        await again(world, authority)
+        assert rows(world)
+        authority.known[T1] = Status.ABORTED
+        async with raw_client(world) as raw, asyncio.timeout(30):
+            consumer = await Consuming.opened(raw, SHARED)
+            assert sorted(await consumer.receive(2)) == [0, 1]
 
 
-def test_indexes_of_a_batch_belong_to_different_transactions() -> None:
+async def test_a_conflict_is_answered_as_such_and_holds_nothing() -> None:
+    async with regions("us") as world, raw_client(world) as publishing, raw_client(world) as raw:
+        await filled(world, publishing)
+        consumer = await Consuming.opened(raw, SHARED)
+        ledger = topic_of(world).ledger_id
+        await consumer.receive(5)
+        assert await consumer.ack(T1, [1], ledger=ledger) is None
+        assert await consumer.ack(T1, [1], ledger=ledger) is None
+        assert await consumer.ack(T2, [0, 1], ledger=ledger) == ServerError.TransactionConflict
+        assert await consumer.ack(None, [2], ledger=ledger) is None
+        assert await consumer.ack(T2, [2], ledger=ledger) == ServerError.TransactionConflict
+        assert await consumer.ack(T2, [0], ledger=ledger) is None
+        shared = await consumer.ack(T2, [4], cumulative=True, ledger=ledger)
+        assert shared == ServerError.NotAllowedError
+        assert await consumer.ack(T2, [99], ledger=ledger) == ServerError.NotAllowedError
+        unknown = await consumer.ack(TxnId(5, 5), [3], ledger=ledger)
+        assert unknown == ServerError.TransactionNotFound
+
+
+async def test_indexes_of_a_batch_belong_to_different_transactions() -> None:
     """And what is left of it is given out without them."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with raw_client(world) as publishing, raw_client(world) as raw:
-                authority = await filled(world, publishing, count=1, messages=3)
-                consumer = await Consuming.opened(raw, SHARED)
-                ledger = topic_of(world).ledger_id
-                await consumer.receive(1)
-                assert await consumer.ack(T1, [0], index=0, size=3, ledger=ledger) is None
-                conflict = await consumer.ack(T2, [0], index=0, size=3, ledger=ledger)
-                assert conflict == ServerError.TransactionConflict
-                assert await consumer.ack(T2, [0], index=2, size=3, ledger=ledger) is None
-            await again(world, authority)
-            async with raw_client(world) as raw:
-                consumer = await Consuming.opened(raw, SHARED)
-                command = await raw.next()
-                assert command.message.ack_set == [0b010]
-                await end(world, T1, committed=True)
-                await end(world, T2, committed=False)
-                given = await raw.next()
-                assert given.message.ack_set == [0b110]
-                for index in (1, 2):
-                    assert await consumer.ack(None, [0], index=index, size=3, ledger=ledger) is None
-                assert subscription_of(world).cursor.mark_delete == 0
-
-    asyncio.run(story())
-
-
-def test_a_batch_size_that_cannot_be_true_is_refused() -> None:
-    """It would cost as many bits."""
-
-    async def story() -> None:
-        async with (
-            regions("us", region_tail_bytes=1) as world,
-            raw_client(world) as publishing,
-            raw_client(world) as raw,
-        ):
-            await filled(world, publishing, count=1, messages=3)
+    async with regions("us") as world:
+        async with raw_client(world) as publishing, raw_client(world) as raw:
+            authority = await filled(world, publishing, count=1, messages=3)
             consumer = await Consuming.opened(raw, SHARED)
             ledger = topic_of(world).ledger_id
             await consumer.receive(1)
-            command = pb.BaseCommand(type=pb.BaseCommand.ACK)
-            command.ack.consumer_id, command.ack.request_id, command.ack.ack_type = 1, 9, 0
-            command.ack.message_id.add(ledgerId=ledger, entryId=0, ack_set=[6], batch_size=2**31 - 1)
-            command.ack.txnid_most_bits, command.ack.txnid_least_bits = T1
-            raw.send(command)
-            answer = (await consumer.next()).ackResponse
-            assert answer.error == ServerError.NotAllowedError
-
-    asyncio.run(story())
-
-
-def test_a_plain_acknowledgement_counts_whoever_holds_the_message() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as publishing, raw_client(world) as raw:
-            await filled(world, publishing, count=2)
+            assert await consumer.ack(T1, [0], index=0, size=3, ledger=ledger) is None
+            conflict = await consumer.ack(T2, [0], index=0, size=3, ledger=ledger)
+            assert conflict == ServerError.TransactionConflict
+            assert await consumer.ack(T2, [0], index=2, size=3, ledger=ledger) is None
+        await again(world, authority)
+        async with raw_client(world) as raw:
             consumer = await Consuming.opened(raw, SHARED)
-            ledger = topic_of(world).ledger_id
-            await consumer.receive(2)
-            assert await consumer.ack(T1, [0, 1], ledger=ledger) is None
-            assert await consumer.ack(None, [0], ledger=ledger) is None
-            await end(world, T1, committed=False)
-            assert await consumer.receive(1) == [1]
+            command = await raw.next()
+            assert command.message.ack_set == [0b010]
+            await end(world, T1, committed=True)
+            await end(world, T2, committed=False)
+            given = await raw.next()
+            assert given.message.ack_set == [0b110]
+            for index in (1, 2):
+                assert await consumer.ack(None, [0], index=index, size=3, ledger=ledger) is None
             assert subscription_of(world).cursor.mark_delete == 0
 
-    asyncio.run(story())
+
+async def test_a_batch_size_that_cannot_be_true_is_refused() -> None:
+    """It would cost as many bits."""
+    async with (
+        regions("us", region_tail_bytes=1) as world,
+        raw_client(world) as publishing,
+        raw_client(world) as raw,
+    ):
+        await filled(world, publishing, count=1, messages=3)
+        consumer = await Consuming.opened(raw, SHARED)
+        ledger = topic_of(world).ledger_id
+        await consumer.receive(1)
+        command = pb.BaseCommand(type=pb.BaseCommand.ACK)
+        command.ack.consumer_id, command.ack.request_id, command.ack.ack_type = 1, 9, 0
+        command.ack.message_id.add(ledgerId=ledger, entryId=0, ack_set=[6], batch_size=2**31 - 1)
+        command.ack.txnid_most_bits, command.ack.txnid_least_bits = T1
+        raw.send(command)
+        answer = (await consumer.next()).ackResponse
+        assert answer.error == ServerError.NotAllowedError
 
 
-def test_a_seek_forgets_what_is_held() -> None:
+async def test_a_plain_acknowledgement_counts_whoever_holds_the_message() -> None:
+    async with regions("us") as world, raw_client(world) as publishing, raw_client(world) as raw:
+        await filled(world, publishing, count=2)
+        consumer = await Consuming.opened(raw, SHARED)
+        ledger = topic_of(world).ledger_id
+        await consumer.receive(2)
+        assert await consumer.ack(T1, [0, 1], ledger=ledger) is None
+        assert await consumer.ack(None, [0], ledger=ledger) is None
+        await end(world, T1, committed=False)
+        assert await consumer.receive(1) == [1]
+        assert subscription_of(world).cursor.mark_delete == 0
+
+
+async def test_a_seek_forgets_what_is_held() -> None:
     """P7: the commit that comes later skips nothing of what the seek promised to give once more."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with raw_client(world) as publishing, raw_client(world) as raw:
-                authority = await filled(world, publishing)
-                consumer = await Consuming.opened(raw, SHARED)
-                ledger = topic_of(world).ledger_id
-                await consumer.receive(5)
-                assert await consumer.ack(T1, [0, 1, 2], ledger=ledger) is None
-                await subscription_of(world).seek(0)
-                await end(world, T1, committed=True)
-                await until(lambda: not rows(world), 30)
-            await again(world, authority)
-            async with raw_client(world) as raw:
-                consumer = await Consuming.opened(raw, SHARED)
-                assert await consumer.receive(5) == [0, 1, 2, 3, 4]
-
-    asyncio.run(story())
-
-
-def test_unsubscribing_forgets_what_is_held() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as publishing, raw_client(world) as raw:
-            await filled(world, publishing)
+    async with regions("us") as world:
+        async with raw_client(world) as publishing, raw_client(world) as raw:
+            authority = await filled(world, publishing)
             consumer = await Consuming.opened(raw, SHARED)
             ledger = topic_of(world).ledger_id
             await consumer.receive(5)
             assert await consumer.ack(T1, [0, 1, 2], ledger=ledger) is None
-            unsubscribe = pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE)
-            unsubscribe.unsubscribe.consumer_id, unsubscribe.unsubscribe.request_id = 1, 7
-            raw.send(unsubscribe)
-            assert (await consumer.next()).type == pb.BaseCommand.SUCCESS
-            assert rows(world) == []
-            assert "s" not in topic_of(world).subscriptions
+            await subscription_of(world).seek(0)
+            await end(world, T1, committed=True)
+            await until(lambda: not rows(world), 30)
+        await again(world, authority)
+        async with raw_client(world) as raw:
+            consumer = await Consuming.opened(raw, SHARED)
+            assert await consumer.receive(5) == [0, 1, 2, 3, 4]
 
-    asyncio.run(story())
+
+async def test_unsubscribing_forgets_what_is_held() -> None:
+    async with regions("us") as world, raw_client(world) as publishing, raw_client(world) as raw:
+        await filled(world, publishing)
+        consumer = await Consuming.opened(raw, SHARED)
+        ledger = topic_of(world).ledger_id
+        await consumer.receive(5)
+        assert await consumer.ack(T1, [0, 1, 2], ledger=ledger) is None
+        unsubscribe = pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE)
+        unsubscribe.unsubscribe.consumer_id, unsubscribe.unsubscribe.request_id = 1, 7
+        raw.send(unsubscribe)
+        assert (await consumer.next()).type == pb.BaseCommand.SUCCESS
+        assert rows(world) == []
+        assert "s" not in topic_of(world).subscriptions
 
 
-def test_a_consumer_that_takes_over_is_not_given_what_is_held() -> None:
+async def test_a_consumer_that_takes_over_is_not_given_what_is_held() -> None:
     """One by one; what was acknowledged cumulatively is given again, and cannot be acknowledged by another one."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as publishing:
-            await filled(world, publishing)
-            async with raw_client(world) as raw:
-                consumer = await Consuming.opened(raw, EXCLUSIVE)
-                ledger = topic_of(world).ledger_id
-                await consumer.receive(5)
-                assert await consumer.ack(T1, [1], ledger=ledger) is None
-            async with raw_client(world) as raw:
-                consumer = await Consuming.opened(raw, EXCLUSIVE)
-                assert await consumer.receive(4) == [0, 2, 3, 4]
-                await end(world, T1, committed=False)
-                assert await consumer.receive(5) == [0, 1, 2, 3, 4]
-                assert await consumer.ack(T2, [3], cumulative=True, ledger=ledger) is None
-                authority = world.running["us"].transactions
-                assert isinstance(authority, Authority)
-                authority.open(TxnId(0, 9))
-                conflict = await consumer.ack(TxnId(0, 9), [4], cumulative=True, ledger=ledger)
-                assert conflict == ServerError.TransactionConflict
-                conflict = await consumer.ack(TxnId(0, 9), [2], ledger=ledger)
-                assert conflict == ServerError.TransactionConflict
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as publishing:
+        await filled(world, publishing)
+        async with raw_client(world) as raw:
+            consumer = await Consuming.opened(raw, EXCLUSIVE)
+            ledger = topic_of(world).ledger_id
+            await consumer.receive(5)
+            assert await consumer.ack(T1, [1], ledger=ledger) is None
+        async with raw_client(world) as raw:
+            consumer = await Consuming.opened(raw, EXCLUSIVE)
+            assert await consumer.receive(4) == [0, 2, 3, 4]
+            await end(world, T1, committed=False)
+            assert await consumer.receive(5) == [0, 1, 2, 3, 4]
+            assert await consumer.ack(T2, [3], cumulative=True, ledger=ledger) is None
+            authority = world.running["us"].transactions
+            assert isinstance(authority, Authority)
+            authority.open(TxnId(0, 9))
+            conflict = await consumer.ack(TxnId(0, 9), [4], cumulative=True, ledger=ledger)
+            assert conflict == ServerError.TransactionConflict
+            conflict = await consumer.ack(TxnId(0, 9), [2], ledger=ledger)
+            assert conflict == ServerError.TransactionConflict
 
 
-def test_a_commit_of_what_is_not_written_yet_loses_no_other_transaction_s_acknowledgements() -> None:
+async def test_a_commit_of_what_is_not_written_yet_loses_no_other_transaction_s_acknowledgements() -> None:
     """T1 commits right behind an acknowledgement nobody waited for; T2 acknowledges while the commit is written."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with raw_client(world) as publishing, raw_client(world) as raw:
-                authority = await filled(world, publishing)
-                consumer = await Consuming.opened(raw, EXCLUSIVE)
-                await consumer.receive(5)
-                store = world.running["us"].store
-                assert isinstance(store, MemoryStore)
-                store.hold()
-                await unanswered(world, raw, T1, 1)
-                ending = asyncio.ensure_future(end(world, T1, committed=True))
-                await asyncio.sleep(0)
-                await unanswered(world, raw, T2, 2)
-                pending = subscription_of(world).pending_acks
-                assert pending is not None
-                writing = asyncio.ensure_future(pending.persisted())
-                await asyncio.sleep(0)
-                store.release()
-                async with asyncio.timeout(30):
-                    await asyncio.gather(ending, writing)
-            await again(world, authority)
+    async with regions("us") as world:
+        async with raw_client(world) as publishing, raw_client(world) as raw:
+            authority = await filled(world, publishing)
+            consumer = await Consuming.opened(raw, EXCLUSIVE)
+            await consumer.receive(5)
+            store = world.running["us"].store
+            assert isinstance(store, MemoryStore)
+            store.hold()
+            await unanswered(world, raw, T1, 1)
+            ending = asyncio.ensure_future(end(world, T1, committed=True))
+            await asyncio.sleep(0)
+            await unanswered(world, raw, T2, 2)
             pending = subscription_of(world).pending_acks
             assert pending is not None
-            assert list(pending.acks.by_txn) == [T2]
-            assert subscription_of(world).cursor.is_acked(1)
+            writing = asyncio.ensure_future(pending.persisted())
+            await asyncio.sleep(0)
+            store.release()
+            async with asyncio.timeout(30):
+                await asyncio.gather(ending, writing)
+        await again(world, authority)
+        pending = subscription_of(world).pending_acks
+        assert pending is not None
+        assert list(pending.acks.by_txn) == [T2]
+        assert subscription_of(world).cursor.is_acked(1)
 
-    asyncio.run(story())
 
-
-def test_what_a_commit_found_is_stored_before_it_leaves_the_books() -> None:
+async def test_what_a_commit_found_is_stored_before_it_leaves_the_books() -> None:
     """A kill before the cursor is durable: the coordinator tells again, and the rows say what it is about."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with raw_client(world) as publishing, raw_client(world) as raw:
-                authority = await filled(world, publishing)
-                consumer = await Consuming.opened(raw, EXCLUSIVE)
-                await consumer.receive(5)
-                await unanswered(world, raw, T1, 1)
-                subscription = subscription_of(world)
-                subscription.cursor_persisted = _never  # type: ignore[method-assign]
-                ending = asyncio.ensure_future(end(world, T1, committed=True))
-                await until(lambda: subscription.cursor.is_acked(1), 30)
-                await world.crash("us")
-                ending.cancel()
-            region = await world.start("us")
-            region.transactions = authority
-            async with world.client("us") as client:
-                await client.producer(TOPIC)
-            await end(world, T1, committed=True)
-            assert subscription_of(world).cursor.is_acked(1)
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        async with raw_client(world) as publishing, raw_client(world) as raw:
+            authority = await filled(world, publishing)
+            consumer = await Consuming.opened(raw, EXCLUSIVE)
+            await consumer.receive(5)
+            await unanswered(world, raw, T1, 1)
+            subscription = subscription_of(world)
+            subscription.cursor_persisted = _never  # type: ignore[method-assign]
+            ending = asyncio.ensure_future(end(world, T1, committed=True))
+            await until(lambda: subscription.cursor.is_acked(1), 30)
+            await world.crash("us")
+            ending.cancel()
+        region = await world.start("us")
+        region.transactions = authority
+        async with world.client("us") as client:
+            await client.producer(TOPIC)
+        await end(world, T1, committed=True)
+        assert subscription_of(world).cursor.is_acked(1)
 
 
 async def _never() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import ConsumerType, InitialPosition
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 
 TOPIC = "persistent://public/default/orders"
 TARGET = "/admin/v2/persistent/public/default/orders"
@@ -38,48 +38,36 @@ async def publish_steadily(w: World) -> None:
 
 @pytest.mark.parametrize(("relative", "least", "most"), [(True, 0.7, 1.0), (False, 0.0, 0.1)])
 @pytest.mark.parametrize("segment", ["dispatchRate", "subscriptionDispatchRate"])
-def test_consumers_are_sent_what_is_published_and_no_more_than_a_little_beyond(
-    segment: str, relative: bool, least: float, most: float
+async def test_consumers_are_sent_what_is_published_and_no_more_than_a_little_beyond(
+    world: World, segment: str, relative: bool, least: float, most: float
 ) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            consumer = await w.client("us").subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
-            await limit(w, segment, relative=relative)
-            await publish_steadily(w)
-            assert least <= len(consumer.waiting) / (SECONDS * PER_SECOND) <= most
-
-        w.play(story())
+    consumer = await world.client("us").subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
+    await limit(world, segment, relative=relative)
+    await publish_steadily(world)
+    assert least <= len(consumer.waiting) / (SECONDS * PER_SECOND) <= most
 
 
 @pytest.mark.parametrize(("relative", "least", "most"), [(True, 0.7, 1.0), (False, 0.0, 0.1)])
-def test_a_replicator_sends_what_is_published(relative: bool, least: float, most: float) -> None:
-    with world("us", "eu") as w:
-
-        async def story() -> None:
-            consumer = await w.client("eu").subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
-            await limit(w, "replicatorDispatchRate", relative=relative)
-            await publish_steadily(w)
-            assert least <= len(consumer.waiting) / (SECONDS * PER_SECOND) <= most
-
-        w.play(story())
+@pytest.mark.world("us", "eu")
+async def test_a_replicator_sends_what_is_published(
+    world: World, relative: bool, least: float, most: float
+) -> None:
+    consumer = await world.client("eu").subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
+    await limit(world, "replicatorDispatchRate", relative=relative)
+    await publish_steadily(world)
+    assert least <= len(consumer.waiting) / (SECONDS * PER_SECOND) <= most
 
 
-def test_a_backlog_is_sent_slowly_when_publishing_ends() -> None:
+async def test_a_backlog_is_sent_slowly_when_publishing_ends(world: World) -> None:
     """The rate follows the publish rate down as well as up."""
-    with world("us") as w:
-
-        async def story() -> None:
-            producer = await w.client("us").producer(TOPIC)
-            for _ in range(200):
-                await producer.send(b"x")
-            await asyncio.sleep(60)
-            await limit(w, "subscriptionDispatchRate", relative=True)
-            client = w.client("us")
-            consumer = await client.subscribe(
-                TOPIC, "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
-            )
-            await asyncio.sleep(20)
-            assert len(consumer.waiting) < 150
-
-        w.play(story())
+    producer = await world.client("us").producer(TOPIC)
+    for _ in range(200):
+        await producer.send(b"x")
+    await asyncio.sleep(60)
+    await limit(world, "subscriptionDispatchRate", relative=True)
+    client = world.client("us")
+    consumer = await client.subscribe(
+        TOPIC, "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
+    )
+    await asyncio.sleep(20)
+    assert len(consumer.waiting) < 150

@@ -80,347 +80,287 @@ async def consume_in(client: Client, count: int = 3) -> None:
     await consumer.close()
 
 
-def test_an_update_neither_moves_nor_replicates_a_subscription_that_is_not_replicated() -> None:
+async def test_an_update_neither_moves_nor_replicates_a_subscription_that_is_not_replicated() -> None:
     """A local subscription of another region that happens to have the same name stays local."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
-            local = await eu.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            producer = await us.producer(TOPIC)
-            for number in range(3):
-                await producer.send(b"%d" % number)
-            await consume(consumer, 3)
-            await until(lambda: refused(world, "eu") >= 1)
-            assert not is_replicated(world, "eu")
-            assert backlog(world, "eu") == 3
-            assert await consume(local, 3) == [b"0", b"1", b"2"]
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
+        local = await eu.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        producer = await us.producer(TOPIC)
+        for number in range(3):
+            await producer.send(b"%d" % number)
+        await consume(consumer, 3)
+        await until(lambda: refused(world, "eu") >= 1)
+        assert not is_replicated(world, "eu")
+        assert backlog(world, "eu") == 3
+        assert await consume(local, 3) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("names", [("us", "eu"), ("us", "eu", "ap")], ids=["two regions", "three regions"])
-def test_a_subscription_that_was_turned_off_stays_off(names: tuple[str, ...]) -> None:
+async def test_a_subscription_that_was_turned_off_stays_off(names: tuple[str, ...]) -> None:
     """Across updates, a restart, a kill, and consumers that ask for replication when they connect again."""
-
-    async def story() -> None:
-        async with regions(*names) as world, world.client("us") as us:
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            producer = await us.producer(TOPIC)
-            await producer.send(b"0")
+    async with regions(*names) as world, world.client("us") as us:
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        producer = await us.producer(TOPIC)
+        await producer.send(b"0")
+        await consume(consumer, 1)
+        await until(lambda: backlog(world, "eu") == 0)
+        assert is_replicated(world, "eu")
+        await switch(world, "eu", False)
+        for again in ("update", "restart", "kill"):
+            if again == "restart":
+                await world.stop("eu")
+                await world.start("eu")
+            elif again == "kill":
+                await world.crash("eu")
+                await world.start("eu")
+            await until(lambda: TOPIC in world.running["eu"].directory.serving)
+            before = refused(world, "eu")
+            await producer.send(again.encode())
             await consume(consumer, 1)
-            await until(lambda: backlog(world, "eu") == 0)
-            assert is_replicated(world, "eu")
-            await switch(world, "eu", False)
-            for again in ("update", "restart", "kill"):
-                if again == "restart":
-                    await world.stop("eu")
-                    await world.start("eu")
-                elif again == "kill":
-                    await world.crash("eu")
-                    await world.start("eu")
-                await until(lambda: TOPIC in world.running["eu"].directory.serving)
-                before = refused(world, "eu")
-                await producer.send(again.encode())
-                await consume(consumer, 1)
-                await until(lambda before=before: refused(world, "eu") > before)  # type: ignore[misc]
-                assert not is_replicated(world, "eu"), again
-            assert backlog(world, "eu") == 3
-            async with world.client("eu") as eu:
-                moved = await eu.subscribe(TOPIC, "s", replicated=True)
-                assert not is_replicated(world, "eu")
-                assert await consume(moved, 3) == [b"update", b"restart", b"kill"]
-            if "ap" in names:
-                assert is_replicated(world, "ap")
-                await until(lambda: backlog(world, "ap") == 0)
-
-    asyncio.run(story())
+            await until(lambda before=before: refused(world, "eu") > before)  # type: ignore[misc]
+            assert not is_replicated(world, "eu"), again
+        assert backlog(world, "eu") == 3
+        async with world.client("eu") as eu:
+            moved = await eu.subscribe(TOPIC, "s", replicated=True)
+            assert not is_replicated(world, "eu")
+            assert await consume(moved, 3) == [b"update", b"restart", b"kill"]
+        if "ap" in names:
+            assert is_replicated(world, "ap")
+            await until(lambda: backlog(world, "ap") == 0)
 
 
-def test_one_that_is_turned_off_is_not_brought_back_by_a_deletion_elsewhere() -> None:
-    async def story() -> None:
-        async with regions("us", "eu", "ap") as world, world.client("us") as us:
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            producer = await us.producer(TOPIC)
-            await producer.send(b"0")
-            await consume(consumer, 1)
-            await until(lambda: backlog(world, "eu") == 0 and backlog(world, "ap") == 0)
-            await switch(world, "eu", False)
-            await consumer.unsubscribe()
-            async with world.client("ap") as ap:
-                on = await ap.subscribe(TOPIC, "s", replicated=True)
-                await producer.send(b"1")
-                await consume(on, 1)
-                await until(lambda: "s" in topic(world, "us").subscriptions and backlog(world, "us") == 0)
-                assert is_replicated(world, "us")
-                await until(lambda: refused(world, "eu") >= 1)
-                assert not is_replicated(world, "eu")
-                assert backlog(world, "eu") == 1
-
-    asyncio.run(story())
+async def test_one_that_is_turned_off_is_not_brought_back_by_a_deletion_elsewhere() -> None:
+    async with regions("us", "eu", "ap") as world, world.client("us") as us:
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        producer = await us.producer(TOPIC)
+        await producer.send(b"0")
+        await consume(consumer, 1)
+        await until(lambda: backlog(world, "eu") == 0 and backlog(world, "ap") == 0)
+        await switch(world, "eu", False)
+        await consumer.unsubscribe()
+        async with world.client("ap") as ap:
+            on = await ap.subscribe(TOPIC, "s", replicated=True)
+            await producer.send(b"1")
+            await consume(on, 1)
+            await until(lambda: "s" in topic(world, "us").subscriptions and backlog(world, "us") == 0)
+            assert is_replicated(world, "us")
+            await until(lambda: refused(world, "eu") >= 1)
+            assert not is_replicated(world, "eu")
+            assert backlog(world, "eu") == 1
 
 
-def test_what_was_decided_before_it_was_turned_off_is_not_written_afterwards() -> None:
+async def test_what_was_decided_before_it_was_turned_off_is_not_written_afterwards() -> None:
     """The update waits until the cursor is durable; meanwhile the subscription is turned off."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await begun(world, us, "eu")
-            await consume_in(us)
-            await until(lambda: refused(world, "eu") >= 1 and drained(world))
-            here = topic(world, "us")
-            sync, one = here.sync, here.subscriptions["s"]
-            assert sync is not None
-            snapshot = sync.controller.last_completed
-            assert snapshot is not None
-            update = update_for("s", snapshot.snapshot)
-            writing = sync._tell_when_durable(one, sync._subscriptions["s"], update)
-            here.disable_replication(one)
-            before = here.end_entry_id
-            await writing
-            await here.issued_so_far()
-            assert here.end_entry_id == before
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await begun(world, us, "eu")
+        await consume_in(us)
+        await until(lambda: refused(world, "eu") >= 1 and drained(world))
+        here = topic(world, "us")
+        sync, one = here.sync, here.subscriptions["s"]
+        assert sync is not None
+        snapshot = sync.controller.last_completed
+        assert snapshot is not None
+        update = update_for("s", snapshot.snapshot)
+        writing = sync._tell_when_durable(one, sync._subscriptions["s"], update)
+        here.disable_replication(one)
+        before = here.end_entry_id
+        await writing
+        await here.issued_so_far()
+        assert here.end_entry_id == before
 
 
-def test_a_subscription_without_replication_writes_no_markers() -> None:
+async def test_a_subscription_without_replication_writes_no_markers() -> None:
     """The last one was turned off while messages come in."""
-
-    async def story() -> None:
-        async with regions("us", "eu", snapshot_interval_ms=10) as world, world.client("us") as us:
-            await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            producer = await us.producer(TOPIC)
-            sync = topic(world, "us").sync
-            assert sync is not None
-            while sync.controller.counters.started < 2:
-                await producer.send(b"x")
-            await switch(world, "us", False)
-            started = sync.controller.counters.started
-            assert not sync.controller.pending
-            loop = asyncio.get_running_loop()
-            begin = loop.time()
-            while loop.time() < begin + 0.1:
-                await producer.send(b"x")
-            assert sync.controller.counters.started == started
-
-    asyncio.run(story())
+    async with regions("us", "eu", snapshot_interval_ms=10) as world, world.client("us") as us:
+        await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        producer = await us.producer(TOPIC)
+        sync = topic(world, "us").sync
+        assert sync is not None
+        while sync.controller.counters.started < 2:
+            await producer.send(b"x")
+        await switch(world, "us", False)
+        started = sync.controller.counters.started
+        assert not sync.controller.pending
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        while loop.time() < begin + 0.1:
+            await producer.send(b"x")
+        assert sync.controller.counters.started == started
 
 
 # Turned on.
 
 
-def test_one_that_is_turned_on_in_a_quiet_topic_is_carried_over_whatever_the_others_do() -> None:
+async def test_one_that_is_turned_on_in_a_quiet_topic_is_carried_over_whatever_the_others_do() -> None:
     """The last completed snapshot is still true, and another subscription has used it."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
-            producer = await us.producer(TOPIC)
-            for _ in range(5):
-                await producer.send(b"x")
-            await consume(other, 5)
-            await consume(consumer, 5)
-            await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-            await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
-            await switch(world, "us", True)
-            await until(lambda: backlog(world, "eu") == 0)
-            assert is_replicated(world, "eu")
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
+        producer = await us.producer(TOPIC)
+        for _ in range(5):
+            await producer.send(b"x")
+        await consume(other, 5)
+        await consume(consumer, 5)
+        await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
+        await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+        await switch(world, "us", True)
+        await until(lambda: backlog(world, "eu") == 0)
+        assert is_replicated(world, "eu")
 
 
-def test_one_without_consumers_is_carried_over_past_the_markers_behind_its_last_message() -> None:
+async def test_one_without_consumers_is_carried_over_past_the_markers_behind_its_last_message() -> None:
     """They came after its last consumer left, and the snapshot is among them."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await (await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)).close()
-            await consume_in(us)
-            other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
-            await consume(other, 3)
-            await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-            await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
-            await switch(world, "us", True)
-            await until(lambda: backlog(world, "eu") == 0)
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await (await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)).close()
+        await consume_in(us)
+        other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
+        await consume(other, 3)
+        await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
+        await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+        await switch(world, "us", True)
+        await until(lambda: backlog(world, "eu") == 0)
 
 
-def test_a_position_in_the_middle_is_carried_over_too() -> None:
+async def test_a_position_in_the_middle_is_carried_over_too() -> None:
     """By the snapshots that were completed while it was not replicated."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
-            producer = await us.producer(TOPIC)
-            for _ in range(3):
-                for _ in range(5):
-                    await producer.send(b"x")
-                await consume(other, 5)
-                await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-                await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
-            await consume(consumer, 11)
-            await switch(world, "us", True)
-            await until(lambda: backlog(world, "eu") is not None and backlog(world, "eu") <= 5)  # type: ignore[operator]
-
-    asyncio.run(story())
-
-
-def test_after_a_restart_the_snapshots_in_the_log_are_still_used() -> None:
-    """A third region is gone, so no new snapshot can be completed."""
-
-    async def story() -> None:
-        async with regions("us", "eu", "ap") as world, world.client("us") as us:
-            other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
-            producer = await us.producer(TOPIC)
+    async with regions("us", "eu") as world, world.client("us") as us:
+        other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
+        producer = await us.producer(TOPIC)
+        for _ in range(3):
             for _ in range(5):
                 await producer.send(b"x")
             await consume(other, 5)
-            await consume(consumer, 5)
             await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
             await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
-            await world.crash("ap")
-            await world.stop("us")
-            await world.start("us")
-            await until(lambda: TOPIC in world.running["us"].directory.serving)
-            await switch(world, "us", True)
-            await until(lambda: backlog(world, "eu") == 0)
+        await consume(consumer, 11)
+        await switch(world, "us", True)
+        await until(lambda: backlog(world, "eu") is not None and backlog(world, "eu") <= 5)  # type: ignore[operator]
 
-    asyncio.run(story())
+
+async def test_after_a_restart_the_snapshots_in_the_log_are_still_used() -> None:
+    """A third region is gone, so no new snapshot can be completed."""
+    async with regions("us", "eu", "ap") as world, world.client("us") as us:
+        other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
+        producer = await us.producer(TOPIC)
+        for _ in range(5):
+            await producer.send(b"x")
+        await consume(other, 5)
+        await consume(consumer, 5)
+        await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
+        await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+        await world.crash("ap")
+        await world.stop("us")
+        await world.start("us")
+        await until(lambda: TOPIC in world.running["us"].directory.serving)
+        await switch(world, "us", True)
+        await until(lambda: backlog(world, "eu") == 0)
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["in one life", "after a restart"])
-def test_one_that_is_turned_on_takes_the_positions_that_it_refused(restarts: bool) -> None:
+async def test_one_that_is_turned_on_takes_the_positions_that_it_refused(restarts: bool) -> None:
     """The other region told its position once, and has nothing new to tell."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await begun(world, us, "eu")
-            await consume_in(us)
-            await until(lambda: refused(world, "eu") >= 1 and drained(world))
-            await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
-            if restarts:
-                await world.stop("eu")
-                await world.start("eu")
-                await until(lambda: TOPIC in world.running["eu"].directory.serving)
-            assert backlog(world, "eu") == 3
-            await switch(world, "eu", True)
-            await until(lambda: backlog(world, "eu") == 0)
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await begun(world, us, "eu")
+        await consume_in(us)
+        await until(lambda: refused(world, "eu") >= 1 and drained(world))
+        await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+        if restarts:
+            await world.stop("eu")
+            await world.start("eu")
+            await until(lambda: TOPIC in world.running["eu"].directory.serving)
+        assert backlog(world, "eu") == 3
+        await switch(world, "eu", True)
+        await until(lambda: backlog(world, "eu") == 0)
 
 
-def test_a_position_that_was_refused_before_a_seek_is_not_taken() -> None:
+async def test_a_position_that_was_refused_before_a_seek_is_not_taken() -> None:
     """The users of the region have decided since where it goes on."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await begun(world, us, "eu")
-            await consume_in(us)
-            await until(lambda: refused(world, "eu") >= 1 and drained(world))
-            await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
-            await subscription(world, "eu").seek(1)
-            await switch(world, "eu", True)
-            assert not subscription(world, "eu").cursor.unapplied
-            assert backlog(world, "eu") == 2
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await begun(world, us, "eu")
+        await consume_in(us)
+        await until(lambda: refused(world, "eu") >= 1 and drained(world))
+        await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+        await subscription(world, "eu").seek(1)
+        await switch(world, "eu", True)
+        assert not subscription(world, "eu").cursor.unapplied
+        assert backlog(world, "eu") == 2
 
 
-def test_of_an_update_that_is_not_applied_no_more_is_stored_than_there_are_regions() -> None:
+async def test_of_an_update_that_is_not_applied_no_more_is_stored_than_there_are_regions() -> None:
     """A remote region may name as many as fit into an entry."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await begun(world, us, "eu")
-            await consume_in(us)
-            await until(lambda: refused(world, "eu") >= 1 and drained(world))
-            there = topic(world, "eu")
-            assert there.sync is not None
-            invented = [(f"region-{number}", Position(1, 1)) for number in range(10_000)]
-            update = SubscriptionUpdate("s", (("eu", there.last_position), *invented))
-            there.sync._update_stored(update, "us")
-            (unapplied,) = subscription(world, "eu").cursor.unapplied.values()
-            assert unapplied == (there.last_position.entry, ("eu",))
-            assert backlog(world, "eu") == 3
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await begun(world, us, "eu")
+        await consume_in(us)
+        await until(lambda: refused(world, "eu") >= 1 and drained(world))
+        there = topic(world, "eu")
+        assert there.sync is not None
+        invented = [(f"region-{number}", Position(1, 1)) for number in range(10_000)]
+        update = SubscriptionUpdate("s", (("eu", there.last_position), *invented))
+        there.sync._update_stored(update, "us")
+        (unapplied,) = subscription(world, "eu").cursor.unapplied.values()
+        assert unapplied == (there.last_position.entry, ("eu",))
+        assert backlog(world, "eu") == 3
 
 
 # Not durable.
 
 
-def test_a_consumer_that_keeps_nothing_cannot_ask_for_replication() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, raw_client(world) as us:
-            refusal = await us.subscribe(topic="orders", durable=False, replicate_subscription_state=True)
-            assert refusal.error.error == pb.NotAllowedError
-            assert "is not durable; only durable subscriptions can be replicated" in refusal.error.message
-            assert TOPIC not in world.running["us"].directory.serving
-
-    asyncio.run(story())
+async def test_a_consumer_that_keeps_nothing_cannot_ask_for_replication() -> None:
+    async with regions("us", "eu") as world, raw_client(world) as us:
+        refusal = await us.subscribe(topic="orders", durable=False, replicate_subscription_state=True)
+        assert refusal.error.error == pb.NotAllowedError
+        assert "is not durable; only durable subscriptions can be replicated" in refusal.error.message
+        assert TOPIC not in world.running["us"].directory.serving
 
 
-def test_a_readers_subscription_is_not_replicated_over_http() -> None:
+async def test_a_readers_subscription_is_not_replicated_over_http() -> None:
     """Nothing of it gets into another region, where it would stay for ever."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            reader = await us.reader(TOPIC, EARLIEST)
-            (name,) = topic(world, "us").subscriptions
-            target = STATUS.replace("/s/", f"/{name}/")
-            answer = await ask(world, "us", "POST", target, True)
-            assert (answer.status, "not durable" in answer.json()["reason"]) == (405, True)
-            assert (await ask(world, "us", "POST", target, False)).status == 204
-            producer = await us.producer(TOPIC)
-            await producer.send(b"x")
-            await reader.receive()
-            assert not is_replicated(world, "us", name)
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        reader = await us.reader(TOPIC, EARLIEST)
+        (name,) = topic(world, "us").subscriptions
+        target = STATUS.replace("/s/", f"/{name}/")
+        answer = await ask(world, "us", "POST", target, True)
+        assert (answer.status, "not durable" in answer.json()["reason"]) == (405, True)
+        assert (await ask(world, "us", "POST", target, False)).status == 204
+        producer = await us.producer(TOPIC)
+        await producer.send(b"x")
+        await reader.receive()
+        assert not is_replicated(world, "us", name)
 
 
 @pytest.mark.parametrize("choice", ["proposal", "upstream"])
-def test_an_update_leaves_a_readers_subscription_alone(choice: str) -> None:
-    async def story() -> None:
-        chosen = {"replicated_subscription_status": choice}
-        async with (
-            regions("us", "eu", compatibility=chosen) as world,
-            raw_client(world) as reader,
-            world.client("eu") as eu,
-        ):
-            earliest = pb.CommandSubscribe.Earliest
-            await reader.subscribe(topic="orders", subscription="s", durable=False, initialPosition=earliest)
-            on = await eu.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            await on.close()
-            await consume_in(eu)
-            await until(lambda: refused(world, "us") >= 1)
-            assert not is_replicated(world, "us")
-            assert backlog(world, "us") == 3
-
-    asyncio.run(story())
+async def test_an_update_leaves_a_readers_subscription_alone(choice: str) -> None:
+    chosen = {"replicated_subscription_status": choice}
+    async with (
+        regions("us", "eu", compatibility=chosen) as world,
+        raw_client(world) as reader,
+        world.client("eu") as eu,
+    ):
+        earliest = pb.CommandSubscribe.Earliest
+        await reader.subscribe(topic="orders", subscription="s", durable=False, initialPosition=earliest)
+        on = await eu.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        await on.close()
+        await consume_in(eu)
+        await until(lambda: refused(world, "us") >= 1)
+        assert not is_replicated(world, "us")
+        assert backlog(world, "us") == 3
 
 
 # Upstream's rule.
 
 
-def test_with_upstreams_rule_the_position_is_applied_and_the_status_left() -> None:
-    async def story() -> None:
-        chosen = {"replicated_subscription_status": "upstream"}
-        async with regions("us", "eu", compatibility=chosen) as world, world.client("us") as us:
-            await begun(world, us, "eu")
-            await consume_in(us)
-            await until(lambda: backlog(world, "eu") == 0)
-            assert not is_replicated(world, "eu")
-            await switch(world, "us", False)
-            await us.subscribe(TOPIC, "s", replicated=True)
-            assert is_replicated(world, "us")
-
-    asyncio.run(story())
+async def test_with_upstreams_rule_the_position_is_applied_and_the_status_left() -> None:
+    chosen = {"replicated_subscription_status": "upstream"}
+    async with regions("us", "eu", compatibility=chosen) as world, world.client("us") as us:
+        await begun(world, us, "eu")
+        await consume_in(us)
+        await until(lambda: backlog(world, "eu") == 0)
+        assert not is_replicated(world, "eu")
+        await switch(world, "us", False)
+        await us.subscribe(TOPIC, "s", replicated=True)
+        assert is_replicated(world, "us")
 
 
 # What people are told.
@@ -432,65 +372,52 @@ def explained(world: Regions) -> dict[str, Explanation]:
     return {one.region: one for one in with_conflicts(said)}
 
 
-def test_a_conflict_is_explained_on_both_sides_until_it_ends() -> None:
+async def test_a_conflict_is_explained_on_both_sides_until_it_ends() -> None:
     """Also over a link that is down: it is the regions that are asked, not the link."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await begun(world, us, "eu")
-            before = explained(world)
-            assert (
-                "eu does not apply its positions: the subscription is not replicated in eu"
-                in before["us"].why
-            )
-            assert before["eu"].why.startswith("positions of us are not applied here")
-            await consume_in(us)
-            await until(lambda: refused(world, "eu") >= 1)
-            world.cut("us", "eu")
-            after = explained(world)
-            assert "eu does not apply its positions" in after["us"].why
-            assert after["us"].waits_for[-1] == "replication of the subscription to be turned on in eu"
-            assert after["eu"].why.count("positions of us are not applied here") == 1
-            alone = explain(world.running["eu"], "subscription", "orders s")
-            assert "positions of us are not applied here" in alone.why
-            world.heal("us", "eu")
-            await switch(world, "eu", True)
-            assert not any("appl" in one.why for one in explained(world).values())
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await begun(world, us, "eu")
+        before = explained(world)
+        assert "eu does not apply its positions: the subscription is not replicated in eu" in before["us"].why
+        assert before["eu"].why.startswith("positions of us are not applied here")
+        await consume_in(us)
+        await until(lambda: refused(world, "eu") >= 1)
+        world.cut("us", "eu")
+        after = explained(world)
+        assert "eu does not apply its positions" in after["us"].why
+        assert after["us"].waits_for[-1] == "replication of the subscription to be turned on in eu"
+        assert after["eu"].why.count("positions of us are not applied here") == 1
+        alone = explain(world.running["eu"], "subscription", "orders s")
+        assert "positions of us are not applied here" in alone.why
+        world.heal("us", "eu")
+        await switch(world, "eu", True)
+        assert not any("appl" in one.why for one in explained(world).values())
 
 
-def test_a_subscription_that_no_other_region_has_is_no_conflict() -> None:
-    async def story() -> None:
-        async with regions("us", "eu", "ap") as world, world.client("us") as us:
-            await begun(world, us, "eu")
-            await world.crash("ap")
-            said = explained(world)
-            assert said["us"].why.count("does not apply") == 1
-            assert said["eu"].why.count("are not applied here") == 1
-            assert len(set(said["eu"].waits_for)) == len(said["eu"].waits_for)
-
-    asyncio.run(story())
+async def test_a_subscription_that_no_other_region_has_is_no_conflict() -> None:
+    async with regions("us", "eu", "ap") as world, world.client("us") as us:
+        await begun(world, us, "eu")
+        await world.crash("ap")
+        said = explained(world)
+        assert said["us"].why.count("does not apply") == 1
+        assert said["eu"].why.count("are not applied here") == 1
+        assert len(set(said["eu"].waits_for)) == len(said["eu"].waits_for)
 
 
-def test_status_is_asked_of_the_region_that_does_not_apply() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await begun(world, us, "eu")
-            await consume_in(us)
-            await until(lambda: refused(world, "eu") >= 1)
-            target = "/geoemu/v1/replication-conflicts"
-            assert (await ask(world, "us", "GET", target)).json() == []
-            (conflict,) = (await ask(world, "eu", "GET", target)).json()
-            assert conflict == {"topic": TOPIC, "subscription": "s", "source": "us", "region": "eu"}
-            (row,) = (await ask(world, "eu", "GET", "/geoemu/v1/topics")).json()
-            assert row["subscriptions"]["s"]["not_applied"].keys() == {"us"}
-            assert row["snapshots"]["updates_not_applied"] >= 1
-            assert await metric(world, "eu", "geoemu_subscription_updates_not_applied_total") >= 1
-            await switch(world, "eu", True)
-            assert (await ask(world, "eu", "GET", target)).json() == []
-
-    asyncio.run(story())
+async def test_status_is_asked_of_the_region_that_does_not_apply() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await begun(world, us, "eu")
+        await consume_in(us)
+        await until(lambda: refused(world, "eu") >= 1)
+        target = "/geoemu/v1/replication-conflicts"
+        assert (await ask(world, "us", "GET", target)).json() == []
+        (conflict,) = (await ask(world, "eu", "GET", target)).json()
+        assert conflict == {"topic": TOPIC, "subscription": "s", "source": "us", "region": "eu"}
+        (row,) = (await ask(world, "eu", "GET", "/geoemu/v1/topics")).json()
+        assert row["subscriptions"]["s"]["not_applied"].keys() == {"us"}
+        assert row["snapshots"]["updates_not_applied"] >= 1
+        assert await metric(world, "eu", "geoemu_subscription_updates_not_applied_total") >= 1
+        await switch(world, "eu", True)
+        assert (await ask(world, "eu", "GET", target)).json() == []
 
 
 async def metric(world: Regions, region: str, name: str, label: str = "") -> float:
@@ -506,31 +433,27 @@ async def rises(world: Regions, region: str, name: str, label: str = "", over: f
             pass
 
 
-def test_figures_tell_what_becomes_of_snapshots_when_a_third_region_does_not_answer() -> None:
+async def test_figures_tell_what_becomes_of_snapshots_when_a_third_region_does_not_answer() -> None:
     """First it is silent, and then dead."""
-
-    async def story() -> None:
-        async with regions("us", "eu", "ap", snapshot_timeout_ms=100) as world, world.client("us") as us:
-            await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            producer = await us.producer(TOPIC)
+    async with regions("us", "eu", "ap", snapshot_timeout_ms=100) as world, world.client("us") as us:
+        await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        producer = await us.producer(TOPIC)
+        await producer.send(b"x")
+        await rises(world, "us", "geoemu_snapshots_completed_total")
+        assert await metric(world, "us", "geoemu_snapshots_aborted_total") == 0
+        assert await metric(world, "us", "geoemu_snapshots_superseded_total") == 0
+        timed_out = "pulsar_replicated_subscriptions_timedout_snapshots_total"
+        before = await metric(world, "us", timed_out)
+        started = await metric(world, "us", "geoemu_snapshots_started_total")
+        world.cut("us", "ap", "held")
+        await producer.send(b"x")
+        await rises(world, "us", "geoemu_snapshots_started_total", over=started)
+        await rises(world, "us", timed_out, over=before)
+        while await metric(world, "us", "pulsar_replicated_subscriptions_pending_snapshots") < 1:
             await producer.send(b"x")
-            await rises(world, "us", "geoemu_snapshots_completed_total")
-            assert await metric(world, "us", "geoemu_snapshots_aborted_total") == 0
-            assert await metric(world, "us", "geoemu_snapshots_superseded_total") == 0
-            timed_out = "pulsar_replicated_subscriptions_timedout_snapshots_total"
-            before = await metric(world, "us", timed_out)
-            started = await metric(world, "us", "geoemu_snapshots_started_total")
-            world.cut("us", "ap", "held")
-            await producer.send(b"x")
-            await rises(world, "us", "geoemu_snapshots_started_total", over=started)
-            await rises(world, "us", timed_out, over=before)
-            while await metric(world, "us", "pulsar_replicated_subscriptions_pending_snapshots") < 1:
-                await producer.send(b"x")
-            await switch(world, "us", False)
-            assert await metric(world, "us", "geoemu_snapshots_aborted_total") >= 1
-            await switch(world, "us", True)
-            await world.crash("ap")
-            await producer.send(b"x")
-            await rises(world, "us", "geoemu_snapshots_skipped_total", 'reason="disconnected"')
-
-    asyncio.run(story())
+        await switch(world, "us", False)
+        assert await metric(world, "us", "geoemu_snapshots_aborted_total") >= 1
+        await switch(world, "us", True)
+        await world.crash("ap")
+        await producer.send(b"x")
+        await rises(world, "us", "geoemu_snapshots_skipped_total", 'reason="disconnected"')

@@ -27,91 +27,73 @@ def backlog(world: Regions, region: str, subscription: str = "s") -> int | None:
     return found.backlog() if found is not None else None
 
 
-def test_a_consumer_goes_on_in_another_region_where_it_stopped() -> None:
+async def test_a_consumer_goes_on_in_another_region_where_it_stopped() -> None:
     """All that was acknowledged in one region is acknowledged in the other, and no more."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            producer = await us.producer(TOPIC)
-            for number in range(10):
-                await producer.send(b"%d" % number)
-            await consume(consumer, 10)
-            await until(lambda: backlog(world, "eu") == 0)
-            await world.crash("us")
-            far = await eu.producer(TOPIC)
-            await far.send(b"new")
-            again = await eu.subscribe(TOPIC, "s", replicated=True)
-            assert await consume(again, 1) == [b"new"]
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        producer = await us.producer(TOPIC)
+        for number in range(10):
+            await producer.send(b"%d" % number)
+        await consume(consumer, 10)
+        await until(lambda: backlog(world, "eu") == 0)
+        await world.crash("us")
+        far = await eu.producer(TOPIC)
+        await far.send(b"new")
+        again = await eu.subscribe(TOPIC, "s", replicated=True)
+        assert await consume(again, 1) == [b"new"]
 
 
-def test_with_three_regions_the_position_arrives_in_both_others() -> None:
+async def test_with_three_regions_the_position_arrives_in_both_others() -> None:
     """Two rounds; producers everywhere."""
-
-    async def story() -> None:
-        async with regions("us", "eu", "ap") as world:
-            clients = {name: world.client(name) for name in world.names}
-            consumer = await clients["us"].subscribe(
-                TOPIC, "s", initial_position=FROM_THE_START, replicated=True
-            )
-            producers = [await clients[name].producer(TOPIC) for name in world.names]
-            for _ in range(20):
-                await asyncio.gather(*[producer.send(b"x") for producer in producers])
-            await consume(consumer, 60)
-            await until(lambda: backlog(world, "eu") == 0 and backlog(world, "ap") == 0)
-            for client in clients.values():
-                await client.close()
-
-    asyncio.run(story())
+    async with regions("us", "eu", "ap") as world:
+        clients = {name: world.client(name) for name in world.names}
+        consumer = await clients["us"].subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        producers = [await clients[name].producer(TOPIC) for name in world.names]
+        for _ in range(20):
+            await asyncio.gather(*[producer.send(b"x") for producer in producers])
+        await consume(consumer, 60)
+        await until(lambda: backlog(world, "eu") == 0 and backlog(world, "ap") == 0)
+        for client in clients.values():
+            await client.close()
 
 
-def test_what_was_not_acknowledged_is_not_skipped() -> None:
+async def test_what_was_not_acknowledged_is_not_skipped() -> None:
     """A hole holds the position back everywhere."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            producer = await us.producer(TOPIC)
-            for number in range(6):
-                await producer.send(b"%d" % number)
-            received = [await consumer.receive() for _ in range(6)]
-            await consumer.acknowledge(*received[:2], *received[3:], confirmed=True)
-            for _ in range(5):
-                await producer.send(b"more")
-                await consume(consumer, 1)
-            sync = world.running["us"].directory.serving[TOPIC].sync
-            assert sync is not None
-            await until(lambda: sync.controller.counters.completed >= 2)
-            await until(lambda: drained(world))
-            async with world.client("eu") as eu:
-                reader = await eu.reader(TOPIC, EARLIEST)
-                first = await reader.receive()
-                assert first.payload == b"0"
-                left = backlog(world, "eu")
-                assert left is None or left >= 9
-            await consumer.acknowledge(received[2], confirmed=True)
-            await until(lambda: backlog(world, "eu") == 0)
-
-    asyncio.run(story())
-
-
-def test_an_update_leaves_messages_that_never_left_their_region() -> None:
-    """What its sender kept at home cannot have been consumed elsewhere."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            at_home = await eu.producer(TOPIC)
-            await at_home.send(b"only here", replicate_to=["__local__"])
-            await at_home.send(b"everywhere")
+    async with regions("us", "eu") as world, world.client("us") as us:
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        producer = await us.producer(TOPIC)
+        for number in range(6):
+            await producer.send(b"%d" % number)
+        received = [await consumer.receive() for _ in range(6)]
+        await consumer.acknowledge(*received[:2], *received[3:], confirmed=True)
+        for _ in range(5):
+            await producer.send(b"more")
             await consume(consumer, 1)
-            await until(lambda: backlog(world, "eu") == 1)
-            again = await eu.subscribe(TOPIC, "s", replicated=True)
-            assert await consume(again, 1) == [b"only here"]
+        sync = world.running["us"].directory.serving[TOPIC].sync
+        assert sync is not None
+        await until(lambda: sync.controller.counters.completed >= 2)
+        await until(lambda: drained(world))
+        async with world.client("eu") as eu:
+            reader = await eu.reader(TOPIC, EARLIEST)
+            first = await reader.receive()
+            assert first.payload == b"0"
+            left = backlog(world, "eu")
+            assert left is None or left >= 9
+        await consumer.acknowledge(received[2], confirmed=True)
+        await until(lambda: backlog(world, "eu") == 0)
 
-    asyncio.run(story())
+
+async def test_an_update_leaves_messages_that_never_left_their_region() -> None:
+    """What its sender kept at home cannot have been consumed elsewhere."""
+    async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        at_home = await eu.producer(TOPIC)
+        await at_home.send(b"only here", replicate_to=["__local__"])
+        await at_home.send(b"everywhere")
+        await consume(consumer, 1)
+        await until(lambda: backlog(world, "eu") == 1)
+        again = await eu.subscribe(TOPIC, "s", replicated=True)
+        assert await consume(again, 1) == [b"only here"]
 
 
 def no_snapshot_is_due(world: Regions) -> bool:
@@ -120,55 +102,43 @@ def no_snapshot_is_due(world: Regions) -> bool:
     return all(one is not None and one._timer is None for one in controllers)
 
 
-def test_without_traffic_nothing_is_written() -> None:
+async def test_without_traffic_nothing_is_written() -> None:
     """Markers do not pile up in an idle topic."""
-
-    async def story() -> None:
-        async with regions("us", "eu", snapshot_interval_ms=10) as world, world.client("us") as us:
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            producer = await us.producer(TOPIC)
-            await producer.send(b"x")
-            await consume(consumer, 1)
-            await until(lambda: backlog(world, "eu") == 0)
-            topic = world.running["us"].directory.serving[TOPIC]
-            await until(lambda: drained(world) and no_snapshot_is_due(world))
-            end = topic.end_entry_id
-            loop = asyncio.get_running_loop()
-            started = loop.time()
-            await until(lambda: loop.time() > started + 0.1)
-            assert topic.end_entry_id == end
-
-    asyncio.run(story())
+    async with regions("us", "eu", snapshot_interval_ms=10) as world, world.client("us") as us:
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        producer = await us.producer(TOPIC)
+        await producer.send(b"x")
+        await consume(consumer, 1)
+        await until(lambda: backlog(world, "eu") == 0)
+        topic = world.running["us"].directory.serving[TOPIC]
+        await until(lambda: drained(world) and no_snapshot_is_due(world))
+        end = topic.end_entry_id
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await until(lambda: loop.time() > started + 0.1)
+        assert topic.end_entry_id == end
 
 
-def test_a_link_that_is_down_is_named_as_the_reason() -> None:
+async def test_a_link_that_is_down_is_named_as_the_reason() -> None:
     """Every «why not» has an answer a person can read."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            await world.crash("eu")
-            producer = await us.producer(TOPIC)
-            await producer.send(b"x")
-            topic = world.running["us"].directory.serving[TOPIC]
-            await until(lambda: "link to eu is down" in topic.sync.why_not(topic.subscriptions["s"]))  # type: ignore[union-attr]
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        await world.crash("eu")
+        producer = await us.producer(TOPIC)
+        await producer.send(b"x")
+        topic = world.running["us"].directory.serving[TOPIC]
+        await until(lambda: "link to eu is down" in topic.sync.why_not(topic.subscriptions["s"]))  # type: ignore[union-attr]
 
 
-def test_the_position_survives_a_restart_of_the_other_region() -> None:
+async def test_the_position_survives_a_restart_of_the_other_region() -> None:
     """What an update moved is durable."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as us:
-            consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
-            producer = await us.producer(TOPIC)
-            for _ in range(5):
-                await producer.send(b"x")
-            await consume(consumer, 5)
-            await until(lambda: backlog(world, "eu") == 0)
-            await world.stop("eu")
-            await world.start("eu")
-            await until(lambda: backlog(world, "eu") == 0)
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, world.client("us") as us:
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        producer = await us.producer(TOPIC)
+        for _ in range(5):
+            await producer.send(b"x")
+        await consume(consumer, 5)
+        await until(lambda: backlog(world, "eu") == 0)
+        await world.stop("eu")
+        await world.start("eu")
+        await until(lambda: backlog(world, "eu") == 0)

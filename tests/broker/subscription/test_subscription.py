@@ -16,7 +16,7 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks
 from emulator.simulation.stored_cursor import StoredCursor
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 
 TOPIC = "persistent://public/default/orders"
 SLOW = DiskFaults(commit_seconds=(0.5, 0.5))
@@ -43,232 +43,190 @@ async def a_moment_later(w: World) -> None:
     await w.simulation.until(lambda: clock() > before)
 
 
-def test_a_reader_that_seeks_by_time_goes_on_there() -> None:
+async def test_a_reader_that_seeks_by_time_goes_on_there(world: World) -> None:
     """It is sent away and comes back with the place where it began first, which must not count."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            for number in range(3):
-                await producer.send(b"%d" % number)
-                await a_moment_later(w)
-            reader = await client.reader(TOPIC, start=EARLIEST)
-            messages = [await reader.receive() for _ in range(3)]
-            await reader.seek(messages[1].publish_time_ms)
-            assert (await reader.receive()).payload == b"1"
-            await reader.close()
-            assert not broker_of(w).directory.serving[TOPIC].subscriptions
-
-        w.play(story())
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    for number in range(3):
+        await producer.send(b"%d" % number)
+        await a_moment_later(world)
+    reader = await client.reader(TOPIC, start=EARLIEST)
+    messages = [await reader.receive() for _ in range(3)]
+    await reader.seek(messages[1].publish_time_ms)
+    assert (await reader.receive()).payload == b"1"
+    await reader.close()
+    assert not broker_of(world).directory.serving[TOPIC].subscriptions
 
 
-def test_a_reader_that_seeks_and_never_comes_back_is_forgotten() -> None:
+@pytest.mark.within(120)
+async def test_a_reader_that_seeks_and_never_comes_back_is_forgotten(world: World) -> None:
     """After a minute."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await (await client.producer(TOPIC)).send(b"x")
-            reader = await client.reader(TOPIC, start=EARLIEST)
-            topic = broker_of(w).directory.serving[TOPIC]
-            (subscription,) = topic.subscriptions.values()
-            seeking = asyncio.ensure_future(subscription.seek(0))
-            await reader.close()
-            await seeking
-            await w.simulation.until(lambda: not topic.subscriptions, within_seconds=70)
-
-        w.play(story(), within_seconds=120)
+    client = world.client("us")
+    await (await client.producer(TOPIC)).send(b"x")
+    reader = await client.reader(TOPIC, start=EARLIEST)
+    topic = broker_of(world).directory.serving[TOPIC]
+    (subscription,) = topic.subscriptions.values()
+    seeking = asyncio.ensure_future(subscription.seek(0))
+    await reader.close()
+    await seeking
+    await world.simulation.until(lambda: not topic.subscriptions, within_seconds=70)
 
 
-def test_a_place_that_is_sought_twice_while_its_reader_is_away_is_kept_for_it() -> None:
+@pytest.mark.within(120)
+async def test_a_place_that_is_sought_twice_while_its_reader_is_away_is_kept_for_it(world: World) -> None:
     """The second seek, of an administrator, ended the subscription, and the reader came back to another place."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await (await client.producer(TOPIC)).send(b"x")
-            reader = await client.reader(TOPIC, start=EARLIEST)
-            topic = broker_of(w).directory.serving[TOPIC]
-            (subscription,) = topic.subscriptions.values()
-            seeking = asyncio.ensure_future(subscription.seek(0))
-            await reader.close()
-            await seeking
-            await subscription.seek(0)
-            assert list(topic.subscriptions.values()) == [subscription]
-            assert not subscription.closed
-            await w.simulation.until(lambda: not topic.subscriptions, within_seconds=70)
-
-        w.play(story(), within_seconds=120)
+    client = world.client("us")
+    await (await client.producer(TOPIC)).send(b"x")
+    reader = await client.reader(TOPIC, start=EARLIEST)
+    topic = broker_of(world).directory.serving[TOPIC]
+    (subscription,) = topic.subscriptions.values()
+    seeking = asyncio.ensure_future(subscription.seek(0))
+    await reader.close()
+    await seeking
+    await subscription.seek(0)
+    assert list(topic.subscriptions.values()) == [subscription]
+    assert not subscription.closed
+    await world.simulation.until(lambda: not topic.subscriptions, within_seconds=70)
 
 
-def test_a_seek_whose_client_goes_away_holds_up_no_other_consumer() -> None:
+@pytest.mark.world("us", disk=SLOW)
+async def test_a_seek_whose_client_goes_away_holds_up_no_other_consumer(world: World) -> None:
     """The others were neither sent away nor given anything until something else happened."""
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            consumer = await client.subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
-            await (await client.producer(TOPIC)).send(b"x")
-            await consumer.acknowledge(await consumer.receive(), confirmed=True)
-            subscription = subscription_of(w, "s")
-            seeking = asyncio.ensure_future(subscription.seek(0))
-            await w.simulation.until(lambda: subscription.is_seeking)
-            seeking.cancel()
-            assert (await consumer.receive()).payload == b"x"
-
-        w.play(story())
+    client = world.client("us")
+    consumer = await client.subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
+    await (await client.producer(TOPIC)).send(b"x")
+    await consumer.acknowledge(await consumer.receive(), confirmed=True)
+    subscription = subscription_of(world, "s")
+    seeking = asyncio.ensure_future(subscription.seek(0))
+    await world.simulation.until(lambda: subscription.is_seeking)
+    seeking.cancel()
+    assert (await consumer.receive()).payload == b"x"
 
 
-def test_nobody_attaches_to_a_closed_subscription() -> None:
+async def test_nobody_attaches_to_a_closed_subscription(world: World) -> None:
     """It would wait for messages for ever."""
-    with world("us") as w:
-
-        async def story() -> None:
-            consumer = await w.client("us").subscribe(TOPIC, "s")
-            subscription = subscription_of(w, "s")
-            (present,) = subscription.consumers.values()
-            await consumer.unsubscribe()
-            newcomer = Consumer(present.connection, 9, subscription, ConsumerState("new"), None)
-            with pytest.raises(ProtocolError) as caught:
-                subscription.attach(newcomer, SubscriptionType.EXCLUSIVE)
-            assert caught.value.code is ServerError.ServiceNotReady
-
-        w.play(story())
+    consumer = await world.client("us").subscribe(TOPIC, "s")
+    subscription = subscription_of(world, "s")
+    (present,) = subscription.consumers.values()
+    await consumer.unsubscribe()
+    newcomer = Consumer(present.connection, 9, subscription, ConsumerState("new"), None)
+    with pytest.raises(ProtocolError) as caught:
+        subscription.attach(newcomer, SubscriptionType.EXCLUSIVE)
+    assert caught.value.code is ServerError.ServiceNotReady
 
 
-def test_a_subscription_made_while_one_of_its_name_is_deleted_is_a_new_one() -> None:
+@pytest.mark.world("us", disk=SLOW)
+@pytest.mark.within(60)
+async def test_a_subscription_made_while_one_of_its_name_is_deleted_is_a_new_one(world: World) -> None:
     """It waits for the end of the other, and has nothing of it."""
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            for number in range(3):
-                await producer.send(b"%d" % number)
-            old = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-            await old.receive()
-            await old.acknowledge(await old.receive(), confirmed=True)
-            deleting = asyncio.ensure_future(old.unsubscribe())
-            new = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-            assert [(await new.receive()).payload for _ in range(3)] == [b"0", b"1", b"2"]
-            await deleting
-            w.kill("us")
-            assert (on_disk(w, "s").mark_delete, on_disk(w, "s").acked_ranges) == (-1, [])
-
-        w.play(story(), within_seconds=60)
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    for number in range(3):
+        await producer.send(b"%d" % number)
+    old = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+    await old.receive()
+    await old.acknowledge(await old.receive(), confirmed=True)
+    deleting = asyncio.ensure_future(old.unsubscribe())
+    new = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+    assert [(await new.receive()).payload for _ in range(3)] == [b"0", b"1", b"2"]
+    await deleting
+    world.kill("us")
+    assert (on_disk(world, "s").mark_delete, on_disk(world, "s").acked_ranges) == (-1, [])
 
 
-def test_who_asks_for_an_end_and_goes_away_does_not_keep_the_name() -> None:
+@pytest.mark.world("us", disk=SLOW)
+@pytest.mark.within(60)
+async def test_who_asks_for_an_end_and_goes_away_does_not_keep_the_name(world: World) -> None:
     """The deletion was given up half-way: the name stayed taken by what was closed, and who subscribed next kept the
     whole region busy for ever."""
-    with world("us", disk=SLOW) as w:
+    client, hasty = world.client("us"), world.client_host("hasty", "us")
+    await (await client.producer(TOPIC)).send(b"x")
 
-        async def story() -> None:
-            client, hasty = w.client("us"), w.client_host("hasty", "us")
-            await (await client.producer(TOPIC)).send(b"x")
+    async def unsubscribes() -> None:
+        other = world.client_on(hasty, ("us",))
+        await (await other.subscribe(TOPIC, "s")).unsubscribe()
 
-            async def unsubscribes() -> None:
-                other = w.client_on(hasty, ("us",))
-                await (await other.subscribe(TOPIC, "s")).unsubscribe()
-
-            hasty.start(unsubscribes())
-            subscriptions = broker_of(w).directory.serving[TOPIC].subscriptions
-            await w.simulation.until(lambda: "s" in subscriptions and subscriptions["s"].closed)
-            hasty.kill()
-            again = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-            assert (await again.receive()).payload == b"x"
-
-        w.play(story(), within_seconds=60)
+    hasty.start(unsubscribes())
+    subscriptions = broker_of(world).directory.serving[TOPIC].subscriptions
+    await world.simulation.until(lambda: "s" in subscriptions and subscriptions["s"].closed)
+    hasty.kill()
+    again = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+    assert (await again.receive()).payload == b"x"
 
 
-def test_a_subscription_that_two_delete_at_once_takes_no_new_one_of_its_name_along() -> None:
+@pytest.mark.world("us", disk=SLOW)
+@pytest.mark.within(60)
+async def test_a_subscription_that_two_delete_at_once_takes_no_new_one_of_its_name_along(
+    world: World,
+) -> None:
     """The second deletion was under way when the name was free: it deleted what was made anew meanwhile."""
-    with world("us", disk=SLOW) as w:
+    client = world.client("us")
+    await (await client.subscribe(TOPIC, "s")).close()
+    old = subscription_of(world, "s")
+    host, over = world.regions["us"].host, []
 
-        async def story() -> None:
-            client = w.client("us")
-            await (await client.subscribe(TOPIC, "s")).close()
-            old = subscription_of(w, "s")
-            host, over = w.regions["us"].host, []
+    async def delete() -> None:
+        await old.delete()
+        over.append(1)
 
-            async def delete() -> None:
-                await old.delete()
-                over.append(1)
-
-            host.start(delete())
-            await w.simulation.until(lambda: old.closed)
-            again = asyncio.ensure_future(client.subscribe(TOPIC, "s"))
-            await asyncio.sleep(0.2)
-            host.start(delete())
-            await again
-            await w.simulation.until(lambda: len(over) == 2)
-            assert subscription_of(w, "s") is not old
-            assert on_disk(w, "s")
-
-        w.play(story(), within_seconds=60)
+    host.start(delete())
+    await world.simulation.until(lambda: old.closed)
+    again = asyncio.ensure_future(client.subscribe(TOPIC, "s"))
+    await asyncio.sleep(0.2)
+    host.start(delete())
+    await again
+    await world.simulation.until(lambda: len(over) == 2)
+    assert subscription_of(world, "s") is not old
+    assert on_disk(world, "s")
 
 
-def test_a_consumer_whose_unsubscribe_failed_is_given_messages_again() -> None:
+@pytest.mark.within(60)
+async def test_a_consumer_whose_unsubscribe_failed_is_given_messages_again(world: World) -> None:
     """Its region had forgotten it, and it did not know."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client, disk = w.client("us"), w.regions["us"].disk
-            consumer = await client.subscribe(TOPIC, "s")
-            disk.faults = replace(disk.faults, failure_probability=1.0)
-            with pytest.raises(ClientError):
-                await consumer.unsubscribe()
-            disk.repair()
-            await (await client.producer(TOPIC)).send(b"x")
-            assert (await consumer.receive()).payload == b"x"
-
-        w.play(story(), within_seconds=60)
+    client, disk = world.client("us"), world.regions["us"].disk
+    consumer = await client.subscribe(TOPIC, "s")
+    disk.faults = replace(disk.faults, failure_probability=1.0)
+    with pytest.raises(ClientError):
+        await consumer.unsubscribe()
+    disk.repair()
+    await (await client.producer(TOPIC)).send(b"x")
+    assert (await consumer.receive()).payload == b"x"
 
 
-def test_what_is_acknowledged_here_and_there_survives_a_kill() -> None:
+@pytest.mark.within(120)
+async def test_what_is_acknowledged_here_and_there_survives_a_kill(world: World) -> None:
     """Holes in several parts of the cursor."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            for _ in range(10):
-                await asyncio.gather(*(producer.send_nowait(b"x") for _ in range(500)))
-            consumer = await client.subscribe(
-                TOPIC, "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
-            )
-            for number in range(5000):
-                message = await consumer.receive()
-                if number % 100:
-                    await consumer.acknowledge(message)
-            cursor = subscription_of(w, "s").cursor
-            await w.simulation.until(lambda: cursor.unacked_count(5000) == 50)
-            await subscription_of(w, "s").persisted()
-            w.kill("us")
-            cursor = on_disk(w, "s")
-            assert [one for one in range(5000) if not cursor.is_done(one, -1)] == list(range(0, 5000, 100))
-
-        w.play(story(), within_seconds=120)
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    for _ in range(10):
+        await asyncio.gather(*(producer.send_nowait(b"x") for _ in range(500)))
+    consumer = await client.subscribe(
+        TOPIC, "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
+    )
+    for number in range(5000):
+        message = await consumer.receive()
+        if number % 100:
+            await consumer.acknowledge(message)
+    cursor = subscription_of(world, "s").cursor
+    await world.simulation.until(lambda: cursor.unacked_count(5000) == 50)
+    await subscription_of(world, "s").persisted()
+    world.kill("us")
+    cursor = on_disk(world, "s")
+    assert [one for one in range(5000) if not cursor.is_done(one, -1)] == list(range(0, 5000, 100))
 
 
-def test_a_seek_that_comes_too_late_changes_nothing() -> None:
+async def test_a_seek_that_comes_too_late_changes_nothing(world: World) -> None:
     """The topic was closed while the place of a time was looked for: its next life has the cursor."""
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-            for number in range(5):
-                await producer.send(b"%d" % number)
-                await consumer.acknowledge(await consumer.receive())
-            former = subscription_of(w, "s")
-            await former.persisted()
-            broker_of(w).directory.serving[TOPIC].close("it is unloaded")
-            with pytest.raises(ProtocolError) as refusal:
-                await former.seek(0)
-            assert refusal.value.code is ServerError.ServiceNotReady
-            assert former.cursor.mark_delete == 4
-
-        w.play(story())
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+    for number in range(5):
+        await producer.send(b"%d" % number)
+        await consumer.acknowledge(await consumer.receive())
+    former = subscription_of(world, "s")
+    await former.persisted()
+    broker_of(world).directory.serving[TOPIC].close("it is unloaded")
+    with pytest.raises(ProtocolError) as refusal:
+        await former.seek(0)
+    assert refusal.value.code is ServerError.ServiceNotReady
+    assert former.cursor.mark_delete == 4

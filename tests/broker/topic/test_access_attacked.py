@@ -15,7 +15,7 @@ from emulator.client import AccessMode, ClientError
 from emulator.errors import ServerError, StorageError
 from emulator.model.stored_keys import GrantKey, LineKey
 from emulator.simulation.durable_media import DiskFaults
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 from emulator.storage.contract import Versioned
 from tests.broker.topic.test_exclusive_producers import (
     PATIENT,
@@ -62,73 +62,58 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("value", DAMAGED, ids=lambda value: repr(value[:24]))
-def test_a_damaged_grant_costs_its_topic_one_clear_sentence_and_other_topics_nothing(value: bytes) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            (owner,) = await contenders(w, "owner")
-            await owner.producer.send(b"mine")
-            await owner.producer.close()
-            await store(w, GrantKey.of(TOPIC, 0).text, value)
-            await unload(w)
-            with pytest.raises(
-                ClientError, match=r"grant/.* is damaged .*: the owner of the topic is unknown"
-            ):
-                await w.client("us").producer(TOPIC, access_mode=EXCLUSIVE)
-            other = await w.client("us").producer(OTHER, access_mode=EXCLUSIVE)
-            await other.send(b"fine")
-            assert len(entries(w)) == 1
-
-        w.play(story())
+async def test_a_damaged_grant_costs_its_topic_one_clear_sentence_and_other_topics_nothing(
+    world: World, value: bytes
+) -> None:
+    (owner,) = await contenders(world, "owner")
+    await owner.producer.send(b"mine")
+    await owner.producer.close()
+    await store(world, GrantKey.of(TOPIC, 0).text, value)
+    await unload(world)
+    with pytest.raises(ClientError, match=r"grant/.* is damaged .*: the owner of the topic is unknown"):
+        await world.client("us").producer(TOPIC, access_mode=EXCLUSIVE)
+    other = await world.client("us").producer(OTHER, access_mode=EXCLUSIVE)
+    await other.send(b"fine")
+    assert len(entries(world)) == 1
 
 
 @pytest.mark.parametrize(
     "value", [*DAMAGED, b'[["c"]]', b'[["c", null]]', b'[["c", 1e999]]'], ids=lambda v: repr(v[:24])
 )
-def test_a_damaged_line_costs_an_order_and_nothing_else(value: bytes) -> None:
-    with world("us", settings=PATIENT) as w:
-
-        async def story() -> None:
-            owner, *_ = await contenders(w, "owner", "c", "a")
-            w.kill("us")
-            w.regions["us"].disk.values[LineKey(TOPIC).text] = Versioned(value, 0)
-            w.start("us")
-            await owner.producer.send(b"still mine")
-            await w.simulation.until(lambda: sorted(in_line(w)) == ["a", "c"])
-
-        w.play(story())
+@pytest.mark.world("us", settings=PATIENT)
+async def test_a_damaged_line_costs_an_order_and_nothing_else(world: World, value: bytes) -> None:
+    owner, *_ = await contenders(world, "owner", "c", "a")
+    world.kill("us")
+    world.regions["us"].disk.values[LineKey(TOPIC).text] = Versioned(value, 0)
+    world.start("us")
+    await owner.producer.send(b"still mine")
+    await world.simulation.until(lambda: sorted(in_line(world)) == ["a", "c"])
 
 
-def test_fifty_unloads_at_once_leave_the_owner_its_topic_and_the_line_its_order() -> None:
-    with world("us", settings=PATIENT) as w:
-
-        async def story() -> None:
-            owner, *_ = await contenders(w, "owner", "c", "a", "b")
-            began = w.simulation.now
-            await unload(w, 50)
-            await owner.producer.send(b"still mine")
-            await w.simulation.until(lambda: in_line(w) == ["c", "a", "b"])
-            assert owner.producer.topic_epoch == 0
-            assert w.simulation.now - began < 5
-
-        w.play(story())
+@pytest.mark.world("us", settings=PATIENT)
+async def test_fifty_unloads_at_once_leave_the_owner_its_topic_and_the_line_its_order(world: World) -> None:
+    owner, *_ = await contenders(world, "owner", "c", "a", "b")
+    began = world.simulation.now
+    await unload(world, 50)
+    await owner.producer.send(b"still mine")
+    await world.simulation.until(lambda: in_line(world) == ["c", "a", "b"])
+    assert owner.producer.topic_epoch == 0
+    assert world.simulation.now - began < 5
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_when_a_topic_is_deleted_those_who_wait_are_served_in_the_new_one(seed: int) -> None:
-    with world("us", settings=PATIENT, seed=seed) as w:
-
-        async def story() -> None:
-            owner, first, second = await contenders(w, "owner", "first", "second")
-            await owner.producer.send(b"gone with it")
-            await w.regions["us"].host.ask(broker_of(w).directory.delete(TOPIC, force=True))
-            owner.die()
-            await w.simulation.until(lambda: first.has_it or second.has_it)
-            holder, other = (first, second) if first.has_it else (second, first)
-            await holder.producer.close()
-            await other.opening
-
-        w.play(story())
+@pytest.mark.world("us", settings=PATIENT)
+async def test_when_a_topic_is_deleted_those_who_wait_are_served_in_the_new_one(
+    world: World, seed: int
+) -> None:
+    owner, first, second = await contenders(world, "owner", "first", "second")
+    await owner.producer.send(b"gone with it")
+    await world.regions["us"].host.ask(broker_of(world).directory.delete(TOPIC, force=True))
+    owner.die()
+    await world.simulation.until(lambda: first.has_it or second.has_it)
+    holder, other = (first, second) if first.has_it else (second, first)
+    await holder.producer.close()
+    await other.opening
 
 
 def owns(w: World) -> str:
@@ -137,174 +122,148 @@ def owns(w: World) -> str:
     return "" if owner is None else owner.producer_name
 
 
-def test_those_who_wait_notice_nothing_of_a_store_that_fails_for_a_while() -> None:
-    with world("us", settings=PATIENT) as w:
-
-        async def story() -> None:
-            owner, first, second = await contenders(w, "owner", "first", "second")
-            disk = w.regions["us"].disk
-            disk.faults = DiskFaults(failure_probability=1.0)
-            owner.producer.send_nowait(b"lost")
-            await asyncio.sleep(4)
-            disk.faults = DiskFaults()
-            await owner.producer.send(b"still mine")
-            await w.simulation.until(lambda: in_line(w) == ["first", "second"])
-            await owner.producer.close()
-            await first.opening
-            await first.producer.close()
-            await second.opening
-
-        w.play(story())
+@pytest.mark.world("us", settings=PATIENT)
+async def test_those_who_wait_notice_nothing_of_a_store_that_fails_for_a_while(world: World) -> None:
+    owner, first, second = await contenders(world, "owner", "first", "second")
+    disk = world.regions["us"].disk
+    disk.faults = DiskFaults(failure_probability=1.0)
+    owner.producer.send_nowait(b"lost")
+    await asyncio.sleep(4)
+    disk.faults = DiskFaults()
+    await owner.producer.send(b"still mine")
+    await world.simulation.until(lambda: in_line(world) == ["first", "second"])
+    await owner.producer.close()
+    await first.opening
+    await first.producer.close()
+    await second.opening
 
 
-def test_a_promotion_that_a_failing_store_prevents_comes_when_it_is_well_again() -> None:
-    with world("us", settings=PATIENT) as w:
-
-        async def story() -> None:
-            owner, first, second = await contenders(w, "owner", "first", "second")
-            disk = w.regions["us"].disk
-            disk.faults = DiskFaults(failure_probability=1.0)
-            owner.die()
-            await asyncio.sleep(4)
-            disk.faults = DiskFaults()
-            await w.simulation.until(lambda: first.has_it or second.has_it)
-            holder, other = (first, second) if first.has_it else (second, first)
-            await holder.producer.send(b"mine")
-            await holder.producer.close()
-            await other.opening
-            await other.producer.close()
-            standing = broker_of(w).directory.serving[TOPIC].access.standing
-            await w.simulation.until(lambda: "no producer waits" in standing.last_change)
-            assert standing.ownerless_since is None, "those who were refused wait no more"
-
-        w.play(story())
+@pytest.mark.world("us", settings=PATIENT)
+async def test_a_promotion_that_a_failing_store_prevents_comes_when_it_is_well_again(world: World) -> None:
+    owner, first, second = await contenders(world, "owner", "first", "second")
+    disk = world.regions["us"].disk
+    disk.faults = DiskFaults(failure_probability=1.0)
+    owner.die()
+    await asyncio.sleep(4)
+    disk.faults = DiskFaults()
+    await world.simulation.until(lambda: first.has_it or second.has_it)
+    holder, other = (first, second) if first.has_it else (second, first)
+    await holder.producer.send(b"mine")
+    await holder.producer.close()
+    await other.opening
+    await other.producer.close()
+    standing = broker_of(world).directory.serving[TOPIC].access.standing
+    await world.simulation.until(lambda: "no producer waits" in standing.last_change)
+    assert standing.ownerless_since is None, "those who were refused wait no more"
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_loser_with_many_sends_under_way_is_fenced_and_none_of_them_follows_the_new_epoch(
+@pytest.mark.world("us", disk=SLOW)
+async def test_a_loser_with_many_sends_under_way_is_fenced_and_none_of_them_follows_the_new_epoch(
+    world: World,
     seed: int,
 ) -> None:
-    with world("us", disk=SLOW, seed=seed) as w:
-
-        async def story() -> None:
-            loser = await w.client("us").producer(TOPIC, name="loser", access_mode=EXCLUSIVE)
-            sends = [loser.send_nowait(b"%d" % number) for number in range(300)]
-            winner = await w.client("us").producer(TOPIC, name="winner", access_mode=FENCING)
-            await winner.send(b"after")
-            assert (await fenced(loser)).code is ServerError.ProducerFenced
-            outcomes = await asyncio.gather(*sends, return_exceptions=True)
-            stored = entries(w)
-            assert [b"winner" in entry for entry in stored].index(True) == len(stored) - 1
-            refused = [one for one in outcomes if isinstance(one, ClientError)]
-            assert all(one.code is ServerError.ProducerFenced for one in refused)
-            assert len(outcomes) - len(refused) <= len(stored) - 1
-
-        w.play(story())
+    loser = await world.client("us").producer(TOPIC, name="loser", access_mode=EXCLUSIVE)
+    sends = [loser.send_nowait(b"%d" % number) for number in range(300)]
+    winner = await world.client("us").producer(TOPIC, name="winner", access_mode=FENCING)
+    await winner.send(b"after")
+    assert (await fenced(loser)).code is ServerError.ProducerFenced
+    outcomes = await asyncio.gather(*sends, return_exceptions=True)
+    stored = entries(world)
+    assert [b"winner" in entry for entry in stored].index(True) == len(stored) - 1
+    refused = [one for one in outcomes if isinstance(one, ClientError)]
+    assert all(one.code is ServerError.ProducerFenced for one in refused)
+    assert len(outcomes) - len(refused) <= len(stored) - 1
 
 
-def test_a_region_that_stops_while_it_promotes_leaves_one_owner_when_it_is_back() -> None:
-    with world("us", disk=SLOW, settings=PATIENT) as w:
-
-        async def story() -> None:
-            owner, first, second = await contenders(w, "owner", "first", "second")
-            owner.die()
-            await w.simulation.until(lambda: owns(w) == "first")
-            region = broker_of(w)
-            await w.regions["us"].host.ask(region.stop())
-            w.kill("us")
-            w.start("us")
-            await w.simulation.until(lambda: first.has_it or second.has_it)
-            holder, other = (first, second) if first.has_it else (second, first)
-            await holder.producer.send(b"mine")
-            assert not other.has_it
-            await holder.producer.close()
-            await other.opening
-
-        w.play(story())
+@pytest.mark.world("us", disk=SLOW, settings=PATIENT)
+async def test_a_region_that_stops_while_it_promotes_leaves_one_owner_when_it_is_back(world: World) -> None:
+    owner, first, second = await contenders(world, "owner", "first", "second")
+    owner.die()
+    await world.simulation.until(lambda: owns(world) == "first")
+    region = broker_of(world)
+    await world.regions["us"].host.ask(region.stop())
+    world.kill("us")
+    world.start("us")
+    await world.simulation.until(lambda: first.has_it or second.has_it)
+    holder, other = (first, second) if first.has_it else (second, first)
+    await holder.producer.send(b"mine")
+    assert not other.has_it
+    await holder.producer.close()
+    await other.opening
 
 
 @pytest.mark.parametrize(
     "home", [5, True, [], {}, ["us"], "", " ", "nowhere", "us/../eu", "us\n", "u" * 5_000]
 )
-def test_a_home_that_is_none_is_refused_or_means_none_and_the_owner_goes_on(home: object) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            (owner,) = await contenders(w, "owner")
-            path = "/admin/v2/namespaces/public/default/exclusiveHome"
-            answer = await w.ask_admin("us", "POST", path, home)
-            assert answer.status in ((204,) if home == "" else (400, 412))
-            await owner.producer.send(b"still mine")
-            assert owner.producer.topic_epoch == 0
-
-        w.play(story())
+async def test_a_home_that_is_none_is_refused_or_means_none_and_the_owner_goes_on(
+    world: World, home: object
+) -> None:
+    (owner,) = await contenders(world, "owner")
+    path = "/admin/v2/namespaces/public/default/exclusiveHome"
+    answer = await world.ask_admin("us", "POST", path, home)
+    assert answer.status in ((204,) if home == "" else (400, 412))
+    await owner.producer.send(b"still mine")
+    assert owner.producer.topic_epoch == 0
 
 
-def test_what_an_administrator_asks_of_topics_that_are_not_here_is_answered() -> None:
-    with world("us", "eu") as w:
-
-        async def story() -> None:
-            await w.client("eu").producer(OTHER, access_mode=EXCLUSIVE)
-            for topic, status in (("nothing", 404), ("other", 404), ("a%00b", 400), ("..", 404)):
-                answer = await w.ask_admin("us", "PUT", f"/admin/v2/persistent/public/default/{topic}/unload")
-                assert answer.status in (status, 404), (topic, answer)
-
-        w.play(story())
+@pytest.mark.world("us", "eu")
+async def test_what_an_administrator_asks_of_topics_that_are_not_here_is_answered(world: World) -> None:
+    await world.client("eu").producer(OTHER, access_mode=EXCLUSIVE)
+    for topic, status in (("nothing", 404), ("other", 404), ("a%00b", 400), ("..", 404)):
+        answer = await world.ask_admin("us", "PUT", f"/admin/v2/persistent/public/default/{topic}/unload")
+        assert answer.status in (status, 404), (topic, answer)
 
 
-def test_hundreds_that_wait_are_explained_in_a_line_that_people_can_read() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            (owner,) = await contenders(w, "owner")
-            client = w.client("us")
-            waiting = [
-                asyncio.ensure_future(
-                    client.producer(TOPIC, name=f"w{number:04d}", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
-                )
-                for number in range(200)
-            ]
-            await w.simulation.until(lambda: len(in_line(w)) == 200)
-            said = " ".join(access_sentences(broker_of(w).directory.serving[TOPIC]))
-            assert "200 wait: " in said
-            assert " and 180 more" in said
-            assert said.count("'w") == 20
-            for one in waiting:
-                one.cancel()
-            await owner.producer.send(b"fine")
-
-        w.play(story())
+async def test_hundreds_that_wait_are_explained_in_a_line_that_people_can_read(world: World) -> None:
+    (owner,) = await contenders(world, "owner")
+    client = world.client("us")
+    waiting = [
+        asyncio.ensure_future(
+            client.producer(TOPIC, name=f"w{number:04d}", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+        )
+        for number in range(200)
+    ]
+    await world.simulation.until(lambda: len(in_line(world)) == 200)
+    said = " ".join(access_sentences(broker_of(world).directory.serving[TOPIC]))
+    assert "200 wait: " in said
+    assert " and 180 more" in said
+    assert said.count("'w") == 20
+    for one in waiting:
+        one.cancel()
+    await owner.producer.send(b"fine")
 
 
-def test_places_of_before_a_restart_are_kept_for_as_long_as_an_owner_would_be_and_no_longer() -> None:
+@pytest.mark.world("us", settings=PATIENT)
+async def test_places_of_before_a_restart_are_kept_for_as_long_as_an_owner_would_be_and_no_longer(
+    world: World,
+) -> None:
     """Also where no owner is awaited, because the topic was shared."""
-    with world("us", settings=PATIENT) as w:
-
-        async def story() -> None:
-            shared = await w.client("us").producer(TOPIC, name="shared")
-            early = Contender(w, "early")
-            await w.simulation.until(lambda: in_line(w) == ["early"])
-            await w.simulation.until(lambda: stored_line(w) == ["early"])
-            early.die()
-            w.kill("us")
-            w.start("us")
-            await shared.send(b"still here")
-            second = Contender(w, "second")
-            await w.simulation.until(lambda: in_line(w) == ["second"])
-            await asyncio.sleep(6)
-            client = w.client("us")
-            again = asyncio.ensure_future(
-                client.producer(TOPIC, name="early", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
-            )
-            await w.simulation.until(lambda: len(in_line(w)) == 2)
-            assert in_line(w) == ["second", "early"]
-            again.cancel()
-            assert not second.has_it
-
-        w.play(story())
+    shared = await world.client("us").producer(TOPIC, name="shared")
+    early = Contender(world, "early")
+    await world.simulation.until(lambda: in_line(world) == ["early"])
+    await world.simulation.until(lambda: stored_line(world) == ["early"])
+    early.die()
+    world.kill("us")
+    world.start("us")
+    await shared.send(b"still here")
+    second = Contender(world, "second")
+    await world.simulation.until(lambda: in_line(world) == ["second"])
+    await asyncio.sleep(6)
+    client = world.client("us")
+    again = asyncio.ensure_future(
+        client.producer(TOPIC, name="early", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+    )
+    await world.simulation.until(lambda: len(in_line(world)) == 2)
+    assert in_line(world) == ["second", "early"]
+    again.cancel()
+    assert not second.has_it
 
 
-def test_a_topic_that_could_not_be_loaded_decides_nothing_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.world("us", settings=PATIENT)
+async def test_a_topic_that_could_not_be_loaded_decides_nothing_afterwards(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its log did not answer. It knows who had the topic before, and decides nothing when its patience is over."""
     fails = 0
 
@@ -316,19 +275,14 @@ def test_a_topic_that_could_not_be_loaded_decides_nothing_afterwards(monkeypatch
         return await loading.replay(topic, at)
 
     monkeypatch.setattr(topics, "replay", replay)
-    with world("us", settings=PATIENT) as w:
 
-        async def story() -> None:
-            nonlocal fails
-            (owner,) = await contenders(w, "owner")
-            fails = 3
-            await unload(w)
-            await owner.producer.send(b"still mine")
-            assert fails == 0
-            await asyncio.sleep(3 * PATIENT.exclusive_patience_ms / 1000)
-            await owner.producer.send(b"and still")
-            granted = newest_grant(broker_of(w).store, TOPIC)
-            assert granted is not None
-            assert granted.end_entry is None, "nobody ended what the owner has"
-
-        w.play(story())
+    (owner,) = await contenders(world, "owner")
+    fails = 3
+    await unload(world)
+    await owner.producer.send(b"still mine")
+    assert fails == 0
+    await asyncio.sleep(3 * PATIENT.exclusive_patience_ms / 1000)
+    await owner.producer.send(b"and still")
+    granted = newest_grant(broker_of(world).store, TOPIC)
+    assert granted is not None
+    assert granted.end_entry is None, "nobody ended what the owner has"

@@ -32,90 +32,74 @@ class FailingStore(MemoryStore):
         return future
 
 
-def test_a_checkpoint_that_failed_once_is_written_later() -> None:
+async def test_a_checkpoint_that_failed_once_is_written_later() -> None:
     """It used to be refused until the topic was loaded again."""
-
-    async def story() -> None:
-        store = FailingStore(MemoryDisk(), "us", 0)
-        state = TopicState("us", deduplicates=True)
-        checkpoints = Checkpoints(store, TOPIC, 1, state)
-        state.fold(0, Says(marker_type=10))
-        store.failing = True
+    store = FailingStore(MemoryDisk(), "us", 0)
+    state = TopicState("us", deduplicates=True)
+    checkpoints = Checkpoints(store, TOPIC, 1, state)
+    state.fold(0, Says(marker_type=10))
+    store.failing = True
+    checkpoints.write()
+    store.failing = False
+    state.fold(1, Says(sequence_id=7))
+    async with asyncio.timeout(5):
+        while state.visibility.is_writing:
+            await asyncio.sleep(0)
         checkpoints.write()
-        store.failing = False
-        state.fold(1, Says(sequence_id=7))
-        async with asyncio.timeout(5):
-            while state.visibility.is_writing:
-                await asyncio.sleep(0)
-            checkpoints.write()
-            while store.get(CheckpointKey(TOPIC).text) is None or state.visibility.is_writing:
-                await asyncio.sleep(0)
-        again = TopicState("us", deduplicates=True)
-        assert Checkpoints(store, TOPIC, 1, again).restore() == 2
-        assert again.last_sequence_id("p") == 7
-        assert again.visibility.hidden.runs() == [(0, 0)]
-        await store.close()
-
-    asyncio.run(story())
+        while store.get(CheckpointKey(TOPIC).text) is None or state.visibility.is_writing:
+            await asyncio.sleep(0)
+    again = TopicState("us", deduplicates=True)
+    assert Checkpoints(store, TOPIC, 1, again).restore() == 2
+    assert again.last_sequence_id("p") == 7
+    assert again.visibility.hidden.runs() == [(0, 0)]
+    await store.close()
 
 
-def test_a_cursor_that_goes_back_finds_what_was_let_go() -> None:
+async def test_a_cursor_that_goes_back_finds_what_was_let_go() -> None:
     """Otherwise markers would be backlog again, and an update of another region would skip what it never saw."""
-
-    async def story() -> None:
-        store = await MemoryStore.open(MemoryDisk(), "us")
-        state = TopicState("us", deduplicates=False)
-        checkpoints = Checkpoints(store, TOPIC, 1, state)
-        for entry_id in range(2 * PART_IDS):
-            state.fold(entry_id, Says(replicate_to=("eu",)))
-        checkpoints.write()
-        async with asyncio.timeout(5):
-            while state.visibility.is_writing:
-                await asyncio.sleep(0)
-        state.visibility.forget_below(2 * PART_IDS)
-        assert list(state.unseen_by("ap", 10)) == []
-        checkpoints.remember_from(3)
-        assert list(state.unseen_by("ap", 10)) == list(range(11))
-        await store.close()
-
-    asyncio.run(story())
+    store = await MemoryStore.open(MemoryDisk(), "us")
+    state = TopicState("us", deduplicates=False)
+    checkpoints = Checkpoints(store, TOPIC, 1, state)
+    for entry_id in range(2 * PART_IDS):
+        state.fold(entry_id, Says(replicate_to=("eu",)))
+    checkpoints.write()
+    async with asyncio.timeout(5):
+        while state.visibility.is_writing:
+            await asyncio.sleep(0)
+    state.visibility.forget_below(2 * PART_IDS)
+    assert list(state.unseen_by("ap", 10)) == []
+    checkpoints.remember_from(3)
+    assert list(state.unseen_by("ap", 10)) == list(range(11))
+    await store.close()
 
 
-def test_a_region_goes_on_from_its_checkpoint() -> None:
+async def test_a_region_goes_on_from_its_checkpoint() -> None:
     """A producer is told where it was, although no entry before the checkpoint is read again."""
-
-    async def story() -> None:
-        async with regions("us", state_checkpoint_entries=10) as world:
-            async with world.client("us") as client:
-                await publish(client, "p", 25)
-            await world.crash("us")
-            await world.start("us")
-            async with world.client("us") as client:
-                producer = await client.producer(TOPIC, name="p")
-                assert producer.last_sequence_id == 24
-
-    asyncio.run(story())
-
-
-def test_a_topic_that_fails_while_it_hands_out_writes_no_checkpoint() -> None:
-    """What it has in memory may be wrong."""
-
-    async def story() -> None:
-        async with regions("us", state_checkpoint_entries=1) as world, world.client("us") as client:
+    async with regions("us", state_checkpoint_entries=10) as world:
+        async with world.client("us") as client:
+            await publish(client, "p", 25)
+        await world.crash("us")
+        await world.start("us")
+        async with world.client("us") as client:
             producer = await client.producer(TOPIC, name="p")
-            await producer.send(b"0")
-            topic = world.running["us"].directory.serving[TOPIC]
-            written = topic.checkpoints.write = Mock()  # type: ignore[method-assign]
-            handed_out = topic.pump
+            assert producer.last_sequence_id == 24
 
-            def fail() -> None:
-                handed_out()
-                topic.failed(StorageError("the disk said no", definite=True))
 
-            topic.pump = fail  # type: ignore[method-assign]
-            for number in range(5):
-                await producer.send(b"%d" % number)
-            assert topic.closed
-            assert not written.called
+async def test_a_topic_that_fails_while_it_hands_out_writes_no_checkpoint() -> None:
+    """What it has in memory may be wrong."""
+    async with regions("us", state_checkpoint_entries=1) as world, world.client("us") as client:
+        producer = await client.producer(TOPIC, name="p")
+        await producer.send(b"0")
+        topic = world.running["us"].directory.serving[TOPIC]
+        written = topic.checkpoints.write = Mock()  # type: ignore[method-assign]
+        handed_out = topic.pump
 
-    asyncio.run(story())
+        def fail() -> None:
+            handed_out()
+            topic.failed(StorageError("the disk said no", definite=True))
+
+        topic.pump = fail  # type: ignore[method-assign]
+        for number in range(5):
+            await producer.send(b"%d" % number)
+        assert topic.closed
+        assert not written.called

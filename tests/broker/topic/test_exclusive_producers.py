@@ -94,125 +94,94 @@ def entries(w: World, region: str = "us") -> list[bytes]:
     return [entry.data for entry in w.regions[region].disk.entries(TOPIC)]
 
 
-def test_whoever_waits_is_promoted_when_the_owner_closes() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            owner, waiter = await contenders(w, "owner", "waiter")
-            assert not waiter.has_it
-            await owner.producer.close()
-            await waiter.opening
-            assert (owner.producer.topic_epoch, waiter.producer.topic_epoch) == (0, 1)
-            await waiter.producer.send(b"mine")
-
-        w.play(story())
+async def test_whoever_waits_is_promoted_when_the_owner_closes(world: World) -> None:
+    owner, waiter = await contenders(world, "owner", "waiter")
+    assert not waiter.has_it
+    await owner.producer.close()
+    await waiter.opening
+    assert (owner.producer.topic_epoch, waiter.producer.topic_epoch) == (0, 1)
+    await waiter.producer.send(b"mine")
 
 
-def test_whoever_waits_is_promoted_when_the_owner_dies() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            owner, waiter = await contenders(w, "owner", "waiter")
-            owner.die()
-            await waiter.opening
-
-        w.play(story())
+async def test_whoever_waits_is_promoted_when_the_owner_dies(world: World) -> None:
+    owner, waiter = await contenders(world, "owner", "waiter")
+    owner.die()
+    await waiter.opening
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING, SHARED], ids=lambda mode: mode.label)
-def test_a_loser_meets_producer_fenced_with_its_next_publish_and_nothing_of_it_is_stored(
+async def test_a_loser_meets_producer_fenced_with_its_next_publish_and_nothing_of_it_is_stored(
+    world: World,
     mode: AccessMode,
 ) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            loser = await w.client("us").producer(TOPIC, name="loser", access_mode=mode)
-            await loser.send(b"before")
-            winner = await w.client("us").producer(TOPIC, name="winner", access_mode=FENCING)
-            await fenced(loser)
-            await fenced(loser)
-            await winner.send(b"after")
-            assert len(entries(w)) == 2
-
-        w.play(story())
+    loser = await world.client("us").producer(TOPIC, name="loser", access_mode=mode)
+    await loser.send(b"before")
+    winner = await world.client("us").producer(TOPIC, name="winner", access_mode=FENCING)
+    await fenced(loser)
+    await fenced(loser)
+    await winner.send(b"after")
+    assert len(entries(world)) == 2
 
 
-def test_what_a_loser_had_under_way_lies_before_the_new_epoch() -> None:
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            loser = await w.client("us").producer(TOPIC, name="loser", access_mode=EXCLUSIVE)
-            for number in range(5):
-                loser.send_nowait(b"%d" % number)
-            await w.simulation.until(lambda: broker_of(w).directory.serving[TOPIC]._issued > 0)
-            winner = await w.client("us").producer(TOPIC, name="winner", access_mode=FENCING)
-            await winner.send(b"after")
-            of_winner = [b"winner" in entry for entry in entries(w)]
-            assert of_winner == [False] * 5 + [True]
-
-        w.play(story())
+@pytest.mark.world("us", disk=SLOW)
+async def test_what_a_loser_had_under_way_lies_before_the_new_epoch(world: World) -> None:
+    loser = await world.client("us").producer(TOPIC, name="loser", access_mode=EXCLUSIVE)
+    for number in range(5):
+        loser.send_nowait(b"%d" % number)
+    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC]._issued > 0)
+    winner = await world.client("us").producer(TOPIC, name="winner", access_mode=FENCING)
+    await winner.send(b"after")
+    of_winner = [b"winner" in entry for entry in entries(world)]
+    assert of_winner == [False] * 5 + [True]
 
 
-def test_a_producer_that_waits_and_is_closed_leaves_the_line() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            owner, waiter, last = await contenders(w, "owner", "waiter", "last")
-            waiter.opening.cancel()
-            await w.simulation.until(lambda: in_line(w) == ["last"])
-            await owner.producer.close()
-            await last.opening
-            assert last.producer.topic_epoch == 1
-
-        w.play(story())
+async def test_a_producer_that_waits_and_is_closed_leaves_the_line(world: World) -> None:
+    owner, waiter, last = await contenders(world, "owner", "waiter", "last")
+    waiter.opening.cancel()
+    await world.simulation.until(lambda: in_line(world) == ["last"])
+    await owner.producer.close()
+    await last.opening
+    assert last.producer.topic_epoch == 1
 
 
-def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_topic_is_unloaded() -> None:
-    with world("us", settings=PATIENT) as w:
-
-        async def story() -> None:
-            owner, first, second = await contenders(w, "owner", "first", "second")
-            await broker_of(w).directory.unload(TOPIC, "requested by the admin API")
-            await owner.producer.send(b"still mine")
-            await w.simulation.until(lambda: in_line(w) == ["first", "second"])
-            assert owner.producer.topic_epoch == 0
-            assert not first.has_it
-            assert not second.has_it
-
-        w.play(story())
+@pytest.mark.world("us", settings=PATIENT)
+async def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_topic_is_unloaded(
+    world: World,
+) -> None:
+    owner, first, second = await contenders(world, "owner", "first", "second")
+    await broker_of(world).directory.unload(TOPIC, "requested by the admin API")
+    await owner.producer.send(b"still mine")
+    await world.simulation.until(lambda: in_line(world) == ["first", "second"])
+    assert owner.producer.topic_epoch == 0
+    assert not first.has_it
+    assert not second.has_it
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_region_is_killed(seed: int) -> None:
-    with world("us", settings=PATIENT, seed=seed) as w:
-
-        async def story() -> None:
-            owner, *_ = await contenders(w, "owner", "c", "a", "b")
-            await w.simulation.until(lambda: in_line(w) == ["c", "a", "b"])
-            await w.simulation.until(lambda: stored_line(w) == ["c", "a", "b"])
-            w.kill("us")
-            w.start("us")
-            await owner.producer.send(b"still mine")
-            await w.simulation.until(lambda: in_line(w) == ["c", "a", "b"])
-            assert owner.producer.topic_epoch == 0
-
-        w.play(story())
+@pytest.mark.world("us", settings=PATIENT)
+async def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_region_is_killed(
+    world: World, seed: int
+) -> None:
+    owner, *_ = await contenders(world, "owner", "c", "a", "b")
+    await world.simulation.until(lambda: in_line(world) == ["c", "a", "b"])
+    await world.simulation.until(lambda: stored_line(world) == ["c", "a", "b"])
+    world.kill("us")
+    world.start("us")
+    await owner.producer.send(b"still mine")
+    await world.simulation.until(lambda: in_line(world) == ["c", "a", "b"])
+    assert owner.producer.topic_epoch == 0
 
 
-def test_an_owner_that_died_with_the_region_costs_its_patience_and_no_more() -> None:
-    with world("us", settings=PATIENT) as w:
-
-        async def story() -> None:
-            owner, waiter = await contenders(w, "owner", "waiter")
-            owner.die()
-            w.kill("us")
-            w.start("us")
-            began = w.simulation.now
-            await waiter.opening
-            assert 4 < w.simulation.now - began < 8
-            assert waiter.producer.topic_epoch == 1
-
-        w.play(story())
+@pytest.mark.world("us", settings=PATIENT)
+async def test_an_owner_that_died_with_the_region_costs_its_patience_and_no_more(world: World) -> None:
+    owner, waiter = await contenders(world, "owner", "waiter")
+    owner.die()
+    world.kill("us")
+    world.start("us")
+    began = world.simulation.now
+    await waiter.opening
+    assert 4 < world.simulation.now - began < 8
+    assert waiter.producer.topic_epoch == 1
 
 
 @pytest.mark.parametrize("disk", [SLOW, REMOTE], ids=["its own disk", "a log elsewhere"])
@@ -245,47 +214,38 @@ def test_whenever_the_region_is_killed_there_is_one_owner_and_epochs_never_fall(
         w.play(story())
 
 
-def test_an_owner_cannot_be_thrown_out_by_one_that_was_thrown_out_before() -> None:
+async def test_an_owner_cannot_be_thrown_out_by_one_that_was_thrown_out_before(world: World) -> None:
     """A fencing producer connects again by itself, with its old epoch: that must not be another fence."""
-    with world("us") as w:
-
-        async def story() -> None:
-            first = await w.client("us").producer(TOPIC, name="first", access_mode=FENCING)
-            second = await w.client("us").producer(TOPIC, name="second", access_mode=FENCING)
-            await fenced(first)
-            await second.send(b"mine")
-            assert second.topic_epoch == 1
-
-        w.play(story())
+    first = await world.client("us").producer(TOPIC, name="first", access_mode=FENCING)
+    second = await world.client("us").producer(TOPIC, name="second", access_mode=FENCING)
+    await fenced(first)
+    await second.send(b"mine")
+    assert second.topic_epoch == 1
 
 
-def test_replicators_are_no_producers_to_anybody_who_wants_a_topic_alone() -> None:
+@pytest.mark.world("us", "eu")
+async def test_replicators_are_no_producers_to_anybody_who_wants_a_topic_alone(world: World) -> None:
     """Exclusive in both regions: each has its owner, and both streams are in both logs."""
-    with world("us", "eu") as w:
-
-        async def story() -> None:
-            await w.ready()
-            owners = {}
-            for region in ("us", "eu"):
-                client = w.client(region)
-                owners[region] = await client.producer(TOPIC, name=f"owner-{region}", access_mode=EXCLUSIVE)
-                await owners[region].send(b"of %s" % region.encode())
-            for region in ("us", "eu"):
-                await w.simulation.until(
-                    lambda region=region: (
-                        {b"of us", b"of eu"}  # type: ignore[misc]
-                        <= {
-                            payload
-                            for payload in (b"of us", b"of eu")
-                            if any(payload in e for e in entries(w, region))
-                        }
-                    )
-                )
-                fencing = await w.client(region).producer(TOPIC, name=f"new-{region}", access_mode=FENCING)
-                await fencing.send(b"again")
-            await w.quiet()
-
-        w.play(story())
+    await world.ready()
+    owners = {}
+    for region in ("us", "eu"):
+        client = world.client(region)
+        owners[region] = await client.producer(TOPIC, name=f"owner-{region}", access_mode=EXCLUSIVE)
+        await owners[region].send(b"of %s" % region.encode())
+    for region in ("us", "eu"):
+        await world.simulation.until(
+            lambda region=region: (
+                {b"of us", b"of eu"}  # type: ignore[misc]
+                <= {
+                    payload
+                    for payload in (b"of us", b"of eu")
+                    if any(payload in e for e in entries(world, region))
+                }
+            )
+        )
+        fencing = await world.client(region).producer(TOPIC, name=f"new-{region}", access_mode=FENCING)
+        await fencing.send(b"again")
+    await world.quiet()
 
 
 def test_a_topic_that_somebody_waits_for_is_not_let_go() -> None:
@@ -308,54 +268,44 @@ def client_of(w: World) -> Client:
     return w.client("us")
 
 
-def test_shared_producers_come_back_when_the_owner_has_left() -> None:
-    with world("us", disk=SLOW) as w:
-
-        async def story() -> None:
-            owner = await client_of(w).producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
-            with pytest.raises(ClientError) as caught:
-                await client_of(w).producer(TOPIC, name="shared")
-            assert caught.value.code is ServerError.ProducerBusy
-            await owner.close()
-            shared = await client_of(w).producer(TOPIC, name="shared")
-            assert shared.topic_epoch is None
-            await shared.send(b"hello")
-
-        w.play(story())
+@pytest.mark.world("us", disk=SLOW)
+async def test_shared_producers_come_back_when_the_owner_has_left(world: World) -> None:
+    owner = await client_of(world).producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
+    with pytest.raises(ClientError) as caught:
+        await client_of(world).producer(TOPIC, name="shared")
+    assert caught.value.code is ServerError.ProducerBusy
+    await owner.close()
+    shared = await client_of(world).producer(TOPIC, name="shared")
+    assert shared.topic_epoch is None
+    await shared.send(b"hello")
 
 
-def test_a_claim_that_is_being_granted_when_the_topic_is_unloaded_is_answered_at_once() -> None:
+@pytest.mark.world("us", settings=PATIENT, disk=SLOW)
+async def test_a_claim_that_is_being_granted_when_the_topic_is_unloaded_is_answered_at_once(
+    world: World,
+) -> None:
     """It would wait for its answer until its client gives the connection up."""
-    with world("us", settings=PATIENT, disk=SLOW) as w:
-
-        async def story() -> None:
-            other = await w.client("us").producer(TOPIC)
-            await other.close()
-            claim = asyncio.ensure_future(w.client("us").producer(TOPIC, name="a", access_mode=EXCLUSIVE))
-            topic = broker_of(w).directory.serving[TOPIC]
-            await w.simulation.until(lambda: topic.access.owner is not None)
-            began = w.simulation.now
-            unloading = broker_of(w).directory.unload(TOPIC, "an administrator wants it so")
-            await w.regions["us"].host.ask(unloading)
-            await claim
-            assert w.simulation.now - began < 2.0
-
-        w.play(story())
+    other = await world.client("us").producer(TOPIC)
+    await other.close()
+    claim = asyncio.ensure_future(world.client("us").producer(TOPIC, name="a", access_mode=EXCLUSIVE))
+    topic = broker_of(world).directory.serving[TOPIC]
+    await world.simulation.until(lambda: topic.access.owner is not None)
+    began = world.simulation.now
+    unloading = broker_of(world).directory.unload(TOPIC, "an administrator wants it so")
+    await world.regions["us"].host.ask(unloading)
+    await claim
+    assert world.simulation.now - began < 2.0
 
 
-def test_those_who_waited_keep_their_places_also_when_the_clock_was_set_back() -> None:
-    with world("us", settings=PATIENT) as w:
-
-        async def story() -> None:
-            owner, early = await contenders(w, "owner", "early")
-            w.regions["us"].host.wall_clock_ms.jump(-3_600_000)
-            unloading = broker_of(w).directory.unload(TOPIC, "an administrator wants it so")
-            await w.regions["us"].host.ask(unloading)
-            await w.simulation.until(lambda: in_line(w) == ["early"])
-            late = Contender(w, "late")
-            await w.simulation.until(lambda: "late" in in_line(w))
-            await owner.producer.close()
-            await early.opening
-            assert not late.has_it
-
-        w.play(story())
+@pytest.mark.world("us", settings=PATIENT)
+async def test_those_who_waited_keep_their_places_also_when_the_clock_was_set_back(world: World) -> None:
+    owner, early = await contenders(world, "owner", "early")
+    world.regions["us"].host.wall_clock_ms.jump(-3_600_000)
+    unloading = broker_of(world).directory.unload(TOPIC, "an administrator wants it so")
+    await world.regions["us"].host.ask(unloading)
+    await world.simulation.until(lambda: in_line(world) == ["early"])
+    late = Contender(world, "late")
+    await world.simulation.until(lambda: "late" in in_line(world))
+    await owner.producer.close()
+    await early.opening
+    assert not late.has_it

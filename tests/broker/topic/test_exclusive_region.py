@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -25,11 +24,10 @@ EXCLUSIVE, WAITING = AccessMode.EXCLUSIVE, AccessMode.WAIT_FOR_EXCLUSIVE
 REGIONS = ("us", "eu", "ap")
 
 
-@contextlib.contextmanager
-def clusters(home: str = "us") -> Iterator[World]:
+def clusters(home: str = "us") -> Topology:
     """Three regions, each in a cluster of its own: they share no configuration store."""
     names = REGIONS
-    topology = Topology(
+    return Topology(
         name="world",
         path=Path("topology.yaml"),
         clusters=tuple(
@@ -44,11 +42,6 @@ def clusters(home: str = "us") -> Iterator[World]:
         ),
         namespaces=(NamespaceConfig("public/default", names, deduplication=True, exclusive_home=home),),
     )
-    made = World(topology)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def broker_of(w: World, region: str) -> Region:
@@ -92,88 +85,72 @@ async def rival(w: World, region: str, number: int) -> None:
                 await asyncio.sleep(0.2)
 
 
-def test_clients_publish_in_the_home_only() -> None:
-    with clusters() as w:
-
-        async def story() -> None:
-            await w.ready()
-            owner = await w.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
-            for mode in (AccessMode.SHARED, EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING):
-                with pytest.raises(ClientError) as caught:
-                    await w.client("eu").producer(TOPIC, name="stranger", access_mode=mode)
-                assert caught.value.code is ServerError.NotAllowedError
-                assert "in region us only" in str(caught.value)
-            await owner.send(b"mine")
-            await w.quiet()
-            assert w.regions["eu"].disk.entries(TOPIC), "replication goes on"
-
-        w.play(story())
+@pytest.mark.world(topology=clusters())
+async def test_clients_publish_in_the_home_only(world: World) -> None:
+    await world.ready()
+    owner = await world.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
+    for mode in (AccessMode.SHARED, EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING):
+        with pytest.raises(ClientError) as caught:
+            await world.client("eu").producer(TOPIC, name="stranger", access_mode=mode)
+        assert caught.value.code is ServerError.NotAllowedError
+        assert "in region us only" in str(caught.value)
+    await owner.send(b"mine")
+    await world.quiet()
+    assert world.regions["eu"].disk.entries(TOPIC), "replication goes on"
 
 
-def test_whoever_waits_elsewhere_is_promoted_when_the_home_moves_there() -> None:
-    with clusters() as w:
-
-        async def story() -> None:
-            await w.ready()
-            owner = await w.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
-            waiter = Contender(w, "waiter", region="eu")
-            await w.simulation.until(lambda: TOPIC in broker_of(w, "eu").directory.serving)
-            await w.simulation.until(
-                lambda: len(broker_of(w, "eu").directory.serving[TOPIC].access.line) == 1
-            )
-            await move_home(w, "us", "eu")
-            with pytest.raises(ClientError):
-                await owner.send(b"too late")
-            assert owners(w) == []
-            await move_home(w, "eu", "eu")
-            await waiter.opening
-            await waiter.producer.send(b"mine")
-
-        w.play(story())
+@pytest.mark.world(topology=clusters())
+async def test_whoever_waits_elsewhere_is_promoted_when_the_home_moves_there(world: World) -> None:
+    await world.ready()
+    owner = await world.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
+    waiter = Contender(world, "waiter", region="eu")
+    await world.simulation.until(lambda: TOPIC in broker_of(world, "eu").directory.serving)
+    await world.simulation.until(
+        lambda: len(broker_of(world, "eu").directory.serving[TOPIC].access.line) == 1
+    )
+    await move_home(world, "us", "eu")
+    with pytest.raises(ClientError):
+        await owner.send(b"too late")
+    assert owners(world) == []
+    await move_home(world, "eu", "eu")
+    await waiter.opening
+    await waiter.producer.send(b"mine")
 
 
-def test_a_home_that_is_cut_off_stays_the_home() -> None:
+@pytest.mark.world(topology=clusters())
+async def test_a_home_that_is_cut_off_stays_the_home(world: World) -> None:
     """Nobody else may take over: it cannot be asked whether it still has an owner."""
-    with clusters() as w:
-
-        async def story() -> None:
-            await w.ready()
-            owner = await w.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
-            waiter = Contender(w, "waiter", region="eu")
-            for other in ("eu", "ap"):
-                w.cut("us", other)
-            await owner.send(b"alone")
-            await asyncio.sleep(30)
-            assert not waiter.has_it
-            assert owners(w) == ["owner"]
-
-        w.play(story())
+    await world.ready()
+    owner = await world.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
+    waiter = Contender(world, "waiter", region="eu")
+    for other in ("eu", "ap"):
+        world.cut("us", other)
+    await owner.send(b"alone")
+    await asyncio.sleep(30)
+    assert not waiter.has_it
+    assert owners(world) == ["owner"]
 
 
-def test_a_home_that_comes_back_after_it_was_moved_away_grants_nothing() -> None:
+@pytest.mark.world(topology=clusters())
+async def test_a_home_that_comes_back_after_it_was_moved_away_grants_nothing(world: World) -> None:
     """The order that docs/components/access.md names: first the old home's cluster is told, then the new one's."""
-    with clusters() as w:
-
-        async def story() -> None:
-            await w.ready()
-            owner = await w.client("us").producer(TOPIC, name="owner", access_mode=WAITING)
-            await move_home(w, "us", "eu")
-            w.kill("us")
-            await move_home(w, "eu", "eu")
-            w.start("us")
-            await w.ready()
-            with pytest.raises(ClientError):
-                await owner.send(b"as if nothing had happened")
-            assert owners(w) == []
-
-        w.play(story())
+    await world.ready()
+    owner = await world.client("us").producer(TOPIC, name="owner", access_mode=WAITING)
+    await move_home(world, "us", "eu")
+    world.kill("us")
+    await move_home(world, "eu", "eu")
+    world.start("us")
+    await world.ready()
+    with pytest.raises(ClientError):
+        await owner.send(b"as if nothing had happened")
+    assert owners(world) == []
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_there_is_never_more_than_one_owner_in_all_regions(seed: int) -> None:
     """Whatever is killed, cut and moved, as long as homes are moved in the order that the page names."""
     chance = Random(f"home {seed}")
-    with clusters() as w:
+    with World(clusters()) as w:
 
         async def watch() -> None:
             while True:

@@ -40,190 +40,161 @@ async def seen(condition: Any) -> None:
     await until(condition, DEADLINE)
 
 
-def test_without_a_policy_everything_is_kept() -> None:
-    async def story() -> None:
-        async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
+async def test_without_a_policy_everything_is_kept() -> None:
+    async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
+        producer = await client.producer(TOPIC)
+        consumer = await client.subscribe(TOPIC, "s")
+        for number in range(10):
+            await producer.send(b"%d" % number)
+            await consumer.acknowledge(await consumer.receive())
+        topic = world.running["us"].directory.serving[TOPIC]
+        assert world.running["us"].housekeeper._timer is None, "nobody has to be looked after"
+        assert topic.log.first_entry_id == 0
+
+
+async def test_an_acknowledged_stream_leaves_nothing_behind() -> None:
+    """And what is published afterwards is received all the same, also over a restart."""
+    async with regions("us", housekeeping_interval_ms=5) as world:
+        await set_policy(world.running["us"], RETENTION, Retention(0, 0))
+        async with world.client("us") as client:
             producer = await client.producer(TOPIC)
             consumer = await client.subscribe(TOPIC, "s")
-            for number in range(10):
+            slow = await client.subscribe(TOPIC, "slow")
+            for number in range(20):
                 await producer.send(b"%d" % number)
                 await consumer.acknowledge(await consumer.receive())
             topic = world.running["us"].directory.serving[TOPIC]
-            assert world.running["us"].housekeeper._timer is None, "nobody has to be looked after"
-            assert topic.log.first_entry_id == 0
-
-    asyncio.run(story())
-
-
-def test_an_acknowledged_stream_leaves_nothing_behind() -> None:
-    """And what is published afterwards is received all the same, also over a restart."""
-
-    async def story() -> None:
-        async with regions("us", housekeeping_interval_ms=5) as world:
-            await set_policy(world.running["us"], RETENTION, Retention(0, 0))
-            async with world.client("us") as client:
-                producer = await client.producer(TOPIC)
-                consumer = await client.subscribe(TOPIC, "s")
-                slow = await client.subscribe(TOPIC, "slow")
-                for number in range(20):
-                    await producer.send(b"%d" % number)
-                    await consumer.acknowledge(await consumer.receive())
-                topic = world.running["us"].directory.serving[TOPIC]
-                assert topic.log.first_entry_id == 0, "another subscription needs it"
-                for _ in range(20):
-                    await slow.acknowledge(await slow.receive())
-                await seen(lambda: topic.log.size_bytes == 0)
-                await producer.send(b"after")
-                assert (await consumer.receive()).payload == b"after"
-            await world.crash("us")
-            await world.start("us")
-            async with world.client("us") as client:
-                consumer = await client.subscribe(TOPIC, "s")
-                assert (await consumer.receive()).payload == b"after"
-
-    asyncio.run(story())
-
-
-def test_what_was_trimmed_still_counts_as_published() -> None:
-    """Deduplication is folded from the log: nothing goes that a restart would have to fold."""
-
-    async def story() -> None:
-        async with regions("us", housekeeping_interval_ms=5) as world:
-            await set_policy(world.running["us"], RETENTION, Retention(0, 0))
-            async with world.client("us") as client:
-                producer = await client.producer(TOPIC, name="p")
-                for number in range(5):
-                    await producer.send(b"%d" % number)
-                topic = world.running["us"].directory.serving[TOPIC]
-                await seen(lambda: topic.log.first_entry_id == 5)
-            await world.crash("us")
-            await world.start("us")
-            async with world.client("us") as client:
-                producer = await client.producer(TOPIC, name="p")
-                topic = world.running["us"].directory.serving[TOPIC]
-                assert topic.last_sequence_id("p") == 4
-                assert topic.log.first_entry_id == 5
-
-    asyncio.run(story())
-
-
-def test_nothing_goes_that_another_region_does_not_have() -> None:
-    async def story() -> None:
-        async with regions("us", "eu", housekeeping_interval_ms=5) as world:
-            await set_policy(world.running["us"], RETENTION, Retention(0, 0))
-            async with world.client("us") as client, world.client("eu") as other:
-                reader = await other.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-                producer = await client.producer(TOPIC)
-                await producer.send(b"0")
-                assert (await reader.receive()).payload == b"0"
-                topic = world.running["us"].directory.serving[TOPIC]
-                await seen(lambda: topic.log.size_bytes == 0)
-                world.cut("us", "eu")
-                await seen(lambda: not topic.replicators["eu"].life.is_connected)
-                first = topic.log.first_entry_id
-                for number in range(1, 4):
-                    await producer.send(b"%d" % number)
-                await asyncio.gather(*[world.running["us"].housekeeper._round() for _ in range(3)])
-                assert topic.log.first_entry_id == first
-                assert "eu" in topic.trimmer.need.asker
-                world.heal("us", "eu")
-                assert [(await reader.receive()).payload for _ in range(3)] == [b"1", b"2", b"3"]
-                await seen(lambda: topic.log.size_bytes == 0)
-
-    asyncio.run(story())
-
-
-def test_a_replicated_subscription_goes_on_in_another_region_over_trimmed_logs() -> None:
-    """INV-36: positions travel although both logs lose what was acknowledged."""
-
-    async def story() -> None:
-        async with regions("us", "eu", housekeeping_interval_ms=5) as world:
-            await set_policy(world.running["us"], RETENTION, Retention(0, 0))
-            async with world.client("us") as client, world.client("eu") as other:
-                producer = await client.producer(TOPIC)
-                consumer = await client.subscribe(
-                    TOPIC, "s", initial_position=InitialPosition.EARLIEST, replicated=True
-                )
-                for number in range(30):
-                    await producer.send(b"%d" % number)
-                    await consumer.acknowledge(await consumer.receive())
-                there = world.running["eu"].directory.serving[TOPIC]
-                await seen(lambda: "s" in there.subscriptions and not there.subscriptions["s"].backlog())
-                await seen(lambda: there.log.size_bytes < 2_000)
-                await consumer.close()
-                await producer.send(b"next")
-                moved = await other.subscribe(TOPIC, "s", replicated=True)
-                assert (await moved.receive()).payload == b"next"
-
-    asyncio.run(story())
-
-
-def test_markers_behind_the_last_message_go_whoever_reads() -> None:
-    """Nobody is given them, so nobody can acknowledge them."""
-
-    async def story() -> None:
-        async with (
-            regions("us", "eu", housekeeping_interval_ms=5, snapshot_interval_ms=20) as world,
-            world.client("us") as client,
-        ):
-            await set_policy(world.running["us"], RETENTION, Retention(0, 0))
-            consumer = await client.subscribe(TOPIC, "s", replicated=True)
-            idle = await client.subscribe(TOPIC, "idle")
-            producer = await client.producer(TOPIC)
-            await producer.send(b"last")
-            await idle.acknowledge(await idle.receive(), confirmed=True)
-            await idle.close()
-            topic = world.running["us"].directory.serving[TOPIC]
-            assert topic.sync is not None
-            controller = topic.sync.controller
-            await seen(lambda: controller.counters.completed > 0)
-            await consumer.acknowledge(await consumer.receive())
-            await seen(lambda: topic.log.first_entry_id > 0 and topic.log.size_bytes == 0)
-
-    asyncio.run(story())
-
-
-def test_messages_that_nobody_acknowledged_expire() -> None:
-    async def story() -> None:
-        async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
-            producer = await client.producer(TOPIC)
+            assert topic.log.first_entry_id == 0, "another subscription needs it"
+            for _ in range(20):
+                await slow.acknowledge(await slow.receive())
+            await seen(lambda: topic.log.size_bytes == 0)
+            await producer.send(b"after")
+            assert (await consumer.receive()).payload == b"after"
+        await world.crash("us")
+        await world.start("us")
+        async with world.client("us") as client:
             consumer = await client.subscribe(TOPIC, "s")
-            held = await client.subscribe(TOPIC, "held")
+            assert (await consumer.receive()).payload == b"after"
+
+
+async def test_what_was_trimmed_still_counts_as_published() -> None:
+    """Deduplication is folded from the log: nothing goes that a restart would have to fold."""
+    async with regions("us", housekeeping_interval_ms=5) as world:
+        await set_policy(world.running["us"], RETENTION, Retention(0, 0))
+        async with world.client("us") as client:
+            producer = await client.producer(TOPIC, name="p")
             for number in range(5):
                 await producer.send(b"%d" % number)
-            await held.receive()
-            await consumer.close()
             topic = world.running["us"].directory.serving[TOPIC]
-            assert topic.subscriptions["s"].backlog() == 5
-            await set_policy(world.running["us"], MESSAGE_TTL, 1)
-            await seen(lambda: not any(one.backlog() for one in topic.subscriptions.values()))
-            assert topic.subscriptions["s"].skipped == 5
-            assert topic.log.first_entry_id == 0, "an expired message is kept as an acknowledged one is"
+            await seen(lambda: topic.log.first_entry_id == 5)
+        await world.crash("us")
+        await world.start("us")
+        async with world.client("us") as client:
+            producer = await client.producer(TOPIC, name="p")
+            topic = world.running["us"].directory.serving[TOPIC]
+            assert topic.last_sequence_id("p") == 4
+            assert topic.log.first_entry_id == 5
 
-    asyncio.run(story())
+
+async def test_nothing_goes_that_another_region_does_not_have() -> None:
+    async with regions("us", "eu", housekeeping_interval_ms=5) as world:
+        await set_policy(world.running["us"], RETENTION, Retention(0, 0))
+        async with world.client("us") as client, world.client("eu") as other:
+            reader = await other.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            producer = await client.producer(TOPIC)
+            await producer.send(b"0")
+            assert (await reader.receive()).payload == b"0"
+            topic = world.running["us"].directory.serving[TOPIC]
+            await seen(lambda: topic.log.size_bytes == 0)
+            world.cut("us", "eu")
+            await seen(lambda: not topic.replicators["eu"].life.is_connected)
+            first = topic.log.first_entry_id
+            for number in range(1, 4):
+                await producer.send(b"%d" % number)
+            await asyncio.gather(*[world.running["us"].housekeeper._round() for _ in range(3)])
+            assert topic.log.first_entry_id == first
+            assert "eu" in topic.trimmer.need.asker
+            world.heal("us", "eu")
+            assert [(await reader.receive()).payload for _ in range(3)] == [b"1", b"2", b"3"]
+            await seen(lambda: topic.log.size_bytes == 0)
 
 
-def test_expiry_tells_other_regions_nothing() -> None:
-    """INV-37: what expired here was consumed by nobody, so no position is carried on its account."""
-
-    async def story() -> None:
-        async with regions("us", "eu", housekeeping_interval_ms=5) as world, world.client("us") as client:
+async def test_a_replicated_subscription_goes_on_in_another_region_over_trimmed_logs() -> None:
+    """INV-36: positions travel although both logs lose what was acknowledged."""
+    async with regions("us", "eu", housekeeping_interval_ms=5) as world:
+        await set_policy(world.running["us"], RETENTION, Retention(0, 0))
+        async with world.client("us") as client, world.client("eu") as other:
             producer = await client.producer(TOPIC)
             consumer = await client.subscribe(
                 TOPIC, "s", initial_position=InitialPosition.EARLIEST, replicated=True
             )
-            for number in range(3):
+            for number in range(30):
                 await producer.send(b"%d" % number)
-            await consumer.receive()
-            topic = world.running["us"].directory.serving[TOPIC]
-            cursor = topic.subscriptions["s"].cursor
-            await set_policy(world.running["us"], MESSAGE_TTL, 1)
-            await seen(lambda: not topic.subscriptions["s"].backlog())
-            assert not cursor.ahead_of_peers
-            assert topic.sync is not None
-            assert topic.sync.summary()["updates"] == {"s": 0}
+                await consumer.acknowledge(await consumer.receive())
+            there = world.running["eu"].directory.serving[TOPIC]
+            await seen(lambda: "s" in there.subscriptions and not there.subscriptions["s"].backlog())
+            await seen(lambda: there.log.size_bytes < 2_000)
+            await consumer.close()
+            await producer.send(b"next")
+            moved = await other.subscribe(TOPIC, "s", replicated=True)
+            assert (await moved.receive()).payload == b"next"
 
-    asyncio.run(story())
+
+async def test_markers_behind_the_last_message_go_whoever_reads() -> None:
+    """Nobody is given them, so nobody can acknowledge them."""
+    async with (
+        regions("us", "eu", housekeeping_interval_ms=5, snapshot_interval_ms=20) as world,
+        world.client("us") as client,
+    ):
+        await set_policy(world.running["us"], RETENTION, Retention(0, 0))
+        consumer = await client.subscribe(TOPIC, "s", replicated=True)
+        idle = await client.subscribe(TOPIC, "idle")
+        producer = await client.producer(TOPIC)
+        await producer.send(b"last")
+        await idle.acknowledge(await idle.receive(), confirmed=True)
+        await idle.close()
+        topic = world.running["us"].directory.serving[TOPIC]
+        assert topic.sync is not None
+        controller = topic.sync.controller
+        await seen(lambda: controller.counters.completed > 0)
+        await consumer.acknowledge(await consumer.receive())
+        await seen(lambda: topic.log.first_entry_id > 0 and topic.log.size_bytes == 0)
+
+
+async def test_messages_that_nobody_acknowledged_expire() -> None:
+    async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
+        producer = await client.producer(TOPIC)
+        consumer = await client.subscribe(TOPIC, "s")
+        held = await client.subscribe(TOPIC, "held")
+        for number in range(5):
+            await producer.send(b"%d" % number)
+        await held.receive()
+        await consumer.close()
+        topic = world.running["us"].directory.serving[TOPIC]
+        assert topic.subscriptions["s"].backlog() == 5
+        await set_policy(world.running["us"], MESSAGE_TTL, 1)
+        await seen(lambda: not any(one.backlog() for one in topic.subscriptions.values()))
+        assert topic.subscriptions["s"].skipped == 5
+        assert topic.log.first_entry_id == 0, "an expired message is kept as an acknowledged one is"
+
+
+async def test_expiry_tells_other_regions_nothing() -> None:
+    """INV-37: what expired here was consumed by nobody, so no position is carried on its account."""
+    async with regions("us", "eu", housekeeping_interval_ms=5) as world, world.client("us") as client:
+        producer = await client.producer(TOPIC)
+        consumer = await client.subscribe(
+            TOPIC, "s", initial_position=InitialPosition.EARLIEST, replicated=True
+        )
+        for number in range(3):
+            await producer.send(b"%d" % number)
+        await consumer.receive()
+        topic = world.running["us"].directory.serving[TOPIC]
+        cursor = topic.subscriptions["s"].cursor
+        await set_policy(world.running["us"], MESSAGE_TTL, 1)
+        await seen(lambda: not topic.subscriptions["s"].backlog())
+        assert not cursor.ahead_of_peers
+        assert topic.sync is not None
+        assert topic.sync.summary()["updates"] == {"s": 0}
 
 
 QUOTA = {QuotaKind.SIZE: Quota(50_000, -1, QuotaAction.HOLD)}
@@ -236,131 +207,111 @@ QUOTA = {QuotaKind.SIZE: Quota(50_000, -1, QuotaAction.HOLD)}
         (QuotaAction.EXCEPTION, ServerError.ProducerBlockedQuotaExceededException),
     ],
 )
-def test_a_full_backlog_keeps_producers_away_until_it_is_consumed(
+async def test_a_full_backlog_keeps_producers_away_until_it_is_consumed(
     action: QuotaAction, code: ServerError
 ) -> None:
-    async def story() -> None:
-        async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
-            consumer = await client.subscribe(TOPIC, "s")
-            producer = await client.producer(TOPIC)
+    async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
+        consumer = await client.subscribe(TOPIC, "s")
+        producer = await client.producer(TOPIC)
+        for _ in range(6):
+            await producer.send(bytes(10_000))
+        await producer.close()
+        await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.SIZE: Quota(50_000, -1, action)})
+        async with raw_client(world) as raw:
+            command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
+            command.producer.topic, command.producer.producer_id, command.producer.request_id = (
+                TOPIC,
+                1,
+                1,
+            )
+            refused = (await raw.ask(command)).error
+            assert (refused.error, "subscription s" in refused.message) == (int(code), True)
             for _ in range(6):
-                await producer.send(bytes(10_000))
-            await producer.close()
-            await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.SIZE: Quota(50_000, -1, action)})
-            async with raw_client(world) as raw:
-                command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
-                command.producer.topic, command.producer.producer_id, command.producer.request_id = (
-                    TOPIC,
-                    1,
-                    1,
-                )
-                refused = (await raw.ask(command)).error
-                assert (refused.error, "subscription s" in refused.message) == (int(code), True)
-                for _ in range(6):
-                    await consumer.acknowledge(await consumer.receive())
-                command.producer.request_id = 2
-                assert (await raw.ask(command)).producer_success.request_id == 2
-
-    asyncio.run(story())
-
-
-def test_a_producer_that_fills_a_backlog_is_sent_away_and_comes_back() -> None:
-    async def story() -> None:
-        async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
-            await set_policy(world.running["us"], BACKLOG_QUOTAS, QUOTA)
-            consumer = await client.subscribe(TOPIC, "s")
-            producer = await client.producer(TOPIC)
-            topic = world.running["us"].directory.serving[TOPIC]
-            # With its fifth message it is over; a sixth one would be held until somebody reads.
-            for _ in range(5):
-                await producer.send(bytes(10_000))
-            await seen(lambda: topic.quota_refusal is not None and not topic.producers)
-            for _ in range(5):
                 await consumer.acknowledge(await consumer.receive())
-            await seen(lambda: topic.quota_refusal is None)
-            again = await client.producer(TOPIC)
-            await again.send(b"after")
-
-    asyncio.run(story())
+            command.producer.request_id = 2
+            assert (await raw.ask(command)).producer_success.request_id == 2
 
 
-def test_a_full_backlog_is_evicted() -> None:
-    async def story() -> None:
-        async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
-            producer = await client.producer(TOPIC)
-            await (await client.subscribe(TOPIC, "s")).close()
-            for number in range(10):
-                await producer.send(bytes([number]) * 10_000)
-            quota = Quota(50_000, -1, QuotaAction.EVICT)
-            await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.SIZE: quota})
-            topic = world.running["us"].directory.serving[TOPIC]
-            await seen(lambda: topic.subscriptions["s"].backlog() == 4)
-            consumer = await client.subscribe(TOPIC, "s")
-            assert (await consumer.receive()).payload[0] == 6
-            assert producer.name in topic.producers
-
-    asyncio.run(story())
-
-
-def test_old_messages_are_evicted_by_age() -> None:
-    async def story() -> None:
-        async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
-            producer = await client.producer(TOPIC)
-            await (await client.subscribe(TOPIC, "s")).close()
-            await producer.send(b"old")
-            quota = Quota(-1, 1, QuotaAction.EVICT)
-            await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.AGE: quota})
-            topic = world.running["us"].directory.serving[TOPIC]
-            await seen(lambda: topic.subscriptions["s"].backlog() == 0)
-
-    asyncio.run(story())
+async def test_a_producer_that_fills_a_backlog_is_sent_away_and_comes_back() -> None:
+    async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
+        await set_policy(world.running["us"], BACKLOG_QUOTAS, QUOTA)
+        consumer = await client.subscribe(TOPIC, "s")
+        producer = await client.producer(TOPIC)
+        topic = world.running["us"].directory.serving[TOPIC]
+        # With its fifth message it is over; a sixth one would be held until somebody reads.
+        for _ in range(5):
+            await producer.send(bytes(10_000))
+        await seen(lambda: topic.quota_refusal is not None and not topic.producers)
+        for _ in range(5):
+            await consumer.acknowledge(await consumer.receive())
+        await seen(lambda: topic.quota_refusal is None)
+        again = await client.producer(TOPIC)
+        await again.send(b"after")
 
 
-def test_a_topic_stays_in_memory_until_its_quota_has_evicted_what_is_too_old() -> None:
+async def test_a_full_backlog_is_evicted() -> None:
+    async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
+        producer = await client.producer(TOPIC)
+        await (await client.subscribe(TOPIC, "s")).close()
+        for number in range(10):
+            await producer.send(bytes([number]) * 10_000)
+        quota = Quota(50_000, -1, QuotaAction.EVICT)
+        await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.SIZE: quota})
+        topic = world.running["us"].directory.serving[TOPIC]
+        await seen(lambda: topic.subscriptions["s"].backlog() == 4)
+        consumer = await client.subscribe(TOPIC, "s")
+        assert (await consumer.receive()).payload[0] == 6
+        assert producer.name in topic.producers
+
+
+async def test_old_messages_are_evicted_by_age() -> None:
+    async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
+        producer = await client.producer(TOPIC)
+        await (await client.subscribe(TOPIC, "s")).close()
+        await producer.send(b"old")
+        quota = Quota(-1, 1, QuotaAction.EVICT)
+        await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.AGE: quota})
+        topic = world.running["us"].directory.serving[TOPIC]
+        await seen(lambda: topic.subscriptions["s"].backlog() == 0)
+
+
+async def test_a_topic_stays_in_memory_until_its_quota_has_evicted_what_is_too_old() -> None:
     """Nobody asks about it meanwhile."""
-
-    async def story() -> None:
-        async with regions("us", housekeeping_interval_ms=5, topic_idle_ms=20) as world:
-            quota = Quota(-1, 1, QuotaAction.EVICT)
-            await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.AGE: quota})
-            async with world.client("us") as client:
-                await (await client.subscribe(TOPIC, "s")).close()
-                producer = await client.producer(TOPIC)
-                await producer.send(b"old")
-                await producer.close()
-            directory = world.running["us"].directory
-            await seen(lambda: TOPIC not in directory.serving)
-            topic = await directory.acquire(TOPIC, OpenMode.EXISTING)
-            assert not topic.subscriptions["s"].backlog()
-
-    asyncio.run(story())
-
-
-def test_a_quota_holds_back_clients_and_never_another_region() -> None:
-    """What it sends was acknowledged there, and with it come the positions that may empty the backlog."""
-
-    async def story() -> None:
-        async with (
-            regions("us", "eu", housekeeping_interval_ms=5) as world,
-            world.client("us") as client,
-            world.client("eu") as other,
-        ):
-            await (await other.subscribe(TOPIC, "s")).close()
-            there = world.running["eu"].directory.serving[TOPIC]
-            await set_policy(world.running["us"], BACKLOG_QUOTAS, QUOTA)
+    async with regions("us", housekeeping_interval_ms=5, topic_idle_ms=20) as world:
+        quota = Quota(-1, 1, QuotaAction.EVICT)
+        await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.AGE: quota})
+        async with world.client("us") as client:
+            await (await client.subscribe(TOPIC, "s")).close()
             producer = await client.producer(TOPIC)
-            backlog = there.subscriptions["s"].backlog
-            for number in range(1, 7):
-                await producer.send(bytes(10_000))
-                await seen(lambda number=number: backlog() == number)
-            await seen(lambda: there.quota_refusal is not None)
-            await producer.send(b"one more")
-            await seen(lambda: backlog() == 7)
-
-    asyncio.run(story())
+            await producer.send(b"old")
+            await producer.close()
+        directory = world.running["us"].directory
+        await seen(lambda: TOPIC not in directory.serving)
+        topic = await directory.acquire(TOPIC, OpenMode.EXISTING)
+        assert not topic.subscriptions["s"].backlog()
 
 
-def test_looking_after_one_more_topic_costs_the_same_however_many_there_are(
+async def test_a_quota_holds_back_clients_and_never_another_region() -> None:
+    """What it sends was acknowledged there, and with it come the positions that may empty the backlog."""
+    async with (
+        regions("us", "eu", housekeeping_interval_ms=5) as world,
+        world.client("us") as client,
+        world.client("eu") as other,
+    ):
+        await (await other.subscribe(TOPIC, "s")).close()
+        there = world.running["eu"].directory.serving[TOPIC]
+        await set_policy(world.running["us"], BACKLOG_QUOTAS, QUOTA)
+        producer = await client.producer(TOPIC)
+        backlog = there.subscriptions["s"].backlog
+        for number in range(1, 7):
+            await producer.send(bytes(10_000))
+            await seen(lambda number=number: backlog() == number)
+        await seen(lambda: there.quota_refusal is not None)
+        await producer.send(b"one more")
+        await seen(lambda: backlog() == 7)
+
+
+async def test_looking_after_one_more_topic_costs_the_same_however_many_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All of them were asked about with each that came: a topic of 2,000 partitions took half a minute to make."""
@@ -374,13 +325,10 @@ def test_looking_after_one_more_topic_costs_the_same_however_many_there_are(
     lets_go = housekeeper._lets_go
     monkeypatch.setattr(housekeeper, "_lets_go", counting)
 
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            for number in range(40):
-                await client.producer(f"persistent://public/default/{number}")
-            assert asked <= 4 * 40
-            await set_policy(world.running["us"], MESSAGE_TTL, 1)
-            await set_policy(world.running["us"], MESSAGE_TTL, None)
-            assert asked <= 20 * 40
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        for number in range(40):
+            await client.producer(f"persistent://public/default/{number}")
+        assert asked <= 4 * 40
+        await set_policy(world.running["us"], MESSAGE_TTL, 1)
+        await set_policy(world.running["us"], MESSAGE_TTL, None)
+        assert asked <= 20 * 40

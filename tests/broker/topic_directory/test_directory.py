@@ -34,165 +34,136 @@ async def soon(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return task
 
 
-def test_a_question_beside_the_first_producer_does_not_fail_the_producer() -> None:
+async def test_a_question_beside_the_first_producer_does_not_fail_the_producer() -> None:
     """D1: both used to share one outcome, that of the question: not found, for good."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            directory = world.running["us"].directory
-            store_of(world).hold()
-            question = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
-            producer = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
-            store_of(world).release()
-            with pytest.raises(ProtocolError, match="not found"):
-                await question
-            assert await producer is directory.serving[TOPIC]
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        store_of(world).hold()
+        question = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
+        producer = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
+        store_of(world).release()
+        with pytest.raises(ProtocolError, match="not found"):
+            await question
+        assert await producer is directory.serving[TOPIC]
 
 
-def test_a_question_beside_the_first_producer_is_answered_if_the_producer_came_first() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            directory = world.running["us"].directory
-            store_of(world).hold()
-            producer = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
-            question = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
-            store_of(world).release()
-            assert await producer is await question
-
-    asyncio.run(story())
+async def test_a_question_beside_the_first_producer_is_answered_if_the_producer_came_first() -> None:
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        store_of(world).hold()
+        producer = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
+        question = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
+        store_of(world).release()
+        assert await producer is await question
 
 
-def test_a_failure_is_told_to_those_that_wait_and_the_next_one_starts_afresh() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            directory = world.running["us"].directory
-            store_of(world).fail_next_group(StorageError("no", definite=True))
-            with pytest.raises(StorageError):
-                await directory.acquire(TOPIC, OpenMode.CREATE)
-            assert directory.state_of(TOPIC) is LoadState.ABSENT
-            assert await directory.acquire(TOPIC, OpenMode.CREATE) is directory.serving[TOPIC]
-
-    asyncio.run(story())
+async def test_a_failure_is_told_to_those_that_wait_and_the_next_one_starts_afresh() -> None:
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        store_of(world).fail_next_group(StorageError("no", definite=True))
+        with pytest.raises(StorageError):
+            await directory.acquire(TOPIC, OpenMode.CREATE)
+        assert directory.state_of(TOPIC) is LoadState.ABSENT
+        assert await directory.acquire(TOPIC, OpenMode.CREATE) is directory.serving[TOPIC]
 
 
-def test_whoever_gives_up_waiting_disturbs_nobody() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            directory = world.running["us"].directory
-            store_of(world).hold()
-            first = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
-            second = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
-            first.cancel()
-            store_of(world).release()
-            assert await second is directory.serving[TOPIC]
-
-    asyncio.run(story())
+async def test_whoever_gives_up_waiting_disturbs_nobody() -> None:
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        store_of(world).hold()
+        first = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
+        second = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
+        first.cancel()
+        store_of(world).release()
+        assert await second is directory.serving[TOPIC]
 
 
-def test_an_idle_topic_is_let_go_and_comes_back_as_it_was() -> None:
-    async def story() -> None:
-        async with regions("us", topic_idle_ms=50) as world:
-            moves: list[LoadStateChange] = []
-            directory = world.running["us"].directory
-            directory.observe(moves.append)
-            async with world.client("us") as client:
-                consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
-                producer = await client.producer(TOPIC)
-                for number in range(3):
-                    await producer.send(b"%d" % number)
-                await consumer.acknowledge(await consumer.receive())
-            await until(lambda: not directory.serving)
-            assert directory.names("public/default") == [TOPIC]
-            async with world.client("us") as client:
-                consumer = await client.subscribe(TOPIC, "s")
-                assert (await consumer.receive()).payload == b"1"
-            states = [(move.life, move.after.name) for move in moves]
-            assert states[:4] == [(1, "OPENING"), (1, "SERVING"), (1, "LEAVING"), (1, "ABSENT")]
-            assert states[4:6] == [(2, "OPENING"), (2, "SERVING")]
-
-    asyncio.run(story())
+async def test_an_idle_topic_is_let_go_and_comes_back_as_it_was() -> None:
+    async with regions("us", topic_idle_ms=50) as world:
+        moves: list[LoadStateChange] = []
+        directory = world.running["us"].directory
+        directory.observe(moves.append)
+        async with world.client("us") as client:
+            consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            producer = await client.producer(TOPIC)
+            for number in range(3):
+                await producer.send(b"%d" % number)
+            await consumer.acknowledge(await consumer.receive())
+        await until(lambda: not directory.serving)
+        assert directory.names("public/default") == [TOPIC]
+        async with world.client("us") as client:
+            consumer = await client.subscribe(TOPIC, "s")
+            assert (await consumer.receive()).payload == b"1"
+        states = [(move.life, move.after.name) for move in moves]
+        assert states[:4] == [(1, "OPENING"), (1, "SERVING"), (1, "LEAVING"), (1, "ABSENT")]
+        assert states[4:6] == [(2, "OPENING"), (2, "SERVING")]
 
 
-def test_asking_while_a_topic_leaves_waits_and_opens_it_anew() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            directory = world.running["us"].directory
-            former = await directory.acquire(TOPIC, OpenMode.CREATE)
-            leaving = await soon(directory.unload(TOPIC, "a test"))
-            await until(lambda: directory.state_of(TOPIC) is not LoadState.SERVING)
-            again = await directory.acquire(TOPIC, OpenMode.EXISTING)
-            await leaving
-            assert former.closed
-            assert again is not former
-            assert not again.closed
-
-    asyncio.run(story())
+async def test_asking_while_a_topic_leaves_waits_and_opens_it_anew() -> None:
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        former = await directory.acquire(TOPIC, OpenMode.CREATE)
+        leaving = await soon(directory.unload(TOPIC, "a test"))
+        await until(lambda: directory.state_of(TOPIC) is not LoadState.SERVING)
+        again = await directory.acquire(TOPIC, OpenMode.EXISTING)
+        await leaving
+        assert former.closed
+        assert again is not former
+        assert not again.closed
 
 
-def test_a_deleted_topic_leaves_nothing_behind() -> None:
+async def test_a_deleted_topic_leaves_nothing_behind() -> None:
     """A cursor that outlives its log would make a subscription of the next topic of that name skip messages."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            directory = world.running["us"].directory
-            async with world.client("us") as client:
-                await client.subscribe(TOPIC, "s")
-                await client.subscribe(TOPIC + "-other", "s")
-                with pytest.raises(ProtocolError, match="producers or consumers"):
-                    await directory.delete(TOPIC, force=False)
-            await until(lambda: not world.running["us"].connections)
-            await asyncio.gather(
-                directory.delete(TOPIC, force=True),
-                directory.delete(TOPIC, force=True),
-                return_exceptions=True,
-            )
-            assert directory.names("public/default") == [TOPIC + "-other"]
-            left = [parse_key(text) for text, _ in store_of(world).scan("")]
-            assert [key for key in left if isinstance(key, CursorKey)] == [CursorKey(TOPIC + "-other", "s")]
-            with pytest.raises(ProtocolError, match="not found"):
-                await directory.delete(TOPIC, force=True)
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        async with world.client("us") as client:
+            await client.subscribe(TOPIC, "s")
+            await client.subscribe(TOPIC + "-other", "s")
+            with pytest.raises(ProtocolError, match="producers or consumers"):
+                await directory.delete(TOPIC, force=False)
+        await until(lambda: not world.running["us"].connections)
+        await asyncio.gather(
+            directory.delete(TOPIC, force=True),
+            directory.delete(TOPIC, force=True),
+            return_exceptions=True,
+        )
+        assert directory.names("public/default") == [TOPIC + "-other"]
+        left = [parse_key(text) for text, _ in store_of(world).scan("")]
+        assert [key for key in left if isinstance(key, CursorKey)] == [CursorKey(TOPIC + "-other", "s")]
+        with pytest.raises(ProtocolError, match="not found"):
+            await directory.delete(TOPIC, force=True)
 
 
-def test_after_a_crash_topics_that_may_owe_are_opened_and_others_are_not() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, world.client("us") as client:
+async def test_after_a_crash_topics_that_may_owe_are_opened_and_others_are_not() -> None:
+    async with regions("us", "eu") as world, world.client("us") as client:
+        await (await client.producer(TOPIC)).send(b"x")
+        assert store_of(world).get(OwesKey(TOPIC).text) is not None
+        world.cut("us", "eu")
+        await (await client.producer(TOPIC)).send(b"owed")
+        await world.crash("us")
+        await world.start("us")
+        directory = world.running["us"].directory
+        await until(lambda: TOPIC in directory.serving and not directory.owing)
+        world.heal("us", "eu")
+
+        def is_replicated() -> bool:
+            topic = world.running["eu"].directory.serving.get(TOPIC)
+            return topic is not None and topic.stored_end == 2
+
+        await until(is_replicated)
+
+
+async def test_after_an_orderly_stop_a_topic_that_owes_nothing_is_not_opened() -> None:
+    async with regions("us", "eu") as world:
+        async with world.client("us") as client:
             await (await client.producer(TOPIC)).send(b"x")
-            assert store_of(world).get(OwesKey(TOPIC).text) is not None
-            world.cut("us", "eu")
-            await (await client.producer(TOPIC)).send(b"owed")
-            await world.crash("us")
-            await world.start("us")
-            directory = world.running["us"].directory
-            await until(lambda: TOPIC in directory.serving and not directory.owing)
-            world.heal("us", "eu")
-
-            def is_replicated() -> bool:
-                topic = world.running["eu"].directory.serving.get(TOPIC)
-                return topic is not None and topic.stored_end == 2
-
-            await until(is_replicated)
-
-    asyncio.run(story())
-
-
-def test_after_an_orderly_stop_a_topic_that_owes_nothing_is_not_opened() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world:
-            async with world.client("us") as client:
-                await (await client.producer(TOPIC)).send(b"x")
-            topic = world.running["us"].directory.serving[TOPIC]
-            await until(lambda: topic.replicators["eu"].backlog == 0)
-            await world.stop("eu")
-            await world.stop("us")
-            await world.start("us")
-            assert store_of(world).get(OwesKey(TOPIC).text) is None
-            assert not world.running["us"].directory.owing
-
-    asyncio.run(story())
+        topic = world.running["us"].directory.serving[TOPIC]
+        await until(lambda: topic.replicators["eu"].backlog == 0)
+        await world.stop("eu")
+        await world.stop("us")
+        await world.start("us")
+        assert store_of(world).get(OwesKey(TOPIC).text) is None
+        assert not world.running["us"].directory.owing
 
 
 def test_a_region_starts_beside_logs_that_it_cannot_serve(caplog: pytest.LogCaptureFixture) -> None:
@@ -217,26 +188,22 @@ def test_a_region_starts_beside_logs_that_it_cannot_serve(caplog: pytest.LogCapt
     assert "the namespace of persistent://gone/away/orders was deleted" in lines[0]
 
 
-def test_a_start_does_not_open_what_nobody_uses() -> None:
+async def test_a_start_does_not_open_what_nobody_uses() -> None:
     """Ten thousand topics with a cursor each: the start does nothing for each of them."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            await world.stop("us")
-            disk = world.disks["us"]
-            store = await MemoryStore.open(disk, "us")
-            names = [f"persistent://public/default/topic-{number:05}" for number in range(10_000)]
-            await asyncio.gather(*(store.open_log(name) for name in names))
-            disk.values |= {CursorKey(name, "s").text: Versioned(b"{}", 0) for name in names}
-            await store.close()
-            await world.start("us")
-            region = world.running["us"]
-            assert not region.directory.serving
-            assert not region.directory.owing
-            assert region.directory.names("public/default") == names
-            assert store_of(world).get(STARTS_KEY.text) is not None
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        await world.stop("us")
+        disk = world.disks["us"]
+        store = await MemoryStore.open(disk, "us")
+        names = [f"persistent://public/default/topic-{number:05}" for number in range(10_000)]
+        await asyncio.gather(*(store.open_log(name) for name in names))
+        disk.values |= {CursorKey(name, "s").text: Versioned(b"{}", 0) for name in names}
+        await store.close()
+        await world.start("us")
+        region = world.running["us"]
+        assert not region.directory.serving
+        assert not region.directory.owing
+        assert region.directory.names("public/default") == names
+        assert store_of(world).get(STARTS_KEY.text) is not None
 
 
 def test_the_kinds_of_logs() -> None:

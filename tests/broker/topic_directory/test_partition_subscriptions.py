@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -18,13 +17,6 @@ from emulator.model.values import TopicName
 from emulator.storage.memory import MemoryDisk, MemoryStore
 
 FIRST, SECOND = (f"persistent://public/default/orders-partition-{index}" for index in range(2))
-
-
-def play(story: Callable[[MemoryStore], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        await story(await MemoryStore.open(MemoryDisk()))
-
-    asyncio.run(whole())
 
 
 async def keep(
@@ -50,83 +42,67 @@ def cursors(store: MemoryStore, topic: str = SECOND) -> dict[str, tuple[int, boo
     }
 
 
-def test_it_stands_at_the_first_message_wherever_the_model_stands() -> None:
-    async def story(store: MemoryStore) -> None:
-        await keep(store, FIRST, "billing", 40)
-        await keep(store, FIRST, "audit", -1, replicated=True)
-        await begin(store)
-        assert cursors(store) == {"audit": (-1, True), "billing": (-1, False)}
-
-    play(story)
+async def test_it_stands_at_the_first_message_wherever_the_model_stands() -> None:
+    store = await MemoryStore.open(MemoryDisk())
+    await keep(store, FIRST, "billing", 40)
+    await keep(store, FIRST, "audit", -1, replicated=True)
+    await begin(store)
+    assert cursors(store) == {"audit": (-1, True), "billing": (-1, False)}
 
 
-def test_what_stands_there_already_stays_as_it_is() -> None:
-    async def story(store: MemoryStore) -> None:
-        await keep(store, FIRST, "billing", 40)
-        await keep(store, SECOND, "billing", 7, replicated=True)
-        await begin(store)
-        assert cursors(store) == {"billing": (7, True)}
-
-    play(story)
+async def test_what_stands_there_already_stays_as_it_is() -> None:
+    store = await MemoryStore.open(MemoryDisk())
+    await keep(store, FIRST, "billing", 40)
+    await keep(store, SECOND, "billing", 7, replicated=True)
+    await begin(store)
+    assert cursors(store) == {"billing": (7, True)}
 
 
-def test_a_partition_in_which_something_stands_is_given_nothing() -> None:
+async def test_a_partition_in_which_something_stands_is_given_nothing() -> None:
     """Its messages were published when the subscription was not there."""
-
-    async def story(store: MemoryStore) -> None:
-        await keep(store, FIRST, "billing", 40)
-        log = await store.open_log(SECOND)
-        assert log is not None
-        await log.append([b"hello"])
-        await begin(store)
-        assert cursors(store) == {}
-
-    play(story)
+    store = await MemoryStore.open(MemoryDisk())
+    await keep(store, FIRST, "billing", 40)
+    log = await store.open_log(SECOND)
+    assert log is not None
+    await log.append([b"hello"])
+    await begin(store)
+    assert cursors(store) == {}
 
 
-def test_partition_0_begins_with_what_it_has() -> None:
-    async def story(store: MemoryStore) -> None:
-        await keep(store, FIRST, "billing", 40)
-        await begin(store, FIRST)
-        assert cursors(store, FIRST) == {"billing": (40, False)}
-
-    play(story)
+async def test_partition_0_begins_with_what_it_has() -> None:
+    store = await MemoryStore.open(MemoryDisk())
+    await keep(store, FIRST, "billing", 40)
+    await begin(store, FIRST)
+    assert cursors(store, FIRST) == {"billing": (40, False)}
 
 
-def test_what_partition_0_is_writing_is_left_alone() -> None:
+async def test_what_partition_0_is_writing_is_left_alone() -> None:
     """Parts of a cursor may be durable before its head is (S1). Whoever loads the topic sweeps up what has no head;
     here the topic may be in use."""
+    store = await MemoryStore.open(MemoryDisk())
+    part = CursorPartKey(FIRST, "billing", "0-0").text
+    await store.put(part, b"acknowledged")
+    await begin(store)
+    await asyncio.sleep(0)
+    assert store.get(part) is not None
+    assert cursors(store) == {}
 
-    async def story(store: MemoryStore) -> None:
-        part = CursorPartKey(FIRST, "billing", "0-0").text
-        await store.put(part, b"acknowledged")
+
+async def test_a_damaged_model_is_told_by_its_place() -> None:
+    store = await MemoryStore.open(MemoryDisk())
+    key = CursorKey(FIRST, "billing").text
+    await store.put(key, b"{}")
+    with pytest.raises(StorageDamaged, match=r"cursor.*billing"):
         await begin(store)
-        await asyncio.sleep(0)
-        assert store.get(part) is not None
-        assert cursors(store) == {}
-
-    play(story)
 
 
-def test_a_damaged_model_is_told_by_its_place() -> None:
-    async def story(store: MemoryStore) -> None:
-        key = CursorKey(FIRST, "billing").text
-        await store.put(key, b"{}")
-        with pytest.raises(StorageDamaged, match=r"cursor.*billing"):
-            await begin(store)
-
-    play(story)
-
-
-def test_what_an_administrator_turned_off_stays_off_in_a_new_partition() -> None:
-    async def story(store: MemoryStore) -> None:
-        cursor = Cursor(40)
-        cursor.disable_replication()
-        for step in StoredCursor(CursorKey(FIRST, "billing"), CursorParts(cursor)).take_changes().puts:
-            for key, value in step.items():
-                await store.put(key, value)
-        await begin(store)
-        (new,) = cursors_of_topic(store, SECOND, CursorParts)
-        assert (new.cursor.replicated, new.cursor.replication_disabled) == (False, True)
-
-    play(story)
+async def test_what_an_administrator_turned_off_stays_off_in_a_new_partition() -> None:
+    store = await MemoryStore.open(MemoryDisk())
+    cursor = Cursor(40)
+    cursor.disable_replication()
+    for step in StoredCursor(CursorKey(FIRST, "billing"), CursorParts(cursor)).take_changes().puts:
+        for key, value in step.items():
+            await store.put(key, value)
+    await begin(store)
+    (new,) = cursors_of_topic(store, SECOND, CursorParts)
+    assert (new.cursor.replicated, new.cursor.replication_disabled) == (False, True)

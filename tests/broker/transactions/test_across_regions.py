@@ -13,62 +13,54 @@ from tests.broker.topic.test_transaction_buffer import readable
 from tests.broker.transactions.transacting import T1, T2, T3, TOPIC, Transacting, authority_of, end, topic_of
 
 
-def test_only_what_is_committed_crosses_in_the_order_of_the_log() -> None:
+async def test_only_what_is_committed_crosses_in_the_order_of_the_log() -> None:
     """And says nothing of a transaction there."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, raw_client(world) as raw:
-            authority_of(world).open(T1, T2)
-            producer = await Transacting.opened(raw)
-            for payload, txn in (
-                (b"a", None),
-                (b"b", T1),
-                (b"c", None),
-                (b"d", T2),
-                (b"e", T1),
-                (b"f", None),
-            ):
-                await producer.send(payload, txn)
-            await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world), 30)
-            assert await readable(world, "eu") == [b"a"]
-            await end(world, T1, committed=True)
-            await until(lambda: drained(world), 30)
-            assert await readable(world, "eu") == [b"a", b"b", b"c"]
-            await end(world, T2, committed=False)
-            await until(lambda: drained(world), 30)
-            assert await readable(world, "eu") == [b"a", b"b", b"c", b"e", b"f"]
-            stored = await topic_of(world, "eu").log.read(0, 100, 1_000_000)
-            assert [read_entry(one.data).txn for one in stored] == [None] * 5
-
-    asyncio.run(story())
+    async with regions("us", "eu") as world, raw_client(world) as raw:
+        authority_of(world).open(T1, T2)
+        producer = await Transacting.opened(raw)
+        for payload, txn in (
+            (b"a", None),
+            (b"b", T1),
+            (b"c", None),
+            (b"d", T2),
+            (b"e", T1),
+            (b"f", None),
+        ):
+            await producer.send(payload, txn)
+        await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world), 30)
+        assert await readable(world, "eu") == [b"a"]
+        await end(world, T1, committed=True)
+        await until(lambda: drained(world), 30)
+        assert await readable(world, "eu") == [b"a", b"b", b"c"]
+        await end(world, T2, committed=False)
+        await until(lambda: drained(world), 30)
+        assert await readable(world, "eu") == [b"a", b"b", b"c", b"e", b"f"]
+        stored = await topic_of(world, "eu").log.read(0, 100, 1_000_000)
+        assert [read_entry(one.data).txn for one in stored] == [None] * 5
 
 
-def test_a_replicator_passes_runs_of_aborted_messages() -> None:
+async def test_a_replicator_passes_runs_of_aborted_messages() -> None:
     """Also when it comes late, after a restart, and reads the store."""
-
-    async def story() -> None:
-        async with regions("us", "eu", state_checkpoint_entries=20) as world:
-            authority = authority_of(world)
-            authority.open(T1, T2)
-            world.cut("us", "eu")
-            async with raw_client(world) as raw:
-                producer = await Transacting.opened(raw)
-                for number in range(50):
-                    await producer.send(b"aborted %d" % number, T1)
-                await producer.send(b"a")
-                for number in range(50):
-                    await producer.send(b"%d" % number, T2)
-                await end(world, T1, committed=False)
-                await end(world, T2, committed=False)
-            await world.crash("us")
-            await world.start("us")
-            authority_of(world, former=authority)
-            world.heal("us", "eu")
-            await until(lambda: TOPIC in world.running["eu"].directory.serving, 30)
-            await until(lambda: TOPIC in world.running["us"].directory.serving and drained(world), 30)
-            assert await readable(world, "eu") == [b"a"]
-
-    asyncio.run(story())
+    async with regions("us", "eu", state_checkpoint_entries=20) as world:
+        authority = authority_of(world)
+        authority.open(T1, T2)
+        world.cut("us", "eu")
+        async with raw_client(world) as raw:
+            producer = await Transacting.opened(raw)
+            for number in range(50):
+                await producer.send(b"aborted %d" % number, T1)
+            await producer.send(b"a")
+            for number in range(50):
+                await producer.send(b"%d" % number, T2)
+            await end(world, T1, committed=False)
+            await end(world, T2, committed=False)
+        await world.crash("us")
+        await world.start("us")
+        authority_of(world, former=authority)
+        world.heal("us", "eu")
+        await until(lambda: TOPIC in world.running["eu"].directory.serving, 30)
+        await until(lambda: TOPIC in world.running["us"].directory.serving and drained(world), 30)
+        assert await readable(world, "eu") == [b"a"]
 
 
 def _mark_delete(world: Regions, name: str) -> int:
@@ -77,54 +69,47 @@ def _mark_delete(world: Regions, name: str) -> int:
     return -2 if subscription is None else subscription.cursor.mark_delete
 
 
-def test_an_update_never_takes_a_cursor_past_an_open_transaction() -> None:
+async def test_an_update_never_takes_a_cursor_past_an_open_transaction() -> None:
     """A consumer in the other region reads everything it can, while a transaction is open here."""
-
-    async def story() -> None:
-        async with regions("us", "eu") as world, raw_client(world) as raw:
-            authority_of(world).open(T1, T3)
-            producer = await Transacting.opened(raw)
-            async with world.client("us") as at_us, world.client("eu") as at_eu:
-                here = await at_us.subscribe(
-                    TOPIC, "s", initial_position=InitialPosition.EARLIEST, replicated=True
-                )
-                await here.close()
-                there = await at_eu.subscribe(
-                    TOPIC, "s", initial_position=InitialPosition.EARLIEST, replicated=True
-                )
-                await producer.send(b"a")
+    async with regions("us", "eu") as world, raw_client(world) as raw:
+        authority_of(world).open(T1, T3)
+        producer = await Transacting.opened(raw)
+        async with world.client("us") as at_us, world.client("eu") as at_eu:
+            here = await at_us.subscribe(
+                TOPIC, "s", initial_position=InitialPosition.EARLIEST, replicated=True
+            )
+            await here.close()
+            there = await at_eu.subscribe(
+                TOPIC, "s", initial_position=InitialPosition.EARLIEST, replicated=True
+            )
+            await producer.send(b"a")
+            async with asyncio.timeout(30):
+                await there.acknowledge(await there.receive(), confirmed=True)
+            first = topic_of(world).stored_end
+            await producer.send(b"open", T1)
+            elsewhere = await at_eu.producer(TOPIC, name="eu")
+            for number in range(5):
+                await elsewhere.send(b"%d" % number)
                 async with asyncio.timeout(30):
                     await there.acknowledge(await there.receive(), confirmed=True)
-                first = topic_of(world).stored_end
-                await producer.send(b"open", T1)
-                elsewhere = await at_eu.producer(TOPIC, name="eu")
-                for number in range(5):
-                    await elsewhere.send(b"%d" % number)
-                    async with asyncio.timeout(30):
-                        await there.acknowledge(await there.receive(), confirmed=True)
-                await until(lambda: topic_of(world).stored_end > first + 5, 30)
-                topic = topic_of(world)
-                opened = next(iter(topic.state.buffer.open.values())).first_entry_id
-                await until(lambda: topic.stored_end > opened + 8, 30)
-                assert _mark_delete(world, "us") < opened
-                await end(world, T1, committed=True)
-                async with asyncio.timeout(30):
-                    assert (await there.receive()).payload == b"open"
-
-    asyncio.run(story())
+            await until(lambda: topic_of(world).stored_end > first + 5, 30)
+            topic = topic_of(world)
+            opened = next(iter(topic.state.buffer.open.values())).first_entry_id
+            await until(lambda: topic.stored_end > opened + 8, 30)
+            assert _mark_delete(world, "us") < opened
+            await end(world, T1, committed=True)
+            async with asyncio.timeout(30):
+                assert (await there.receive()).payload == b"open"
 
 
-def test_a_reader_in_the_other_region_is_never_shown_an_aborted_message() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, raw_client(world) as raw:
-            authority_of(world).open(T1)
-            producer = await Transacting.opened(raw)
-            await producer.send(b"no", T1)
-            await producer.send(b"yes")
-            async with world.client("eu") as client:
-                reader = await client.reader(TOPIC, EARLIEST)
-                await end(world, T1, committed=False)
-                async with asyncio.timeout(30):
-                    assert (await reader.receive()).payload == b"yes"
-
-    asyncio.run(story())
+async def test_a_reader_in_the_other_region_is_never_shown_an_aborted_message() -> None:
+    async with regions("us", "eu") as world, raw_client(world) as raw:
+        authority_of(world).open(T1)
+        producer = await Transacting.opened(raw)
+        await producer.send(b"no", T1)
+        await producer.send(b"yes")
+        async with world.client("eu") as client:
+            reader = await client.reader(TOPIC, EARLIEST)
+            await end(world, T1, committed=False)
+            async with asyncio.timeout(30):
+                assert (await reader.receive()).payload == b"yes"

@@ -49,98 +49,75 @@ def begin_command(coordinator: int, timeout_ms: int = 60_000) -> pb.BaseCommand:
     return pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body)
 
 
-def test_a_transaction_that_is_asked_for_right_behind_its_key_is_of_that_key() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
-            number = home(world)
-            first.send(connect_command(number, KEY))
-            first.send(begin_command(number))
-            answers = {answer.type: answer for answer in (await first.next(), await first.next())}
-            txn = answers[pb.BaseCommand.NEW_TXN_RESPONSE].newTxnResponse
-            assert not txn.HasField("error"), txn
-            assert (await connect(second, number, key=KEY)).epoch == 1
-            assert status(world, txn) is not Status.OPEN
-
-    asyncio.run(story())
+async def test_a_transaction_that_is_asked_for_right_behind_its_key_is_of_that_key() -> None:
+    async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
+        number = home(world)
+        first.send(connect_command(number, KEY))
+        first.send(begin_command(number))
+        answers = {answer.type: answer for answer in (await first.next(), await first.next())}
+        txn = answers[pb.BaseCommand.NEW_TXN_RESPONSE].newTxnResponse
+        assert not txn.HasField("error"), txn
+        assert (await connect(second, number, key=KEY)).epoch == 1
+        assert status(world, txn) is not Status.OPEN
 
 
-def test_of_two_keys_that_are_asked_for_at_once_a_connection_gets_one() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            keys = [key for key in map(str, range(100)) if home(world, key) == 0][:2]
-            for request_id, key in enumerate(keys):
-                client.send(connect_command(0, key, request_id=request_id))
-            answers = [(await client.next()).tcClientConnectResponse for _ in keys]
-            assert sorted(answer.HasField("error") for answer in answers) == [False, True]
-
-    asyncio.run(story())
+async def test_of_two_keys_that_are_asked_for_at_once_a_connection_gets_one() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        keys = [key for key in map(str, range(100)) if home(world, key) == 0][:2]
+        for request_id, key in enumerate(keys):
+            client.send(connect_command(0, key, request_id=request_id))
+        answers = [(await client.next()).tcClientConnectResponse for _ in keys]
+        assert sorted(answer.HasField("error") for answer in answers) == [False, True]
 
 
-def test_of_two_connects_at_once_the_newer_epoch_stays() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            number = home(world)
-            for request_id in range(2):
-                client.send(connect_command(number, KEY, request_id=request_id))
-            epochs = [(await client.next()).tcClientConnectResponse.epoch for _ in range(2)]
-            assert sorted(epochs) == [0, 1]
-            assert not (await begin(client, number)).HasField("error")
-
-    asyncio.run(story())
+async def test_of_two_connects_at_once_the_newer_epoch_stays() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        number = home(world)
+        for request_id in range(2):
+            client.send(connect_command(number, KEY, request_id=request_id))
+        epochs = [(await client.next()).tcClientConnectResponse.epoch for _ in range(2)]
+        assert sorted(epochs) == [0, 1]
+        assert not (await begin(client, number)).HasField("error")
 
 
-def test_a_refused_request_for_a_transaction_leaves_the_key_s_open_one_alone() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            number = home(world)
-            await connect(client, number, key=KEY)
-            txn = await begin(client, number)
-            for nonsense in (2**64 - 1, 2**63, 86_400_001):
-                assert (await begin(client, number, nonsense)).error == pb.NotAllowedError
-            assert status(world, txn) is Status.OPEN
-
-    asyncio.run(story())
+async def test_a_refused_request_for_a_transaction_leaves_the_key_s_open_one_alone() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        number = home(world)
+        await connect(client, number, key=KEY)
+        txn = await begin(client, number)
+        for nonsense in (2**64 - 1, 2**63, 86_400_001):
+            assert (await begin(client, number, nonsense)).error == pb.NotAllowedError
+        assert status(world, txn) is Status.OPEN
 
 
 @pytest.mark.parametrize("coordinator", [4, 2**31, 2**63, 2**64 - 1])
-def test_a_coordinator_that_is_none_is_said_to_be_none(coordinator: int) -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            assert (await connect(client, coordinator)).HasField("error")
-            assert (await begin(client, coordinator)).HasField("error")
-            none = pb.CommandNewTxnResponse(
-                request_id=1, txnid_most_bits=coordinator, txnid_least_bits=2**64 - 1
-            )
-            assert (await add_partition(client, none)).HasField("error")
-            assert (await add_subscription(client, none, "s")).HasField("error")
-            assert (await end(client, none)).HasField("error")
-
-    asyncio.run(story())
+async def test_a_coordinator_that_is_none_is_said_to_be_none(coordinator: int) -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        assert (await connect(client, coordinator)).HasField("error")
+        assert (await begin(client, coordinator)).HasField("error")
+        none = pb.CommandNewTxnResponse(request_id=1, txnid_most_bits=coordinator, txnid_least_bits=2**64 - 1)
+        assert (await add_partition(client, none)).HasField("error")
+        assert (await add_subscription(client, none, "s")).HasField("error")
+        assert (await end(client, none)).HasField("error")
 
 
 @pytest.mark.parametrize("key", ["a&b", "&", "x" * 1_000_000, "\n", "\x00", "ключ\u202e", "a" * 256])
-def test_a_key_that_may_not_be_is_refused_in_a_short_sentence(key: str) -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            for number in range(4):
-                answer = await connect(client, number, key=key)
-                assert answer.error == pb.NotAllowedError
-                assert len(answer.message) < 1_000
-            assert (await connect(client, home(world), key=KEY)).epoch == 0
-            assert not (await begin(client, home(world))).HasField("error")
-
-    asyncio.run(story())
+async def test_a_key_that_may_not_be_is_refused_in_a_short_sentence(key: str) -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        for number in range(4):
+            answer = await connect(client, number, key=key)
+            assert answer.error == pb.NotAllowedError
+            assert len(answer.message) < 1_000
+        assert (await connect(client, home(world), key=KEY)).epoch == 0
+        assert not (await begin(client, home(world))).HasField("error")
 
 
 @pytest.mark.parametrize("epoch", [-2, 0, 1, 2**62, 2**63 - 1, -(2**63)])
-def test_an_epoch_that_nobody_was_granted_is_refused(epoch: int) -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            number = home(world)
-            assert (await connect(client, number, key=KEY, epoch=epoch)).error == pb.NotAllowedError
-            assert (await connect(client, number, key=KEY)).epoch == 0
-
-    asyncio.run(story())
+async def test_an_epoch_that_nobody_was_granted_is_refused(epoch: int) -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        number = home(world)
+        assert (await connect(client, number, key=KEY, epoch=epoch)).error == pb.NotAllowedError
+        assert (await connect(client, number, key=KEY)).epoch == 0
 
 
 PLACES = [
@@ -166,20 +143,17 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: repr(place)[-40:])
 @pytest.mark.parametrize("commit", [True, False])
-def test_wherever_it_was_told_to_go_a_transaction_ends(place: str, commit: bool) -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await _places(world)
-            txn = await begin(client)
-            added = await add_partition(client, txn, place)
-            assert len(added.message) < 2_000, len(added.message)
-            added_ = await add_subscription(client, txn, "s", place)
-            assert len(added_.message) < 2_000
-            async with asyncio.timeout(20):
-                answer = await end(client, txn, commit=commit)
-            assert not answer.HasField("error"), answer
-
-    asyncio.run(story())
+async def test_wherever_it_was_told_to_go_a_transaction_ends(place: str, commit: bool) -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await _places(world)
+        txn = await begin(client)
+        added = await add_partition(client, txn, place)
+        assert len(added.message) < 2_000, len(added.message)
+        added_ = await add_subscription(client, txn, "s", place)
+        assert len(added_.message) < 2_000
+        async with asyncio.timeout(20):
+            answer = await end(client, txn, commit=commit)
+        assert not answer.HasField("error"), answer
 
 
 async def _places(world: Regions) -> None:
@@ -193,27 +167,24 @@ async def _places(world: Regions) -> None:
     await region.directory.serving["persistent://public/default/over"].ending.terminate()
 
 
-def test_nobody_but_its_coordinator_ends_a_transaction_at_a_participant() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as owner, raw_client(world) as forger:
-            await owner.open_producer()
-            txn = await begin(owner)
-            await add_partition(owner, txn)
-            owner.writer.write(sent(1, "p", b"x", txn))
-            assert (await owner.next()).type == pb.BaseCommand.SEND_RECEIPT
-            for action in (pb.COMMIT, pb.ABORT):
-                for command in forged_ends(txn, action):
-                    assert (await forger.ask(command)).error.error == pb.NotAllowedError
-            await forger.open_producer(2, name="q")
-            for marker in (10, 20, 21, 22, 23, -1, 2**31 - 1):
-                for in_command in (True, False):
-                    forger.writer.write(sent(2, "q", b"", txn, in_command=in_command, marker_type=marker))
-                    assert "only regions" in (await forger.next()).send_error.message
-            topic = world.running["us"].directory.serving[TOPIC]
-            assert list(topic.state.buffer.open) == [TxnId(0, 0)]
-            assert status(world, txn) is Status.OPEN
-
-    asyncio.run(story())
+async def test_nobody_but_its_coordinator_ends_a_transaction_at_a_participant() -> None:
+    async with regions("us") as world, raw_client(world) as owner, raw_client(world) as forger:
+        await owner.open_producer()
+        txn = await begin(owner)
+        await add_partition(owner, txn)
+        owner.writer.write(sent(1, "p", b"x", txn))
+        assert (await owner.next()).type == pb.BaseCommand.SEND_RECEIPT
+        for action in (pb.COMMIT, pb.ABORT):
+            for command in forged_ends(txn, action):
+                assert (await forger.ask(command)).error.error == pb.NotAllowedError
+        await forger.open_producer(2, name="q")
+        for marker in (10, 20, 21, 22, 23, -1, 2**31 - 1):
+            for in_command in (True, False):
+                forger.writer.write(sent(2, "q", b"", txn, in_command=in_command, marker_type=marker))
+                assert "only regions" in (await forger.next()).send_error.message
+        topic = world.running["us"].directory.serving[TOPIC]
+        assert list(topic.state.buffer.open) == [TxnId(0, 0)]
+        assert status(world, txn) is Status.OPEN
 
 
 def sent(
@@ -256,58 +227,50 @@ def forged_ends(txn: pb.CommandNewTxnResponse, action: pb.TxnAction) -> list[pb.
     ]
 
 
-def test_many_more_participants_than_are_allowed_are_refused() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            txn = await begin(client)
-            body = pb.CommandAddPartitionToTxn(
-                request_id=9,
-                txnid_most_bits=0,
-                txnid_least_bits=0,
-                partitions=[f"t{number}" for number in range(100_000)],
-            )
-            command = pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=body)
-            answer = (await client.ask(command)).addPartitionToTxnResponse
-            assert answer.error == pb.NotAllowedError
-            assert not (await end(client, txn)).HasField("error")
-
-    asyncio.run(story())
+async def test_many_more_participants_than_are_allowed_are_refused() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        txn = await begin(client)
+        body = pb.CommandAddPartitionToTxn(
+            request_id=9,
+            txnid_most_bits=0,
+            txnid_least_bits=0,
+            partitions=[f"t{number}" for number in range(100_000)],
+        )
+        command = pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=body)
+        answer = (await client.ask(command)).addPartitionToTxnResponse
+        assert answer.error == pb.NotAllowedError
+        assert not (await end(client, txn)).HasField("error")
 
 
-def test_what_a_failed_coordinator_had_under_way_is_known_to_the_next_life() -> None:
+async def test_what_a_failed_coordinator_had_under_way_is_known_to_the_next_life() -> None:
     """Only one of its two logs failed: what goes into the other may become durable yet, and its number is taken."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
-            await end(first, await begin(first))
-            region = world.running["us"]
-            coordinators, store = region.coordinators, region.store
-            assert isinstance(store, MemoryStore)
-            life = coordinators.life(0)
-            store.hold()
-            first.send(begin_command(0))
-            await until(lambda: 1 in life.core.live)
-            coordinators._failed(life, StorageError("the log of keys is away", definite=False))
-            for _ in range(50):
-                await asyncio.sleep(0)
-            store.release()
-            told = (await first.next()).newTxnResponse
-            assert told.HasField("error") or told.txnid_least_bits == 1
-            await until(lambda: 0 in coordinators._lives)
-            assert (await begin(second)).txnid_least_bits == 2
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
+        await end(first, await begin(first))
+        region = world.running["us"]
+        coordinators, store = region.coordinators, region.store
+        assert isinstance(store, MemoryStore)
+        life = coordinators.life(0)
+        store.hold()
+        first.send(begin_command(0))
+        await until(lambda: 1 in life.core.live)
+        coordinators._failed(life, StorageError("the log of keys is away", definite=False))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        store.release()
+        told = (await first.next()).newTxnResponse
+        assert told.HasField("error") or told.txnid_least_bits == 1
+        await until(lambda: 0 in coordinators._lives)
+        assert (await begin(second)).txnid_least_bits == 2
 
 
-def test_a_subscription_that_a_consumer_may_open_may_take_part_in_a_transaction_and_no_longer_name() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            txn = await begin(client)
-            longest = await add_subscription(client, txn, "s" * NAME_LENGTH_MAX)
-            assert not longest.HasField("error"), longest
-            for name in ("", "s" * (NAME_LENGTH_MAX + 1)):
-                refused = await add_subscription(client, txn, name)
-                assert refused.error == pb.NotAllowedError
-                assert f"1 to 4,096 characters, it has {len(name):,}" in refused.message
-
-    asyncio.run(story())
+async def test_a_subscription_that_a_consumer_may_open_may_take_part_in_a_transaction_and_no_longer_name() -> (
+    None
+):
+    async with regions("us") as world, raw_client(world) as client:
+        txn = await begin(client)
+        longest = await add_subscription(client, txn, "s" * NAME_LENGTH_MAX)
+        assert not longest.HasField("error"), longest
+        for name in ("", "s" * (NAME_LENGTH_MAX + 1)):
+            refused = await add_subscription(client, txn, name)
+            assert refused.error == pb.NotAllowedError
+            assert f"1 to 4,096 characters, it has {len(name):,}" in refused.message

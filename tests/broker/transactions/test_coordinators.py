@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -30,148 +29,116 @@ async def restarted(world: Regions) -> RawClient:
     return await RawClient.connect(world)
 
 
-def test_clients_find_the_coordinators_by_partitions_of_their_topic() -> None:
-    async def story() -> None:
-        async with regions("us", transaction_coordinators=3) as world, raw_client(world) as client:
-            answer = (await client.ask(partitions(COORDINATORS))).partitionMetadataResponse
-            assert answer.partitions == 3
-            for number in range(3):
-                lookup = pb.CommandLookupTopic(request_id=1, topic=f"{COORDINATORS}-partition-{number}")
-                found = await client.ask(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup))
-                assert found.lookupTopicResponse.response == pb.CommandLookupTopicResponse.Connect
-                answer_ = await connect(client, number)
-                assert not answer_.HasField("error")
-                assert not answer_.HasField("epoch")
-            assert (await connect(client, 3)).error == pb.TransactionCoordinatorNotFound
-
-    asyncio.run(story())
+async def test_clients_find_the_coordinators_by_partitions_of_their_topic() -> None:
+    async with regions("us", transaction_coordinators=3) as world, raw_client(world) as client:
+        answer = (await client.ask(partitions(COORDINATORS))).partitionMetadataResponse
+        assert answer.partitions == 3
+        for number in range(3):
+            lookup = pb.CommandLookupTopic(request_id=1, topic=f"{COORDINATORS}-partition-{number}")
+            found = await client.ask(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup))
+            assert found.lookupTopicResponse.response == pb.CommandLookupTopicResponse.Connect
+            answer_ = await connect(client, number)
+            assert not answer_.HasField("error")
+            assert not answer_.HasField("epoch")
+        assert (await connect(client, 3)).error == pb.TransactionCoordinatorNotFound
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction_begins_and_ends(commit: bool) -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await client.open_producer()
-            await client.subscribe()
-            txn = await begin(client, coordinator=2)
-            assert (txn.txnid_most_bits, txn.txnid_least_bits) == (2, 0)
-            assert not (await add_partition(client, txn)).HasField("error")
-            assert not (await add_subscription(client, txn, "s")).HasField("error")
-            assert status(world, txn) is Status.OPEN
-            answer = await end(client, txn, commit=commit)
-            assert (answer.txnid_most_bits, answer.HasField("error")) == (2, False)
-            assert status(world, txn) is (Status.COMMITTED if commit else Status.ABORTED)
-
-    asyncio.run(story())
+async def test_a_transaction_begins_and_ends(commit: bool) -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await client.open_producer()
+        await client.subscribe()
+        txn = await begin(client, coordinator=2)
+        assert (txn.txnid_most_bits, txn.txnid_least_bits) == (2, 0)
+        assert not (await add_partition(client, txn)).HasField("error")
+        assert not (await add_subscription(client, txn, "s")).HasField("error")
+        assert status(world, txn) is Status.OPEN
+        answer = await end(client, txn, commit=commit)
+        assert (answer.txnid_most_bits, answer.HasField("error")) == (2, False)
+        assert status(world, txn) is (Status.COMMITTED if commit else Status.ABORTED)
 
 
-def test_a_lost_answer_to_the_end_is_asked_again() -> None:
+async def test_a_lost_answer_to_the_end_is_asked_again() -> None:
     """Also of the next life of the region. The other outcome is refused, and so is anything more."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            txn = await begin(client)
-            await end(client, txn)
-            again = await restarted(world)
-            assert not (await end(again, txn)).HasField("error")
-            assert (await end(again, txn, commit=False)).error == pb.InvalidTxnStatus
-            assert (await add_partition(again, txn)).error == pb.InvalidTxnStatus
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        txn = await begin(client)
+        await end(client, txn)
+        again = await restarted(world)
+        assert not (await end(again, txn)).HasField("error")
+        assert (await end(again, txn, commit=False)).error == pb.InvalidTxnStatus
+        assert (await add_partition(again, txn)).error == pb.InvalidTxnStatus
 
 
-def test_an_open_transaction_survives_a_restart() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await client.open_producer()
-            txn = await begin(client)
-            await add_partition(client, txn)
-            again = await restarted(world)
-            world.running["us"].coordinators.check_publish(TxnId(0, 0), TOPIC)
-            assert not (await end(again, txn)).HasField("error")
-            assert (await begin(again)).txnid_least_bits == 1
-
-    asyncio.run(story())
+async def test_an_open_transaction_survives_a_restart() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await client.open_producer()
+        txn = await begin(client)
+        await add_partition(client, txn)
+        again = await restarted(world)
+        world.running["us"].coordinators.check_publish(TxnId(0, 0), TOPIC)
+        assert not (await end(again, txn)).HasField("error")
+        assert (await begin(again)).txnid_least_bits == 1
 
 
-def test_what_is_not_known_is_not_found() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            nobody = pb.CommandNewTxnResponse(request_id=0, txnid_most_bits=1, txnid_least_bits=5)
-            assert (await end(client, nobody)).error == pb.TransactionNotFound
-            assert (await add_partition(client, nobody)).error == pb.TransactionNotFound
-            beyond = pb.CommandNewTxnResponse(request_id=0, txnid_most_bits=77, txnid_least_bits=5)
-            assert (await end(client, beyond)).error == pb.TransactionCoordinatorNotFound
-            assert status(world, beyond) is None
-
-    asyncio.run(story())
+async def test_what_is_not_known_is_not_found() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        nobody = pb.CommandNewTxnResponse(request_id=0, txnid_most_bits=1, txnid_least_bits=5)
+        assert (await end(client, nobody)).error == pb.TransactionNotFound
+        assert (await add_partition(client, nobody)).error == pb.TransactionNotFound
+        beyond = pb.CommandNewTxnResponse(request_id=0, txnid_most_bits=77, txnid_least_bits=5)
+        assert (await end(client, beyond)).error == pb.TransactionCoordinatorNotFound
+        assert status(world, beyond) is None
 
 
-def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            txn = await begin(client, timeout_ms=1)
-            await until(lambda: status(world, txn) is Status.ABORTED)
-            answer = await end(client, txn)
-            assert answer.error == pb.InvalidTxnStatus
-            assert "timed out" in answer.message
-
-    asyncio.run(story())
+async def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        txn = await begin(client, timeout_ms=1)
+        await until(lambda: status(world, txn) is Status.ABORTED)
+        answer = await end(client, txn)
+        assert answer.error == pb.InvalidTxnStatus
+        assert "timed out" in answer.message
 
 
-def test_a_time_out_goes_on_after_a_restart() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            txn = await begin(client, timeout_ms=100)
-            await restarted(world)
-            await until(lambda: status(world, txn) is Status.ABORTED)
-
-    asyncio.run(story())
+async def test_a_time_out_goes_on_after_a_restart() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        txn = await begin(client, timeout_ms=100)
+        await restarted(world)
+        await until(lambda: status(world, txn) is Status.ABORTED)
 
 
-def test_a_topic_that_is_gone_counts_as_told() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            txn = await begin(client)
-            await add_partition(client, txn, "persistent://public/default/nowhere")
-            await add_subscription(client, txn, "s", "persistent://public/default/nowhere")
-            assert not (await end(client, txn)).HasField("error")
-
-    asyncio.run(story())
+async def test_a_topic_that_is_gone_counts_as_told() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        txn = await begin(client)
+        await add_partition(client, txn, "persistent://public/default/nowhere")
+        await add_subscription(client, txn, "s", "persistent://public/default/nowhere")
+        assert not (await end(client, txn)).HasField("error")
 
 
-def test_a_coordinator_whose_log_fails_is_loaded_again() -> None:
+async def test_a_coordinator_whose_log_fails_is_loaded_again() -> None:
     """What was not acknowledged may have happened or not; what was, has."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            kept = await begin(client)
-            store = world.running["us"].store
-            assert isinstance(store, MemoryStore)
-            store.fail_next_group(StorageError("the disk is away", definite=True))
-            assert (await begin(client)).error == pb.PersistenceError
-            await until(lambda: 0 in world.running["us"].coordinators._lives)
-            assert status(world, kept) is Status.OPEN
-            assert not (await end(client, kept)).HasField("error")
-            assert (await begin(client)).txnid_least_bits == 1
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        kept = await begin(client)
+        store = world.running["us"].store
+        assert isinstance(store, MemoryStore)
+        store.fail_next_group(StorageError("the disk is away", definite=True))
+        assert (await begin(client)).error == pb.PersistenceError
+        await until(lambda: 0 in world.running["us"].coordinators._lives)
+        assert status(world, kept) is Status.OPEN
+        assert not (await end(client, kept)).HasField("error")
+        assert (await begin(client)).txnid_least_bits == 1
 
 
-def test_the_log_is_summed_up_and_trimmed() -> None:
-    async def story() -> None:
-        async with regions("us", transaction_outcomes_max=10) as world, raw_client(world) as client:
-            kept = await begin(client)
-            for _ in range(400):
-                await end(client, await begin(client))
-            log = await world.running["us"].store.open_log("internal://pulsar/system/__transaction_log_0")
-            assert log is not None
-            await until(lambda: log.first_entry_id > 0)
-            again = await restarted(world)
-            assert status(world, kept) is Status.OPEN
-            assert (await begin(again)).txnid_least_bits == 401
-
-    asyncio.run(story())
+async def test_the_log_is_summed_up_and_trimmed() -> None:
+    async with regions("us", transaction_outcomes_max=10) as world, raw_client(world) as client:
+        kept = await begin(client)
+        for _ in range(400):
+            await end(client, await begin(client))
+        log = await world.running["us"].store.open_log("internal://pulsar/system/__transaction_log_0")
+        assert log is not None
+        await until(lambda: log.first_entry_id > 0)
+        again = await restarted(world)
+        assert status(world, kept) is Status.OPEN
+        assert (await begin(again)).txnid_least_bits == 401
 
 
 # Keys.
@@ -184,107 +151,88 @@ async def coordinator_of_key(client: RawClient, world: Regions) -> int:
     return world.running["us"].coordinators.coordinator_of(KEY)
 
 
-def test_a_newer_connection_fences_the_older_and_its_transaction() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
-            number = await coordinator_of_key(old, world)
-            assert (await connect(old, number, key=KEY)).epoch == 0
-            txn = await begin(old, number)
-            assert (await connect(new, number, key=KEY)).epoch == 1
-            assert status(world, txn) is Status.ABORTED
-            with pytest.raises(EOFError):
-                await old.next()
-            answer = await end(new, txn)
-            assert answer.error == pb.NotAllowedError
-            assert EXPIRED_TRANSACTION in answer.message
-            with pytest.raises(ProtocolError, match=EXPIRED_TRANSACTION):
-                world.running["us"].coordinators.check_publish(TxnId(number, txn.txnid_least_bits), TOPIC)
-            again = await RawClient.connect(world)
-            stale = await connect(again, number, key=KEY, epoch=0)
-            assert stale.error == pb.NotAllowedError
-            assert "stale" in stale.message
-            assert not (await begin(new, number)).HasField("error")
-
-    asyncio.run(story())
+async def test_a_newer_connection_fences_the_older_and_its_transaction() -> None:
+    async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
+        number = await coordinator_of_key(old, world)
+        assert (await connect(old, number, key=KEY)).epoch == 0
+        txn = await begin(old, number)
+        assert (await connect(new, number, key=KEY)).epoch == 1
+        assert status(world, txn) is Status.ABORTED
+        with pytest.raises(EOFError):
+            await old.next()
+        answer = await end(new, txn)
+        assert answer.error == pb.NotAllowedError
+        assert EXPIRED_TRANSACTION in answer.message
+        with pytest.raises(ProtocolError, match=EXPIRED_TRANSACTION):
+            world.running["us"].coordinators.check_publish(TxnId(number, txn.txnid_least_bits), TOPIC)
+        again = await RawClient.connect(world)
+        stale = await connect(again, number, key=KEY, epoch=0)
+        assert stale.error == pb.NotAllowedError
+        assert "stale" in stale.message
+        assert not (await begin(new, number)).HasField("error")
 
 
-def test_the_same_connection_may_connect_again() -> None:
+async def test_the_same_connection_may_connect_again() -> None:
     """Its transaction is aborted all the same, and the connection goes on."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            number = await coordinator_of_key(client, world)
-            await connect(client, number, key=KEY)
-            txn = await begin(client, number)
-            assert (await connect(client, number, key=KEY, epoch=0)).epoch == 1
-            assert status(world, txn) is Status.ABORTED
-            assert not (await begin(client, number)).HasField("error")
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as client:
+        number = await coordinator_of_key(client, world)
+        await connect(client, number, key=KEY)
+        txn = await begin(client, number)
+        assert (await connect(client, number, key=KEY, epoch=0)).epoch == 1
+        assert status(world, txn) is Status.ABORTED
+        assert not (await begin(client, number)).HasField("error")
 
 
-def test_a_key_has_one_open_transaction() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            number = await coordinator_of_key(client, world)
-            await connect(client, number, key=KEY)
-            first, second = await begin(client, number), await begin(client, number)
-            await until(lambda: status(world, first) is Status.ABORTED)
-            assert status(world, second) is Status.OPEN
-
-    asyncio.run(story())
+async def test_a_key_has_one_open_transaction() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        number = await coordinator_of_key(client, world)
+        await connect(client, number, key=KEY)
+        first, second = await begin(client, number), await begin(client, number)
+        await until(lambda: status(world, first) is Status.ABORTED)
+        assert status(world, second) is Status.OPEN
 
 
-def test_what_was_fenced_stays_so_after_a_restart() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
-            number = await coordinator_of_key(old, world)
-            await connect(old, number, key=KEY)
-            txn = await begin(old, number)
-            await connect(new, number, key=KEY)
-            again = await restarted(world)
-            assert status(world, txn) is Status.ABORTED
-            assert (await connect(again, number, key=KEY, epoch=0)).error == pb.NotAllowedError
-            assert (await connect(again, number, key=KEY, epoch=1)).epoch == 2
-
-    asyncio.run(story())
+async def test_what_was_fenced_stays_so_after_a_restart() -> None:
+    async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
+        number = await coordinator_of_key(old, world)
+        await connect(old, number, key=KEY)
+        txn = await begin(old, number)
+        await connect(new, number, key=KEY)
+        again = await restarted(world)
+        assert status(world, txn) is Status.ABORTED
+        assert (await connect(again, number, key=KEY, epoch=0)).error == pb.NotAllowedError
+        assert (await connect(again, number, key=KEY, epoch=1)).epoch == 2
 
 
-def test_a_key_is_bound_to_its_coordinator_and_checked() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            number = await coordinator_of_key(client, world)
-            wrong = await connect(client, (number + 1) % 4, key=KEY)
-            assert wrong.error == pb.NotAllowedError
-            assert f"bound to coordinator {number}" in wrong.message
-            bad = await connect(client, 0, key="a&b")
-            assert bad.error == pb.NotAllowedError
-            assert "'&'" in bad.message
-
-    asyncio.run(story())
+async def test_a_key_is_bound_to_its_coordinator_and_checked() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        number = await coordinator_of_key(client, world)
+        wrong = await connect(client, (number + 1) % 4, key=KEY)
+        assert wrong.error == pb.NotAllowedError
+        assert f"bound to coordinator {number}" in wrong.message
+        bad = await connect(client, 0, key="a&b")
+        assert bad.error == pb.NotAllowedError
+        assert "'&'" in bad.message
 
 
-def test_the_number_of_coordinators_cannot_change_while_there_are_keys() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            number = await coordinator_of_key(client, world)
-            await connect(client, number, key=KEY)
-            await world.crash("us")
-            world.settings["us"] = _with_coordinators(world, 5)
-            with pytest.raises(StorageError, match="transaction_coordinators is 5 and was 4"):
-                await world.start("us")
-            world.settings["us"] = _with_coordinators(world, 4)
+async def test_the_number_of_coordinators_cannot_change_while_there_are_keys() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        number = await coordinator_of_key(client, world)
+        await connect(client, number, key=KEY)
+        await world.crash("us")
+        world.settings["us"] = _with_coordinators(world, 5)
+        with pytest.raises(StorageError, match="transaction_coordinators is 5 and was 4"):
             await world.start("us")
-            life = world.running["us"].coordinators.life(number)
-            await life.keys.delete("", KEY)
-            await world.crash("us")
-            world.settings["us"] = _with_coordinators(world, 5)
-            await world.start("us")
-            again = await RawClient.connect(world)
-            answer = await connect(again, await coordinator_of_key(again, world), key=KEY)
-            assert answer.epoch > 1
-
-    asyncio.run(story())
+        world.settings["us"] = _with_coordinators(world, 4)
+        await world.start("us")
+        life = world.running["us"].coordinators.life(number)
+        await life.keys.delete("", KEY)
+        await world.crash("us")
+        world.settings["us"] = _with_coordinators(world, 5)
+        await world.start("us")
+        again = await RawClient.connect(world)
+        answer = await connect(again, await coordinator_of_key(again, world), key=KEY)
+        assert answer.epoch > 1
 
 
 def _with_coordinators(world: Regions, count: int) -> BrokerSettings:

@@ -14,45 +14,39 @@ from tests.broker.topic.test_transaction_buffer import readable
 from tests.broker.transactions.transacting import TOPIC
 
 
-def test_a_fenced_owner_s_transaction_is_aborted_and_the_next_one_s_messages_are_readable() -> None:
-    async def story() -> None:
-        async with (
-            asyncio.timeout(60),
-            regions("us") as world,
-            world.client("us") as first,
-            world.client("us") as second,
-        ):
+async def test_a_fenced_owner_s_transaction_is_aborted_and_the_next_one_s_messages_are_readable() -> None:
+    async with (
+        asyncio.timeout(60),
+        regions("us") as world,
+        world.client("us") as first,
+        world.client("us") as second,
+    ):
+        owner = await first.producer(TOPIC, name="first", access_mode=AccessMode.EXCLUSIVE)
+        transaction = await first.new_transaction()
+        await owner.send(b"no", transaction=transaction)
+        taker = await second.producer(TOPIC, name="second", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
+        await taker.send(b"yes")
+        authority = world.running["us"].transactions
+        await until(lambda: authority.status(transaction.id) is Status.ABORTED, 30)
+        assert await readable(world) == [b"yes"]
+        with pytest.raises(ClientError):
+            await transaction.commit()
+
+
+async def test_so_is_that_of_an_owner_whose_region_was_killed_when_another_one_gets_the_topic() -> None:
+    async with (
+        asyncio.timeout(60),
+        regions("us", exclusive_patience_ms=50) as world,
+        world.client("us") as second,
+    ):
+        async with world.client("us") as first:
             owner = await first.producer(TOPIC, name="first", access_mode=AccessMode.EXCLUSIVE)
             transaction = await first.new_transaction()
             await owner.send(b"no", transaction=transaction)
-            taker = await second.producer(TOPIC, name="second", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            await taker.send(b"yes")
-            authority = world.running["us"].transactions
-            await until(lambda: authority.status(transaction.id) is Status.ABORTED, 30)
-            assert await readable(world) == [b"yes"]
-            with pytest.raises(ClientError):
-                await transaction.commit()
-
-    asyncio.run(story())
-
-
-def test_so_is_that_of_an_owner_whose_region_was_killed_when_another_one_gets_the_topic() -> None:
-    async def story() -> None:
-        async with (
-            asyncio.timeout(60),
-            regions("us", exclusive_patience_ms=50) as world,
-            world.client("us") as second,
-        ):
-            async with world.client("us") as first:
-                owner = await first.producer(TOPIC, name="first", access_mode=AccessMode.EXCLUSIVE)
-                transaction = await first.new_transaction()
-                await owner.send(b"no", transaction=transaction)
-                await world.crash("us")
-            await world.start("us")
-            taker = await second.producer(TOPIC, name="second", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
-            await taker.send(b"yes")
-            authority = world.running["us"].transactions
-            await until(lambda: authority.status(transaction.id) is Status.ABORTED, 30)
-            assert await readable(world) == [b"yes"]
-
-    asyncio.run(story())
+            await world.crash("us")
+        await world.start("us")
+        taker = await second.producer(TOPIC, name="second", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+        await taker.send(b"yes")
+        authority = world.running["us"].transactions
+        await until(lambda: authority.status(transaction.id) is Status.ABORTED, 30)
+        assert await readable(world) == [b"yes"]

@@ -29,25 +29,21 @@ def status(world: Regions, txn: pb.CommandNewTxnResponse) -> Status | None:
     return world.running["us"].coordinators.status(TxnId(txn.txnid_most_bits, txn.txnid_least_bits))
 
 
-def test_who_was_refused_a_key_begins_nothing_that_no_key_would_fence() -> None:
+async def test_who_was_refused_a_key_begins_nothing_that_no_key_would_fence() -> None:
     """Not even when it has read the refusal; until it is granted the key."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as stale, raw_client(world) as newest:
-            number = home(world)
-            await connect(newest, number, key=KEY)
-            assert (await connect(stale, number, key=KEY, epoch=-2)).error == pb.NotAllowedError
-            answer = await begin(stale, number)
-            assert answer.error == pb.NotAllowedError
-            assert "refused" in answer.message
-            assert not (await begin(stale, (number + 1) % 4)).HasField("error")
-            assert (await connect(stale, number, key=KEY)).epoch == 1
-            txn = await begin(stale, number)
-            async with raw_client(world) as third:
-                assert (await connect(third, number, key=KEY)).epoch == 2
-                assert status(world, txn) is Status.ABORTED
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as stale, raw_client(world) as newest:
+        number = home(world)
+        await connect(newest, number, key=KEY)
+        assert (await connect(stale, number, key=KEY, epoch=-2)).error == pb.NotAllowedError
+        answer = await begin(stale, number)
+        assert answer.error == pb.NotAllowedError
+        assert "refused" in answer.message
+        assert not (await begin(stale, (number + 1) % 4)).HasField("error")
+        assert (await connect(stale, number, key=KEY)).epoch == 1
+        txn = await begin(stale, number)
+        async with raw_client(world) as third:
+            assert (await connect(third, number, key=KEY)).epoch == 2
+            assert status(world, txn) is Status.ABORTED
 
 
 async def flooded(world: Regions, client: RawClient, *, entries: int = 300) -> None:
@@ -64,120 +60,100 @@ async def flooded(world: Regions, client: RawClient, *, entries: int = 300) -> N
     await until(lambda: consumer.blocked)
 
 
-def test_a_fenced_client_that_does_not_read_loses_what_it_was_given_at_once() -> None:
+async def test_a_fenced_client_that_does_not_read_loses_what_it_was_given_at_once() -> None:
     """A task that lost contact does not read what it is sent; its consumer must not outlive its key."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as frozen, raw_client(world) as newcomer:
-            number = home(world)
-            await connect(frozen, number, key=KEY)
-            await flooded(world, frozen)
-            subscription = world.running["us"].directory.serving[TOPIC].subscriptions["s"]
-            assert (await connect(newcomer, number, key=KEY)).epoch == 1
-            await until(lambda: not subscription.dispatcher.consumers)
-            taken = await newcomer.subscribe()
-            assert taken.type == pb.BaseCommand.SUCCESS, taken
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as frozen, raw_client(world) as newcomer:
+        number = home(world)
+        await connect(frozen, number, key=KEY)
+        await flooded(world, frozen)
+        subscription = world.running["us"].directory.serving[TOPIC].subscriptions["s"]
+        assert (await connect(newcomer, number, key=KEY)).epoch == 1
+        await until(lambda: not subscription.dispatcher.consumers)
+        taken = await newcomer.subscribe()
+        assert taken.type == pb.BaseCommand.SUCCESS, taken
 
 
-def test_a_key_that_is_deleted_while_it_is_asked_for_fences_who_was_granted_it() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            number = home(world)
-            life = world.running["us"].coordinators.life(number)
-            for _ in range(20):
-                async with raw_client(world) as racer:
-                    asked = asyncio.ensure_future(connect(racer, number, key=KEY))
-                    await until(lambda: ("", KEY) in life.keys.book.keys)
-                    await life.keys.delete("", KEY)
-                    await asyncio.wait([asked])
-                    assert asked.exception() is None or isinstance(asked.exception(), EOFError)
-            assert ("", KEY) not in life.keys.book.keys
-            assert (await connect(client, number, key=KEY)).epoch == 40
-
-    asyncio.run(story())
+async def test_a_key_that_is_deleted_while_it_is_asked_for_fences_who_was_granted_it() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        number = home(world)
+        life = world.running["us"].coordinators.life(number)
+        for _ in range(20):
+            async with raw_client(world) as racer:
+                asked = asyncio.ensure_future(connect(racer, number, key=KEY))
+                await until(lambda: ("", KEY) in life.keys.book.keys)
+                await life.keys.delete("", KEY)
+                await asyncio.wait([asked])
+                assert asked.exception() is None or isinstance(asked.exception(), EOFError)
+        assert ("", KEY) not in life.keys.book.keys
+        assert (await connect(client, number, key=KEY)).epoch == 40
 
 
-def test_of_two_who_delete_a_key_at_once_one_is_told_that_there_is_none() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            number = home(world)
-            await connect(client, number, key=KEY)
-            txn = await begin(client, number)
-            life = world.running["us"].coordinators.life(number)
-            outcomes = await asyncio.gather(
-                *(life.keys.delete("", KEY) for _ in range(2)), return_exceptions=True
-            )
-            assert [type(outcome) for outcome in outcomes] == [type(None), ProtocolError]
-            assert status(world, txn) is Status.ABORTED
-
-    asyncio.run(story())
+async def test_of_two_who_delete_a_key_at_once_one_is_told_that_there_is_none() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        number = home(world)
+        await connect(client, number, key=KEY)
+        txn = await begin(client, number)
+        life = world.running["us"].coordinators.life(number)
+        outcomes = await asyncio.gather(
+            *(life.keys.delete("", KEY) for _ in range(2)), return_exceptions=True
+        )
+        assert [type(outcome) for outcome in outcomes] == [type(None), ProtocolError]
+        assert status(world, txn) is Status.ABORTED
 
 
-def test_of_two_clients_that_race_for_a_key_the_one_with_the_higher_epoch_has_it() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            number = home(world)
-            racers = [await RawClient.connect(world) for _ in range(8)]
-            answers = await asyncio.gather(
-                *(connect(racer, number, key=KEY) for racer in racers), return_exceptions=True
-            )
-            told = [answer for answer in answers if not isinstance(answer, BaseException)]
-            assert all(isinstance(answer, EOFError | pb.CommandTcClientConnectResponse) for answer in answers)
-            assert max(answer.epoch for answer in told) == len(racers) - 1
-            assert len({answer.epoch for answer in told}) == len(told)
-            winner = racers[answers.index(max(told, key=lambda answer: answer.epoch))]
-            assert not (await begin(winner, number)).HasField("error")
-            for racer in racers:
-                if racer is not winner:
-                    with pytest.raises((EOFError, ConnectionError)):
-                        await begin(racer, number)
-                racer.writer.transport.abort()
-
-    asyncio.run(story())
+async def test_of_two_clients_that_race_for_a_key_the_one_with_the_higher_epoch_has_it() -> None:
+    async with regions("us") as world:
+        number = home(world)
+        racers = [await RawClient.connect(world) for _ in range(8)]
+        answers = await asyncio.gather(
+            *(connect(racer, number, key=KEY) for racer in racers), return_exceptions=True
+        )
+        told = [answer for answer in answers if not isinstance(answer, BaseException)]
+        assert all(isinstance(answer, EOFError | pb.CommandTcClientConnectResponse) for answer in answers)
+        assert max(answer.epoch for answer in told) == len(racers) - 1
+        assert len({answer.epoch for answer in told}) == len(told)
+        winner = racers[answers.index(max(told, key=lambda answer: answer.epoch))]
+        assert not (await begin(winner, number)).HasField("error")
+        for racer in racers:
+            if racer is not winner:
+                with pytest.raises((EOFError, ConnectionError)):
+                    await begin(racer, number)
+            racer.writer.transport.abort()
 
 
-def test_nobody_goes_on_with_the_transaction_of_a_deleted_key() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as owner, raw_client(world) as other:
-            number = home(world)
-            await connect(owner, number, key=KEY)
-            txn = await begin(owner, number)
-            await world.running["us"].coordinators.life(number).keys.delete("", KEY)
-            for answer in (
-                await add_partition(other, txn),
-                await add_subscription(other, txn, "s"),
-                await end(other, txn),
-            ):
-                assert answer.error == pb.NotAllowedError
-                assert EXPIRED_TRANSACTION in answer.message
-            assert not (await end(other, txn, commit=False)).HasField("error")
-
-    asyncio.run(story())
+async def test_nobody_goes_on_with_the_transaction_of_a_deleted_key() -> None:
+    async with regions("us") as world, raw_client(world) as owner, raw_client(world) as other:
+        number = home(world)
+        await connect(owner, number, key=KEY)
+        txn = await begin(owner, number)
+        await world.running["us"].coordinators.life(number).keys.delete("", KEY)
+        for answer in (
+            await add_partition(other, txn),
+            await add_subscription(other, txn, "s"),
+            await end(other, txn),
+        ):
+            assert answer.error == pb.NotAllowedError
+            assert EXPIRED_TRANSACTION in answer.message
+        assert not (await end(other, txn, commit=False)).HasField("error")
 
 
-def test_beside_a_log_of_keys_that_cannot_be_read_the_number_of_coordinators_stays() -> None:
+async def test_beside_a_log_of_keys_that_cannot_be_read_the_number_of_coordinators_stays() -> None:
     """Its keys would begin anew elsewhere, with epochs that they had."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            number = home(world)
-            await connect(client, number, key=KEY)
-            await connect(client, (other := (number + 1) % 4), key=(deleted := key_at(other)))
-            await world.running["us"].coordinators.life(other).keys.delete("", deleted)
-            await world.crash("us")
-            await damage_keys(world, number)
+    async with regions("us") as world, raw_client(world) as client:
+        number = home(world)
+        await connect(client, number, key=KEY)
+        await connect(client, (other := (number + 1) % 4), key=(deleted := key_at(other)))
+        await world.running["us"].coordinators.life(other).keys.delete("", deleted)
+        await world.crash("us")
+        await damage_keys(world, number)
+        await world.start("us")
+        async with raw_client(world) as again:
+            answer = await connect(again, number, key=KEY)
+        assert answer.error == pb.TransactionCoordinatorNotFound
+        await world.crash("us")
+        world.settings["us"] = replace(world.settings["us"], transaction_coordinators=5)
+        with pytest.raises(StorageError, match=r"cannot become 5: coordinator .* cannot be read"):
             await world.start("us")
-            async with raw_client(world) as again:
-                answer = await connect(again, number, key=KEY)
-            assert answer.error == pb.TransactionCoordinatorNotFound
-            await world.crash("us")
-            world.settings["us"] = replace(world.settings["us"], transaction_coordinators=5)
-            with pytest.raises(StorageError, match=r"cannot become 5: coordinator .* cannot be read"):
-                await world.start("us")
-
-    asyncio.run(story())
 
 
 def key_at(number: int) -> str:
@@ -191,72 +167,62 @@ async def damage_keys(world: Regions, number: int) -> None:
     await store.close()
 
 
-def test_what_was_acknowledged_at_a_subscription_that_is_deleted_is_forgotten_with_it() -> None:
+async def test_what_was_acknowledged_at_a_subscription_that_is_deleted_is_forgotten_with_it() -> None:
     """The transaction ends all the same, and one of the same name begins with everything."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            await producer.send(b"1")
-            consumer = await client.subscribe("orders", "s", initial_position=InitialPosition.EARLIEST)
-            transaction = await client.new_transaction()
-            await consumer.acknowledge(await consumer.receive(), transaction=transaction)
-            await consumer.unsubscribe()
-            async with asyncio.timeout(10):
-                await transaction.commit()
-                anew = await client.subscribe("orders", "s", initial_position=InitialPosition.EARLIEST)
-                assert (await anew.receive()).payload == b"1"
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        await producer.send(b"1")
+        consumer = await client.subscribe("orders", "s", initial_position=InitialPosition.EARLIEST)
+        transaction = await client.new_transaction()
+        await consumer.acknowledge(await consumer.receive(), transaction=transaction)
+        await consumer.unsubscribe()
+        async with asyncio.timeout(10):
+            await transaction.commit()
+            anew = await client.subscribe("orders", "s", initial_position=InitialPosition.EARLIEST)
+            assert (await anew.receive()).payload == b"1"
 
 
 @pytest.mark.parametrize("version", ["", "\x1b[2J\n", "'; DROP --", "\u202e" * 10, "v" * 60_000])
-def test_whatever_a_client_calls_itself_its_key_names_it_in_a_short_printable_text(version: str) -> None:
+async def test_whatever_a_client_calls_itself_its_key_names_it_in_a_short_printable_text(
+    version: str,
+) -> None:
     """It is the client's own statement; it is stored, and shown to operators."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with raw_client(world, handshake=False) as client:
-                greeting = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
-                greeting.connect.client_version = version
-                greeting.connect.protocol_version = 19
-                client.send(greeting)
-                assert (await client.next()).type == pb.BaseCommand.CONNECTED
-                await connect(client, home(world), key=KEY)
-                await world.crash("us")
-            await world.start("us")
-            named = world.running["us"].coordinators.life(home(world)).keys.book.keys["", KEY].client
-            assert named.isprintable()
-            assert len(named) < 200
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        async with raw_client(world, handshake=False) as client:
+            greeting = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
+            greeting.connect.client_version = version
+            greeting.connect.protocol_version = 19
+            client.send(greeting)
+            assert (await client.next()).type == pb.BaseCommand.CONNECTED
+            await connect(client, home(world), key=KEY)
+            await world.crash("us")
+        await world.start("us")
+        named = world.running["us"].coordinators.life(home(world)).keys.book.keys["", KEY].client
+        assert named.isprintable()
+        assert len(named) < 200
 
 
-def test_the_transactions_of_a_key_survive_checkpoints_deletion_and_restarts_until_they_are_forgotten() -> (
+async def test_the_transactions_of_a_key_survive_checkpoints_deletion_and_restarts_until_they_are_forgotten() -> (
     None
 ):
     """Nothing of another key is among them, and none is listed twice."""
-
-    async def story() -> None:
-        async with regions("us", transaction_outcomes_max=5) as world:
-            number = home(world)
-            async with raw_client(world) as client, raw_client(world) as plain:
-                assert (await connect(client, number, key=KEY)).epoch == 0
-                for _ in range(300):
-                    await end(client, await begin(client, number))
-                    await end(plain, await begin(plain, number))
-                await world.running["us"].coordinators.life(number).keys.delete("", KEY)
-            async with raw_client(world) as client:
-                epoch = (await connect(client, number, key=KEY)).epoch
-                newest = await begin(client, number)
-                before = world.running["us"].coordinators.life(number).core.known_of_key("", KEY)
-                await world.crash("us")
-            await world.start("us")
-            after = world.running["us"].coordinators.life(number).core.known_of_key("", KEY)
-            assert after == before
-            assert [one.txn.least for one in after] == sorted({one.txn.least for one in after})
-            assert after[-1] == (TxnId(number, newest.txnid_least_bits), epoch, Status.OPEN, "")
-            assert len(after) < 5
-            assert {one.status for one in after[:-1]} == {Status.COMMITTED}
-
-    asyncio.run(story())
+    async with regions("us", transaction_outcomes_max=5) as world:
+        number = home(world)
+        async with raw_client(world) as client, raw_client(world) as plain:
+            assert (await connect(client, number, key=KEY)).epoch == 0
+            for _ in range(300):
+                await end(client, await begin(client, number))
+                await end(plain, await begin(plain, number))
+            await world.running["us"].coordinators.life(number).keys.delete("", KEY)
+        async with raw_client(world) as client:
+            epoch = (await connect(client, number, key=KEY)).epoch
+            newest = await begin(client, number)
+            before = world.running["us"].coordinators.life(number).core.known_of_key("", KEY)
+            await world.crash("us")
+        await world.start("us")
+        after = world.running["us"].coordinators.life(number).core.known_of_key("", KEY)
+        assert after == before
+        assert [one.txn.least for one in after] == sorted({one.txn.least for one in after})
+        assert after[-1] == (TxnId(number, newest.txnid_least_bits), epoch, Status.OPEN, "")
+        assert len(after) < 5
+        assert {one.status for one in after[:-1]} == {Status.COMMITTED}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from emulator.broker.transactions.coordinator import KEY_LOG
 from emulator.client import EARLIEST
 from emulator.core.transactions.names import TxnId
@@ -16,66 +14,56 @@ from tests.broker.transactions.test_stories import keyed, soon, stored
 KEY = "task"
 
 
-def test_a_key_s_epoch_and_newest_transaction_survive_a_kill_as_soon_as_they_are_told() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            number = world.running["us"].coordinators.coordinator_of(KEY)
-            for life in range(3):
-                async with raw_client(world) as client:
-                    assert (await connect(client, number, key=KEY)).epoch == life
-                    txn = await begin(client, number)
-                    await world.crash("us")
-                await world.start("us")
-                after = world.running["us"].coordinators.life(number)
-                state = after.keys.book.keys["", KEY]
-                assert (state.epoch, state.least) == (life, txn.txnid_least_bits)
-                assert " at 127.0.0.1:" in state.client
-                assert [one.txn.least for one in after.core.known_of_key("", KEY)] == list(range(life + 1))
-
-    asyncio.run(story())
+async def test_a_key_s_epoch_and_newest_transaction_survive_a_kill_as_soon_as_they_are_told() -> None:
+    async with regions("us") as world:
+        number = world.running["us"].coordinators.coordinator_of(KEY)
+        for life in range(3):
+            async with raw_client(world) as client:
+                assert (await connect(client, number, key=KEY)).epoch == life
+                txn = await begin(client, number)
+                await world.crash("us")
+            await world.start("us")
+            after = world.running["us"].coordinators.life(number)
+            state = after.keys.book.keys["", KEY]
+            assert (state.epoch, state.least) == (life, txn.txnid_least_bits)
+            assert " at 127.0.0.1:" in state.client
+            assert [one.txn.least for one in after.core.known_of_key("", KEY)] == list(range(life + 1))
 
 
-def test_a_region_s_keys_are_in_no_other_region_and_clients_cannot_open_their_log() -> None:
-    async def story() -> None:
-        async with regions("us", "eu") as world, raw_client(world) as client:
-            number = world.running["us"].coordinators.coordinator_of(KEY)
-            await connect(client, number, key=KEY)
-            await end(client, await begin(client, number))
-            async with world.client("us") as plain:
-                producer = await plain.producer("orders")
-                await producer.send(b"what comes behind")
-                for name in (f"{KEY_LOG}{number}", f"persistent://pulsar/system/__transaction_key_{number}"):
-                    client.ask_for_producer(1, name)
-                    answer = await client.next()
-                    assert answer.type == pb.BaseCommand.ERROR, (name, answer)
-            async with world.client("eu") as there:
-                reader = await there.reader("orders", EARLIEST)
-                await soon(reader.receive())
-            assert f"{KEY_LOG}{number}" in world.running["us"].store.log_names()
-            assert not [name for name in world.running["eu"].store.log_names() if "transaction_key" in name]
-            coordinators = world.running["eu"].coordinators
-            assert not any(life.keys.book.keys for life in coordinators.lives)
-            assert coordinators.status(TxnId(number, 0)) is None
-
-    asyncio.run(story())
+async def test_a_region_s_keys_are_in_no_other_region_and_clients_cannot_open_their_log() -> None:
+    async with regions("us", "eu") as world, raw_client(world) as client:
+        number = world.running["us"].coordinators.coordinator_of(KEY)
+        await connect(client, number, key=KEY)
+        await end(client, await begin(client, number))
+        async with world.client("us") as plain:
+            producer = await plain.producer("orders")
+            await producer.send(b"what comes behind")
+            for name in (f"{KEY_LOG}{number}", f"persistent://pulsar/system/__transaction_key_{number}"):
+                client.ask_for_producer(1, name)
+                answer = await client.next()
+                assert answer.type == pb.BaseCommand.ERROR, (name, answer)
+        async with world.client("eu") as there:
+            reader = await there.reader("orders", EARLIEST)
+            await soon(reader.receive())
+        assert f"{KEY_LOG}{number}" in world.running["us"].store.log_names()
+        assert not [name for name in world.running["eu"].store.log_names() if "transaction_key" in name]
+        coordinators = world.running["eu"].coordinators
+        assert not any(life.keys.book.keys for life in coordinators.lives)
+        assert coordinators.status(TxnId(number, 0)) is None
 
 
-def test_who_gives_its_key_up_goes_on_without_one_and_leaves_nothing_behind() -> None:
+async def test_who_gives_its_key_up_goes_on_without_one_and_leaves_nothing_behind() -> None:
     """The proposal's way back: delete the key from the client's settings."""
-
-    async def story() -> None:
-        async with regions("us") as world:
-            async with keyed(world) as with_key:
-                producer = await with_key.producer("orders")
-                async with await soon(with_key.new_transaction()) as transaction:
-                    await producer.send(b"under a key", transaction=transaction)
-            async with world.client("us") as without:
-                producer = await without.producer("orders")
-                one, two = [await soon(without.new_transaction()) for _ in range(2)]
-                await producer.send(b"without 1", transaction=one)
-                await producer.send(b"without 2", transaction=two)
-                await soon(two.commit())
-                await soon(one.commit())
-                assert await stored(without, "orders") == [b"under a key", b"without 1", b"without 2"]
-
-    asyncio.run(story())
+    async with regions("us") as world:
+        async with keyed(world) as with_key:
+            producer = await with_key.producer("orders")
+            async with await soon(with_key.new_transaction()) as transaction:
+                await producer.send(b"under a key", transaction=transaction)
+        async with world.client("us") as without:
+            producer = await without.producer("orders")
+            one, two = [await soon(without.new_transaction()) for _ in range(2)]
+            await producer.send(b"without 1", transaction=one)
+            await producer.send(b"without 2", transaction=two)
+            await soon(two.commit())
+            await soon(one.commit())
+            assert await stored(without, "orders") == [b"under a key", b"without 1", b"without 2"]

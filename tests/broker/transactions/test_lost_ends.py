@@ -31,7 +31,7 @@ def _fail_one_deletion(region: Region, prefix: str) -> None:
     store.delete = failing  # type: ignore[method-assign]
 
 
-def test_what_it_held_is_given_out_again_though_nobody_tells_it_once_more(
+async def test_what_it_held_is_given_out_again_though_nobody_tells_it_once_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another participant has not answered: so the abort is decided and not over when the topic is loaded, and over
@@ -45,26 +45,23 @@ def test_what_it_held_is_given_out_again_though_nobody_tells_it_once_more(
 
     monkeypatch.setattr(Topic, "end_partition", end_partition)
 
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            region = world.running["us"]
-            source, target = await client.producer("orders"), await client.producer("bills")
-            consumer = await shared(client)
-            await soon(source.send(b"it"))
-            message = await soon(consumer.receive())
-            transaction = await soon(client.new_transaction())
-            await soon(target.send(b"result", transaction=transaction))
-            await soon(consumer.acknowledge(message, transaction=transaction))
-            before = subscription(region)
-            _fail_one_deletion(region, PendingAckKey.prefix(TOPIC))
-            ending = asyncio.ensure_future(transaction.abort())
-            await until(lambda: _is_loaded_again(region, before, transaction.id))
-            away.set()
-            await soon(ending)
-            assert (await soon(consumer.receive())).payload == b"it"
-            assert status(world, transaction) is not None
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        region = world.running["us"]
+        source, target = await client.producer("orders"), await client.producer("bills")
+        consumer = await shared(client)
+        await soon(source.send(b"it"))
+        message = await soon(consumer.receive())
+        transaction = await soon(client.new_transaction())
+        await soon(target.send(b"result", transaction=transaction))
+        await soon(consumer.acknowledge(message, transaction=transaction))
+        before = subscription(region)
+        _fail_one_deletion(region, PendingAckKey.prefix(TOPIC))
+        ending = asyncio.ensure_future(transaction.abort())
+        await until(lambda: _is_loaded_again(region, before, transaction.id))
+        away.set()
+        await soon(ending)
+        assert (await soon(consumer.receive())).payload == b"it"
+        assert status(world, transaction) is not None
 
 
 def _is_loaded_again(region: Region, before: object, txn: TxnId) -> bool:

@@ -44,21 +44,18 @@ async def task(world: Regions, key: int, rival: int, told: Told) -> None:
 @pytest.mark.filterwarnings(
     "error:coroutine .* was never awaited:RuntimeWarning", "error::pytest.PytestUnraisableExceptionWarning"
 )
-def test_of_many_tasks_that_race_for_many_keys_one_of_each_key_comes_to_its_end_and_nothing_counts_in_part() -> (
+async def test_of_many_tasks_that_race_for_many_keys_one_of_each_key_comes_to_its_end_and_nothing_counts_in_part() -> (
     None
 ):
-    async def story() -> None:
-        told = Told()
-        async with regions("us") as world, world.client("us") as reader:
-            tasks = [task(world, key, rival, told) for rival in range(RIVALS) for key in range(KEYS)]
-            await soon(asyncio.gather(*tasks))
-            found = Counter(await stored(reader, "orders"))
-            lives = world.running["us"].coordinators.lives
-            assert not any(life.core.live for life in lives), "something is open, or not over"
-            assert sum(len(life.keys.book.keys) for life in lives) == KEYS
-        assert set(found.values()) == {1}
-        assert told.committed <= found.keys()
-        assert not told.refused & found.keys()
-        assert all(told.finished[key] for key in range(KEYS)), told.finished
-
-    asyncio.run(story())
+    told = Told()
+    async with regions("us") as world, world.client("us") as reader:
+        tasks = [task(world, key, rival, told) for rival in range(RIVALS) for key in range(KEYS)]
+        await soon(asyncio.gather(*tasks))
+        found = Counter(await stored(reader, "orders"))
+        lives = world.running["us"].coordinators.lives
+        assert not any(life.core.live for life in lives), "something is open, or not over"
+        assert sum(len(life.keys.book.keys) for life in lives) == KEYS
+    assert set(found.values()) == {1}
+    assert told.committed <= found.keys()
+    assert not told.refused & found.keys()
+    assert all(told.finished[key] for key in range(KEYS)), told.finished

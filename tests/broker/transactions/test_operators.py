@@ -189,27 +189,21 @@ def test_metrics_name_transactions_and_transaction_keys() -> None:
         assert sum(int(line.split()[1]) for line in created) == 2
 
 
-def test_explain_names_the_transaction_that_blocks_a_topic() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            transaction = await begin(client)
-            region = world.running["us"]
-            topic = explain(region, "topic", "orders")
-            assert f"transaction {transaction.id.text} of" in topic.why
-            assert topic.waits_for == (f"transaction {transaction.id.text}",)
-            one = explain(region, "transaction", transaction.id.text)
-            assert one == explain(region, "transaction", transaction.id.text.strip("()"))
-            assert (
-                "OPEN; begun without a key; participants are persistent://public/default/orders" in one.what
-            )
-            await transaction.commit()
-            assert (
-                explain(region, "transaction", transaction.id.text).what
-                == "COMMITTED: requested by its client"
-            )
-            assert explain(region, "topic", "orders").why == ""
-
-    asyncio.run(story())
+async def test_explain_names_the_transaction_that_blocks_a_topic() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        transaction = await begin(client)
+        region = world.running["us"]
+        topic = explain(region, "topic", "orders")
+        assert f"transaction {transaction.id.text} of" in topic.why
+        assert topic.waits_for == (f"transaction {transaction.id.text}",)
+        one = explain(region, "transaction", transaction.id.text)
+        assert one == explain(region, "transaction", transaction.id.text.strip("()"))
+        assert "OPEN; begun without a key; participants are persistent://public/default/orders" in one.what
+        await transaction.commit()
+        assert (
+            explain(region, "transaction", transaction.id.text).what == "COMMITTED: requested by its client"
+        )
+        assert explain(region, "topic", "orders").why == ""
 
 
 def test_a_key_shows_each_of_its_transactions_with_its_state_and_its_last_client() -> None:
@@ -239,26 +233,21 @@ def test_a_key_shows_each_of_its_transactions_with_its_state_and_its_last_client
         assert (ended["transactionKey"], ended["owner"]) == ("task-1", "")
 
 
-def test_explain_names_the_epoch_the_last_client_and_the_transactions_of_a_key() -> None:
-    async def story() -> None:
-        async with regions("us") as world:
-            region = world.running["us"]
-            with pytest.raises(NotKnown):
-                explain(region, "transaction-key", "task-1")
-            async with Client(f"pulsar://127.0.0.1:{world.ports['us']}", transaction_key="task-1") as client:
-                transaction = await begin(client)
-                one = explain(region, "transaction-key", "task-1")
-                assert re.match(r"epoch 0, last used by \S+ at .+; transactions: \(\d,0\) OPEN$", one.what), (
-                    one
-                )
-                assert one.why == f"transaction {transaction.id.text} is OPEN"
-                assert one.waits_for == (f"transaction {transaction.id.text}",)
-                await transaction.commit()
-                after = explain(region, "transaction-key", "task-1")
-                assert after.what.endswith(f"{transaction.id.text} COMMITTED")
-                assert (after.why, after.waits_for) == ("", ())
-
-    asyncio.run(story())
+async def test_explain_names_the_epoch_the_last_client_and_the_transactions_of_a_key() -> None:
+    async with regions("us") as world:
+        region = world.running["us"]
+        with pytest.raises(NotKnown):
+            explain(region, "transaction-key", "task-1")
+        async with Client(f"pulsar://127.0.0.1:{world.ports['us']}", transaction_key="task-1") as client:
+            transaction = await begin(client)
+            one = explain(region, "transaction-key", "task-1")
+            assert re.match(r"epoch 0, last used by \S+ at .+; transactions: \(\d,0\) OPEN$", one.what), one
+            assert one.why == f"transaction {transaction.id.text} is OPEN"
+            assert one.waits_for == (f"transaction {transaction.id.text}",)
+            await transaction.commit()
+            after = explain(region, "transaction-key", "task-1")
+            assert after.what.endswith(f"{transaction.id.text} COMMITTED")
+            assert (after.why, after.waits_for) == ("", ())
 
 
 def test_a_key_whose_client_went_away_is_not_connected() -> None:

@@ -95,19 +95,16 @@ async def succeed(world: Regions, number: int) -> None:
         await transaction.commit()
 
 
-def test_wherever_its_proxy_dies_in_a_transaction_everything_is_processed_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            inbox = await client.producer("inbox")
-            for number in count(1):
-                assert number < POINTS_MAX, "it never comes to an end"
-                await inbox.send(b"%d" % number)
-                died = await lives_until_the_proxy_dies(world, tmp_path / f"{number}.jsonl", number)
-                await soon(succeed(world, number))
-                expected = [b"result of %d" % one for one in range(1, number + 1)]
-                assert await stored(client, "outbox") == expected, number
-                if not died:
-                    break
-            assert number > 15, "there are fewer points than steps"
-
-    asyncio.run(story())
+async def test_wherever_its_proxy_dies_in_a_transaction_everything_is_processed_once(tmp_path: Path) -> None:
+    async with regions("us") as world, world.client("us") as client:
+        inbox = await client.producer("inbox")
+        for number in count(1):
+            assert number < POINTS_MAX, "it never comes to an end"
+            await inbox.send(b"%d" % number)
+            died = await lives_until_the_proxy_dies(world, tmp_path / f"{number}.jsonl", number)
+            await soon(succeed(world, number))
+            expected = [b"result of %d" % one for one in range(1, number + 1)]
+            assert await stored(client, "outbox") == expected, number
+            if not died:
+                break
+        assert number > 15, "there are fewer points than steps"

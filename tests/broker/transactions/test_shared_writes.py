@@ -18,123 +18,105 @@ from tests.broker.transactions.asking import begin, connect, end, end_command
 KEY = "task"
 
 
-def test_a_region_that_stops_while_a_key_is_granted_breaks_no_write_that_others_wait_for() -> None:
-    async def story() -> None:
-        broken: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
-        async with regions("us") as world, raw_client(world) as client:
-            region = world.running["us"]
-            store, number = region.store, region.coordinators.coordinator_of(KEY)
-            assert isinstance(store, MemoryStore)
-            await connect(client, number, key=KEY)
-            store.hold()
-            asking = asyncio.create_task(connect(client, number, key=KEY, epoch=0))
-            journal = region.coordinators.life(number).keys._journal
-            await until(lambda: journal.newest is not None and not journal.newest.done())
-            for task in list(region._tasks):
-                task.cancel()
-            for _ in range(5):
-                await asyncio.sleep(0)
-            store.release()
-            for _ in range(20):
-                await asyncio.sleep(0)
-            asking.cancel()
-        assert broken == []
-
-    asyncio.run(story())
+async def test_a_region_that_stops_while_a_key_is_granted_breaks_no_write_that_others_wait_for() -> None:
+    broken: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+    async with regions("us") as world, raw_client(world) as client:
+        region = world.running["us"]
+        store, number = region.store, region.coordinators.coordinator_of(KEY)
+        assert isinstance(store, MemoryStore)
+        await connect(client, number, key=KEY)
+        store.hold()
+        asking = asyncio.create_task(connect(client, number, key=KEY, epoch=0))
+        journal = region.coordinators.life(number).keys._journal
+        await until(lambda: journal.newest is not None and not journal.newest.done())
+        for task in list(region._tasks):
+            task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        store.release()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        asking.cancel()
+    assert broken == []
 
 
-def test_whoever_had_a_key_before_its_coordinator_s_store_failed_is_closed_by_the_next_one() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
-            region = world.running["us"]
-            number = region.coordinators.coordinator_of(KEY)
-            assert (await connect(first, number, key=KEY)).epoch == 0
-            store = region.store
-            assert isinstance(store, MemoryStore)
-            store.fail_next_group(StorageError("the disk is away", definite=True))
-            assert (await begin(second, number)).error == pb.PersistenceError
-            await until(lambda: number in region.coordinators._lives)
-            assert (await connect(second, number, key=KEY)).epoch == 1
-            with pytest.raises(EOFError):
-                await first.next()
-
-    asyncio.run(story())
+async def test_whoever_had_a_key_before_its_coordinator_s_store_failed_is_closed_by_the_next_one() -> None:
+    async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
+        region = world.running["us"]
+        number = region.coordinators.coordinator_of(KEY)
+        assert (await connect(first, number, key=KEY)).epoch == 0
+        store = region.store
+        assert isinstance(store, MemoryStore)
+        store.fail_next_group(StorageError("the disk is away", definite=True))
+        assert (await begin(second, number)).error == pb.PersistenceError
+        await until(lambda: number in region.coordinators._lives)
+        assert (await connect(second, number, key=KEY)).epoch == 1
+        with pytest.raises(EOFError):
+            await first.next()
 
 
-def test_nobody_is_told_of_a_decision_that_is_not_durable() -> None:
+async def test_nobody_is_told_of_a_decision_that_is_not_durable() -> None:
     """Not by a refusal either: after a kill the transaction would be open, and could end the other way (TX1)."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
-            txn = await begin(first)
-            region = world.running["us"]
-            store = region.store
-            assert isinstance(store, MemoryStore)
-            store.hold()
-            first.send(end_command(txn, commit=True))
-            name = TxnId(txn.txnid_most_bits, txn.txnid_least_bits)
-            await until(lambda: region.coordinators.status(name) is Status.COMMITTING)
-            other = asyncio.create_task(end(second, txn, commit=False))
-            for _ in range(200):
-                await asyncio.sleep(0)
-            assert not other.done()
-            store.release()
-            assert (await other).error == pb.InvalidTxnStatus
-            assert not (await first.next()).endTxnResponse.HasField("error")
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
+        txn = await begin(first)
+        region = world.running["us"]
+        store = region.store
+        assert isinstance(store, MemoryStore)
+        store.hold()
+        first.send(end_command(txn, commit=True))
+        name = TxnId(txn.txnid_most_bits, txn.txnid_least_bits)
+        await until(lambda: region.coordinators.status(name) is Status.COMMITTING)
+        other = asyncio.create_task(end(second, txn, commit=False))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert not other.done()
+        store.release()
+        assert (await other).error == pb.InvalidTxnStatus
+        assert not (await first.next()).endTxnResponse.HasField("error")
 
 
 @pytest.mark.parametrize("begins", [True, False])
-def test_nobody_is_told_of_an_epoch_that_is_not_durable(begins: bool) -> None:
+async def test_nobody_is_told_of_an_epoch_that_is_not_durable(begins: bool) -> None:
     """After a kill the former one would have the key still (TX8)."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
-            region = world.running["us"]
-            store, number = region.store, region.coordinators.coordinator_of(KEY)
-            assert isinstance(store, MemoryStore)
-            await connect(first, number, key=KEY, process="first")
-            await end(first, await begin(first, number))
-            store.hold()
-            newer = asyncio.create_task(connect(second, number, key=KEY, process="second"))
-            book = region.coordinators.life(number).keys.book
-            await until(lambda: book.last_epoch("", KEY) == 1)
-            asking = begin(first, number) if begins else connect(first, number, key=KEY, epoch=2)
-            asked = asyncio.create_task(asking)
-            for _ in range(200):
-                await asyncio.sleep(0)
-            assert not asked.done()
-            store.release()
-            assert (await newer).epoch == 1
-            await asyncio.wait([asked])
-            told_of_it_or_closed = isinstance(asked.exception(), EOFError) or asked.result().HasField("error")
-            assert told_of_it_or_closed
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
+        region = world.running["us"]
+        store, number = region.store, region.coordinators.coordinator_of(KEY)
+        assert isinstance(store, MemoryStore)
+        await connect(first, number, key=KEY, process="first")
+        await end(first, await begin(first, number))
+        store.hold()
+        newer = asyncio.create_task(connect(second, number, key=KEY, process="second"))
+        book = region.coordinators.life(number).keys.book
+        await until(lambda: book.last_epoch("", KEY) == 1)
+        asking = begin(first, number) if begins else connect(first, number, key=KEY, epoch=2)
+        asked = asyncio.create_task(asking)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert not asked.done()
+        store.release()
+        assert (await newer).epoch == 1
+        await asyncio.wait([asked])
+        told_of_it_or_closed = isinstance(asked.exception(), EOFError) or asked.result().HasField("error")
+        assert told_of_it_or_closed
 
 
-def test_a_key_shows_who_has_it_until_its_connection_is_gone() -> None:
+async def test_a_key_shows_who_has_it_until_its_connection_is_gone() -> None:
     """And a refused connect whose write failed leaves nobody unfenced: all that may have had the key are closed."""
-
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
-            region = world.running["us"]
-            store, number = region.store, region.coordinators.coordinator_of(KEY)
-            assert isinstance(store, MemoryStore)
-            await connect(first, number, key=KEY)
-            store.fail_next_group(StorageError("the disk is away", definite=True))
-            assert (await connect(second, number, key=KEY)).error == pb.PersistenceError
-            await until(lambda: number in region.coordinators._lives)
-            assert (await connect(second, number, key=KEY)).epoch == 1
-            with pytest.raises(EOFError):
-                await first.next()
-            life = region.coordinators.life(number)
-            assert list(life.keys.holders["", KEY]) == [next(iter(region.connections))]
-            await life.keys.delete("", KEY)
-            assert life.keys.holders == {}
-            with pytest.raises(EOFError):
-                await second.next()
-
-    asyncio.run(story())
+    async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
+        region = world.running["us"]
+        store, number = region.store, region.coordinators.coordinator_of(KEY)
+        assert isinstance(store, MemoryStore)
+        await connect(first, number, key=KEY)
+        store.fail_next_group(StorageError("the disk is away", definite=True))
+        assert (await connect(second, number, key=KEY)).error == pb.PersistenceError
+        await until(lambda: number in region.coordinators._lives)
+        assert (await connect(second, number, key=KEY)).epoch == 1
+        with pytest.raises(EOFError):
+            await first.next()
+        life = region.coordinators.life(number)
+        assert list(life.keys.holders["", KEY]) == [next(iter(region.connections))]
+        await life.keys.delete("", KEY)
+        assert life.keys.holders == {}
+        with pytest.raises(EOFError):
+            await second.next()

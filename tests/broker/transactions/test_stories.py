@@ -59,35 +59,29 @@ def keyed(world: Regions, key: str = KEY) -> Client:
     )
 
 
-def test_what_is_sent_in_a_transaction_is_visible_when_it_commits_all_at_once() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            orders, bills = await client.producer("orders"), await client.producer("bills")
-            transaction = await client.new_transaction()
-            await soon(orders.send(b"1", transaction=transaction))
-            await soon(bills.send(b"2", transaction=transaction))
-            assert await stored(client, "orders") == await stored(client, "bills") == []
-            await soon(transaction.commit())
-            assert (await stored(client, "orders"), await stored(client, "bills")) == ([b"1"], [b"2"])
-            await soon(transaction.commit())
-            with pytest.raises(ClientError) as problem:
-                await soon(orders.send(b"3", transaction=transaction))
-            assert problem.value.code is ServerError.NotAllowedError
-
-    asyncio.run(story())
+async def test_what_is_sent_in_a_transaction_is_visible_when_it_commits_all_at_once() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        orders, bills = await client.producer("orders"), await client.producer("bills")
+        transaction = await client.new_transaction()
+        await soon(orders.send(b"1", transaction=transaction))
+        await soon(bills.send(b"2", transaction=transaction))
+        assert await stored(client, "orders") == await stored(client, "bills") == []
+        await soon(transaction.commit())
+        assert (await stored(client, "orders"), await stored(client, "bills")) == ([b"1"], [b"2"])
+        await soon(transaction.commit())
+        with pytest.raises(ClientError) as problem:
+            await soon(orders.send(b"3", transaction=transaction))
+        assert problem.value.code is ServerError.NotAllowedError
 
 
-def test_a_block_that_raises_aborts() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            with pytest.raises(KeyError):
-                await _fail_within(client, producer)
-            async with await client.new_transaction() as transaction:
-                await soon(producer.send(b"yes", transaction=transaction))
-            assert await stored(client, "orders") == [b"yes"]
-
-    asyncio.run(story())
+async def test_a_block_that_raises_aborts() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        with pytest.raises(KeyError):
+            await _fail_within(client, producer)
+        async with await client.new_transaction() as transaction:
+            await soon(producer.send(b"yes", transaction=transaction))
+        assert await stored(client, "orders") == [b"yes"]
 
 
 async def _fail_within(client: Client, producer: Producer) -> None:
@@ -96,54 +90,44 @@ async def _fail_within(client: Client, producer: Producer) -> None:
         raise KeyError
 
 
-def test_a_topic_takes_nothing_of_a_transaction_that_was_not_told_of_it() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            transaction = await client.new_transaction()
-            with pytest.raises(ClientError, match="was not added to it"):
-                producer.send_nowait(b"1", transaction=transaction)
-
-    asyncio.run(story())
+async def test_a_topic_takes_nothing_of_a_transaction_that_was_not_told_of_it() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        transaction = await client.new_transaction()
+        with pytest.raises(ClientError, match="was not added to it"):
+            producer.send_nowait(b"1", transaction=transaction)
 
 
-def test_a_decision_reaches_its_topic_after_a_crash() -> None:
+async def test_a_decision_reaches_its_topic_after_a_crash() -> None:
     """Killed between the decision and the marker: the next life tells the topic."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            transaction = await client.new_transaction()
-            await soon(producer.send(b"1", transaction=transaction))
-            life = world.running["us"].coordinators.life(transaction.id.most)
-            life.teller.tell_at_once = lambda _: None  # type: ignore[method-assign]
-            life.teller.tell_all = _never  # type: ignore[method-assign]
-            ending = asyncio.ensure_future(transaction.commit())
-            await until(lambda: status(world, transaction) is Status.COMMITTING)
-            await world.crash("us")
-            await world.start("us")
-            await soon(ending)
-            assert await stored(client, "orders") == [b"1"]
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        transaction = await client.new_transaction()
+        await soon(producer.send(b"1", transaction=transaction))
+        life = world.running["us"].coordinators.life(transaction.id.most)
+        life.teller.tell_at_once = lambda _: None  # type: ignore[method-assign]
+        life.teller.tell_all = _never  # type: ignore[method-assign]
+        ending = asyncio.ensure_future(transaction.commit())
+        await until(lambda: status(world, transaction) is Status.COMMITTING)
+        await world.crash("us")
+        await world.start("us")
+        await soon(ending)
+        assert await stored(client, "orders") == [b"1"]
 
 
 async def _never(*anything: object) -> None:
     await asyncio.get_running_loop().create_future()
 
 
-def test_a_topic_whose_store_fails_is_told_again() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            transaction = await client.new_transaction()
-            await soon(producer.send(b"1", transaction=transaction))
-            region = world.running["us"]
-            _fail_the_marker(region)
-            await soon(transaction.commit())
-            assert await stored(client, "orders") == [b"1"]
-
-    asyncio.run(story())
+async def test_a_topic_whose_store_fails_is_told_again() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        transaction = await client.new_transaction()
+        await soon(producer.send(b"1", transaction=transaction))
+        region = world.running["us"]
+        _fail_the_marker(region)
+        await soon(transaction.commit())
+        assert await stored(client, "orders") == [b"1"]
 
 
 def _fail_the_marker(region: Region) -> None:
@@ -161,38 +145,29 @@ def _fail_the_marker(region: Region) -> None:
     topic.append_own_soon = failing  # type: ignore[method-assign]
 
 
-def test_a_transaction_without_its_client_blocks_nobody_for_longer_than_its_time_out() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer = await client.producer("orders")
-            transaction = await client.new_transaction(timeout_seconds=0.2)
-            await soon(producer.send(b"no", transaction=transaction))
-            await soon(producer.send(b"behind"))
-            await until(lambda: status(world, transaction) is Status.ABORTED)
-            assert await stored(client, "orders") == [b"behind"]
-            with pytest.raises(ClientError, match="timed out") as problem:
-                await soon(transaction.commit())
-            assert problem.value.definite
-
-    asyncio.run(story())
+async def test_a_transaction_without_its_client_blocks_nobody_for_longer_than_its_time_out() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        producer = await client.producer("orders")
+        transaction = await client.new_transaction(timeout_seconds=0.2)
+        await soon(producer.send(b"no", transaction=transaction))
+        await soon(producer.send(b"behind"))
+        await until(lambda: status(world, transaction) is Status.ABORTED)
+        assert await stored(client, "orders") == [b"behind"]
+        with pytest.raises(ClientError, match="timed out") as problem:
+            await soon(transaction.commit())
+        assert problem.value.definite
 
 
-def test_coordinators_take_turns() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            begun = [await client.new_transaction() for _ in range(8)]
-            assert {transaction.id.most for transaction in begun} == {0, 1, 2, 3}
-
-    asyncio.run(story())
+async def test_coordinators_take_turns() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        begun = [await client.new_transaction() for _ in range(8)]
+        assert {transaction.id.most for transaction in begun} == {0, 1, 2, 3}
 
 
-def test_a_client_is_told_where_transactions_are_not_enabled() -> None:
-    async def story() -> None:
-        async with regions("us", transaction_coordinators=0) as world, world.client("us") as client:
-            with pytest.raises(ClientError, match="not enabled"):
-                await soon(client.new_transaction())
-
-    asyncio.run(story())
+async def test_a_client_is_told_where_transactions_are_not_enabled() -> None:
+    async with regions("us", transaction_coordinators=0) as world, world.client("us") as client:
+        with pytest.raises(ClientError, match="not enabled"):
+            await soon(client.new_transaction())
 
 
 async def shared(client: Client) -> Consumer:
@@ -203,62 +178,51 @@ async def shared(client: Client) -> Consumer:
 
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("commits", [True, False])
-def test_acknowledgements_count_when_their_transaction_commits(commits: bool, batched: bool) -> None:
+async def test_acknowledgements_count_when_their_transaction_commits(commits: bool, batched: bool) -> None:
     """One by one, also of messages inside of a batch. An abort gives them out again."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            batching = Batching(messages_max=3, delay_ms_max=10_000) if batched else None
-            producer = await client.producer("orders", batching=batching)
-            consumer = await shared(client)
-            await soon(asyncio.gather(*(producer.send(bytes([n])) for n in range(3))))
-            given = [await soon(consumer.receive()) for _ in range(3)]
-            transaction = await client.new_transaction()
-            await soon(consumer.acknowledge(given[0], given[1], transaction=transaction))
-            await soon(transaction.commit() if commits else transaction.abort())
-            await consumer.close()
-            again = await shared(client)
-            expected = [b"\x02"] if commits else [b"\x00", b"\x01", b"\x02"]
-            back = [await soon(again.receive()) for _ in expected]
-            assert sorted(message.payload for message in back) == expected
-            await soon(again.acknowledge(*back, confirmed=True))
-            subscription = world.running["us"].directory.serving[TOPIC].subscriptions["s"]
-            await until(lambda: subscription.backlog() == 0)
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        batching = Batching(messages_max=3, delay_ms_max=10_000) if batched else None
+        producer = await client.producer("orders", batching=batching)
+        consumer = await shared(client)
+        await soon(asyncio.gather(*(producer.send(bytes([n])) for n in range(3))))
+        given = [await soon(consumer.receive()) for _ in range(3)]
+        transaction = await client.new_transaction()
+        await soon(consumer.acknowledge(given[0], given[1], transaction=transaction))
+        await soon(transaction.commit() if commits else transaction.abort())
+        await consumer.close()
+        again = await shared(client)
+        expected = [b"\x02"] if commits else [b"\x00", b"\x01", b"\x02"]
+        back = [await soon(again.receive()) for _ in expected]
+        assert sorted(message.payload for message in back) == expected
+        await soon(again.acknowledge(*back, confirmed=True))
+        subscription = world.running["us"].directory.serving[TOPIC].subscriptions["s"]
+        await until(lambda: subscription.backlog() == 0)
 
 
-def test_a_message_that_one_transaction_holds_is_a_conflict_for_another() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            producer, consumer = await client.producer("orders"), await shared(client)
-            await soon(producer.send(b"1"))
-            message = await soon(consumer.receive())
-            one, two = await client.new_transaction(), await client.new_transaction()
-            await soon(consumer.acknowledge(message, transaction=one))
-            with pytest.raises(ClientError) as problem:
-                await soon(consumer.acknowledge(message, transaction=two))
-            assert problem.value.code is ServerError.TransactionConflict
-            await soon(one.commit())
-            await soon(two.commit())
-
-    asyncio.run(story())
+async def test_a_message_that_one_transaction_holds_is_a_conflict_for_another() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        producer, consumer = await client.producer("orders"), await shared(client)
+        await soon(producer.send(b"1"))
+        message = await soon(consumer.receive())
+        one, two = await client.new_transaction(), await client.new_transaction()
+        await soon(consumer.acknowledge(message, transaction=one))
+        with pytest.raises(ClientError) as problem:
+            await soon(consumer.acknowledge(message, transaction=two))
+        assert problem.value.code is ServerError.TransactionConflict
+        await soon(one.commit())
+        await soon(two.commit())
 
 
-def test_read_process_write_is_exactly_once_over_a_crash_at_each_step() -> None:
+async def test_read_process_write_is_exactly_once_over_a_crash_at_each_step() -> None:
     """What was read is acknowledged in the transaction that publishes what came of it."""
-
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            source = await client.producer("orders")
-            for number in range(6):
-                await soon(source.send(b"%d" % number))
-            consumer, target = await shared(client), await client.producer("bills")
-            for number in range(6):
-                await _process_one(world, client, consumer, target, crash_at=number % 3)
-            assert sorted(await stored(client, "bills")) == [b"%d" % number for number in range(6)]
-
-    asyncio.run(story())
+    async with regions("us") as world, world.client("us") as client:
+        source = await client.producer("orders")
+        for number in range(6):
+            await soon(source.send(b"%d" % number))
+        consumer, target = await shared(client), await client.producer("bills")
+        for number in range(6):
+            await _process_one(world, client, consumer, target, crash_at=number % 3)
+        assert sorted(await stored(client, "bills")) == [b"%d" % number for number in range(6)]
 
 
 async def _process_one(
@@ -294,80 +258,64 @@ async def _end_with_a_crash(world: Regions, transaction: Transaction, crash_at: 
 # Keys.
 
 
-def test_the_second_task_with_a_key_fences_the_first_at_once() -> None:
+async def test_the_second_task_with_a_key_fences_the_first_at_once() -> None:
     """The story of the proposal: what the first published is aborted, so nothing waits for a time-out; what it tries
     afterwards fails as expired; the second works in peace."""
-
-    async def story() -> None:
-        async with regions("us") as world, keyed(world) as first, keyed(world) as second:
-            one = await first.producer("orders")
-            lost = await first.new_transaction()
-            await soon(one.send(b"of the first", transaction=lost))
-            two = await second.producer("orders")
-            async with await soon(second.new_transaction()) as transaction:
-                assert status(world, lost) is Status.ABORTED
-                await soon(two.send(b"of the second", transaction=transaction))
-            assert await stored(second, "orders") == [b"of the second"]
-            with pytest.raises(ExpiredTransaction):
-                await soon(one.send(b"late", transaction=lost))
-            with pytest.raises((ExpiredTransaction, ClientError)) as problem:
-                await soon(lost.commit())
-            assert problem.value.definite
-            assert second.coordinators.epoch == 1
-
-    asyncio.run(story())
-
-
-def test_a_client_that_takes_its_key_fences_the_one_before_without_beginning_anything() -> None:
-    async def story() -> None:
-        async with regions("us") as world, keyed(world) as first, keyed(world) as second:
-            lost = await first.new_transaction()
-            await soon(second.coordinators.take_key())
+    async with regions("us") as world, keyed(world) as first, keyed(world) as second:
+        one = await first.producer("orders")
+        lost = await first.new_transaction()
+        await soon(one.send(b"of the first", transaction=lost))
+        two = await second.producer("orders")
+        async with await soon(second.new_transaction()) as transaction:
             assert status(world, lost) is Status.ABORTED
-            assert (first.coordinators.epoch, second.coordinators.epoch) == (0, 1)
-
-    asyncio.run(story())
-
-
-def test_a_fenced_client_may_not_begin_again() -> None:
-    async def story() -> None:
-        async with regions("us") as world, keyed(world) as first, keyed(world) as second:
-            await first.new_transaction()
-            await second.new_transaction()
-            with pytest.raises(ClientError, match="stale") as problem:
-                await soon(first.new_transaction())
-            assert problem.value.code is ServerError.NotAllowedError
-
-    asyncio.run(story())
+            await soon(two.send(b"of the second", transaction=transaction))
+        assert await stored(second, "orders") == [b"of the second"]
+        with pytest.raises(ExpiredTransaction):
+            await soon(one.send(b"late", transaction=lost))
+        with pytest.raises((ExpiredTransaction, ClientError)) as problem:
+            await soon(lost.commit())
+        assert problem.value.definite
+        assert second.coordinators.epoch == 1
 
 
-def test_a_client_goes_on_with_its_key_after_a_crash_of_the_region() -> None:
-    async def story() -> None:
-        async with regions("us") as world, keyed(world) as client:
-            lost = await client.new_transaction()
-            await world.crash("us")
-            await world.start("us")
-            async with await soon(client.new_transaction()):
-                assert client.coordinators.epoch == 1
-                assert status(world, lost) is Status.ABORTED
-
-    asyncio.run(story())
+async def test_a_client_that_takes_its_key_fences_the_one_before_without_beginning_anything() -> None:
+    async with regions("us") as world, keyed(world) as first, keyed(world) as second:
+        lost = await first.new_transaction()
+        await soon(second.coordinators.take_key())
+        assert status(world, lost) is Status.ABORTED
+        assert (first.coordinators.epoch, second.coordinators.epoch) == (0, 1)
 
 
-def test_clients_of_different_keys_and_of_none_do_not_disturb_each_other() -> None:
-    async def story() -> None:
-        async with (
-            regions("us") as world,
-            keyed(world) as first,
-            keyed(world, "other") as second,
-            world.client("us") as third,
-        ):
-            begun = [await client.new_transaction() for client in (first, second, third)]
-            for transaction in begun:
-                assert status(world, transaction) is Status.OPEN
-                await soon(transaction.commit())
+async def test_a_fenced_client_may_not_begin_again() -> None:
+    async with regions("us") as world, keyed(world) as first, keyed(world) as second:
+        await first.new_transaction()
+        await second.new_transaction()
+        with pytest.raises(ClientError, match="stale") as problem:
+            await soon(first.new_transaction())
+        assert problem.value.code is ServerError.NotAllowedError
 
-    asyncio.run(story())
+
+async def test_a_client_goes_on_with_its_key_after_a_crash_of_the_region() -> None:
+    async with regions("us") as world, keyed(world) as client:
+        lost = await client.new_transaction()
+        await world.crash("us")
+        await world.start("us")
+        async with await soon(client.new_transaction()):
+            assert client.coordinators.epoch == 1
+            assert status(world, lost) is Status.ABORTED
+
+
+async def test_clients_of_different_keys_and_of_none_do_not_disturb_each_other() -> None:
+    async with (
+        regions("us") as world,
+        keyed(world) as first,
+        keyed(world, "other") as second,
+        world.client("us") as third,
+    ):
+        begun = [await client.new_transaction() for client in (first, second, third)]
+        for transaction in begun:
+            assert status(world, transaction) is Status.OPEN
+            await soon(transaction.commit())
 
 
 def test_a_key_with_the_separator_is_refused_before_anything_is_asked() -> None:

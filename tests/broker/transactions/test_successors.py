@@ -104,62 +104,52 @@ def wants_messages(region: Region, topic: str = TOPIC) -> bool:
     return active is not None and active.can_receive
 
 
-def test_a_successor_is_given_what_is_left_once_the_acknowledgement_is_applied(
+async def test_a_successor_is_given_what_is_left_once_the_acknowledgement_is_applied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
-        async with with_messages() as world:
-            unreachable, first = Unreachable(monkeypatch), keyed(world)
+    async with with_messages() as world:
+        unreachable, first = Unreachable(monkeypatch), keyed(world)
+        transaction = await processed(first)
+        ending = asyncio.ensure_future(transaction.commit())
+        await until(lambda: unreachable.refused > 0)  # so it is decided, durably
+        await first.close()
+        ending.cancel()
+        await world.crash("us")
+        await world.start("us")
+        async with keyed(world) as second:
+            await soon(second.new_transaction())
+            consumer = await in_order(second)
+            await until(lambda: wants_messages(world.running["us"]))
+            assert status(world, transaction) is Status.COMMITTING
+            unreachable.reached.set()
+            left = [(await soon(consumer.receive())).payload for _ in MESSAGES[PROCESSED:]]
+            assert left == MESSAGES[PROCESSED:]
+            assert await stored(second, "bills") == MESSAGES[:PROCESSED]
+
+
+async def test_a_successor_is_given_everything_again_that_an_aborted_transaction_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with with_messages() as world:
+        unreachable = Unreachable(monkeypatch)
+        async with keyed(world) as first, keyed(world) as second:
             transaction = await processed(first)
-            ending = asyncio.ensure_future(transaction.commit())
-            await until(lambda: unreachable.refused > 0)  # so it is decided, durably
+            await soon(second.new_transaction())
             await first.close()
-            ending.cancel()
-            await world.crash("us")
-            await world.start("us")
-            async with keyed(world) as second:
-                await soon(second.new_transaction())
-                consumer = await in_order(second)
-                await until(lambda: wants_messages(world.running["us"]))
-                assert status(world, transaction) is Status.COMMITTING
-                unreachable.reached.set()
-                left = [(await soon(consumer.receive())).payload for _ in MESSAGES[PROCESSED:]]
-                assert left == MESSAGES[PROCESSED:]
-                assert await stored(second, "bills") == MESSAGES[:PROCESSED]
-
-    asyncio.run(story())
+            consumer = await in_order(second)
+            assert status(world, transaction) is Status.ABORTING
+            assert [(await soon(consumer.receive())).payload for _ in MESSAGES] == MESSAGES
+            assert unreachable.refused > 0
 
 
-def test_a_successor_is_given_everything_again_that_an_aborted_transaction_held(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def story() -> None:
-        async with with_messages() as world:
-            unreachable = Unreachable(monkeypatch)
-            async with keyed(world) as first, keyed(world) as second:
-                transaction = await processed(first)
-                await soon(second.new_transaction())
-                await first.close()
-                consumer = await in_order(second)
-                assert status(world, transaction) is Status.ABORTING
-                assert [(await soon(consumer.receive())).payload for _ in MESSAGES] == MESSAGES
-                assert unreachable.refused > 0
-
-    asyncio.run(story())
-
-
-def test_what_an_open_transaction_holds_is_given_again_to_who_takes_over(
+async def test_what_an_open_transaction_holds_is_given_again_to_who_takes_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As upstream, which knows no keys (P4)."""
-
-    async def story() -> None:
-        async with with_messages() as world, world.client("us") as first, world.client("us") as second:
-            await processed(first)
-            consumer = await in_order(second)
-            for one in list(subscription(world.running["us"]).consumers.values()):
-                if one.state is subscription(world.running["us"]).dispatcher.active:
-                    one.connection.abort()
-            assert (await soon(consumer.receive())).payload == MESSAGES[0]
-
-    asyncio.run(story())
+    async with with_messages() as world, world.client("us") as first, world.client("us") as second:
+        await processed(first)
+        consumer = await in_order(second)
+        for one in list(subscription(world.running["us"]).consumers.values()):
+            if one.state is subscription(world.running["us"]).dispatcher.active:
+                one.connection.abort()
+        assert (await soon(consumer.receive())).payload == MESSAGES[0]

@@ -32,133 +32,118 @@ def status(world: Regions, transaction: Transaction) -> Status | None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_what_is_open_survives_that_its_topic_leaves_memory(committed: bool) -> None:
-    async def story() -> None:
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            regions("us") as world,
-            world.client("us") as client,
-        ):
-            transaction = await _opened(client)
-            directory = world.running["us"].directory
-            await directory.unload(TOPIC, "a test")
-            assert await readable(world) == [b"before"]
-            await directory.unload(TOPIC, "a test")
-            await (transaction.commit() if committed else transaction.abort())
-            assert await readable(world) == [b"before", *([b"within"] if committed else [])]
-            await directory.unload(TOPIC, "a test")
-            assert await readable(world) == [b"before", *([b"within"] if committed else [])]
-
-    asyncio.run(story())
+async def test_what_is_open_survives_that_its_topic_leaves_memory(committed: bool) -> None:
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        regions("us") as world,
+        world.client("us") as client,
+    ):
+        transaction = await _opened(client)
+        directory = world.running["us"].directory
+        await directory.unload(TOPIC, "a test")
+        assert await readable(world) == [b"before"]
+        await directory.unload(TOPIC, "a test")
+        await (transaction.commit() if committed else transaction.abort())
+        assert await readable(world) == [b"before", *([b"within"] if committed else [])]
+        await directory.unload(TOPIC, "a test")
+        assert await readable(world) == [b"before", *([b"within"] if committed else [])]
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_deleted_topic_ends_with_its_transactions_and_a_new_one_knows_nothing_of_them(
+async def test_a_deleted_topic_ends_with_its_transactions_and_a_new_one_knows_nothing_of_them(
     committed: bool,
 ) -> None:
-    async def story() -> None:
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            regions("us") as world,
-            world.client("us") as client,
-        ):
-            transaction = await _opened(client)
-            await world.running["us"].directory.delete(TOPIC, force=True)
-            producer = await client.producer(TOPIC)
-            await producer.send(b"anew")
-            assert await readable(world) == [b"anew"]
-            await (transaction.commit() if committed else transaction.abort())
-            await producer.send(b"after")
-            assert await readable(world) == [b"anew", b"after"]
-
-    asyncio.run(story())
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        regions("us") as world,
+        world.client("us") as client,
+    ):
+        transaction = await _opened(client)
+        await world.running["us"].directory.delete(TOPIC, force=True)
+        producer = await client.producer(TOPIC)
+        await producer.send(b"anew")
+        assert await readable(world) == [b"anew"]
+        await (transaction.commit() if committed else transaction.abort())
+        await producer.send(b"after")
+        assert await readable(world) == [b"anew", b"after"]
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_terminated_topic_ends_once_its_transactions_have(committed: bool) -> None:
-    async def story() -> None:
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            regions("us") as world,
-            world.client("us") as client,
-            raw_client(world) as raw,
-        ):
-            transaction = await _opened(client)
-            earliest = pb.CommandSubscribe.Earliest
-            assert (await raw.subscribe(topic=TOPIC, initialPosition=earliest)).type == pb.BaseCommand.SUCCESS
-            flow = pb.BaseCommand(type=pb.BaseCommand.FLOW)
-            flow.flow.consumer_id, flow.flow.messagePermits = 1, 100
-            raw.send(flow)
-            first = (await raw.next()).message
-            ack = pb.BaseCommand(type=pb.BaseCommand.ACK)
-            ack.ack.consumer_id, ack.ack.ack_type = 1, pb.CommandAck.Individual
-            ack.ack.message_id.add().CopyFrom(first.message_id)
-            raw.send(ack)
-            await world.running["us"].directory.serving[TOPIC].ending.terminate()
-            with pytest.raises(ClientError):
-                await client.producer(TOPIC)
-            await (transaction.commit() if committed else transaction.abort())
-            answers = []
-            while not answers or answers[-1] != pb.BaseCommand.REACHED_END_OF_TOPIC:
-                command = await raw.next()
-                answers.append(command.type)
-                if command.type == pb.BaseCommand.MESSAGE:
-                    ack.ack.message_id[0].CopyFrom(command.message.message_id)
-                    raw.send(ack)
-            message = [pb.BaseCommand.MESSAGE] if committed else []
-            assert answers == [*message, pb.BaseCommand.REACHED_END_OF_TOPIC]
-            assert await readable(world) == [b"before", *([b"within"] if committed else [])]
-
-    asyncio.run(story())
+async def test_a_terminated_topic_ends_once_its_transactions_have(committed: bool) -> None:
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        regions("us") as world,
+        world.client("us") as client,
+        raw_client(world) as raw,
+    ):
+        transaction = await _opened(client)
+        earliest = pb.CommandSubscribe.Earliest
+        assert (await raw.subscribe(topic=TOPIC, initialPosition=earliest)).type == pb.BaseCommand.SUCCESS
+        flow = pb.BaseCommand(type=pb.BaseCommand.FLOW)
+        flow.flow.consumer_id, flow.flow.messagePermits = 1, 100
+        raw.send(flow)
+        first = (await raw.next()).message
+        ack = pb.BaseCommand(type=pb.BaseCommand.ACK)
+        ack.ack.consumer_id, ack.ack.ack_type = 1, pb.CommandAck.Individual
+        ack.ack.message_id.add().CopyFrom(first.message_id)
+        raw.send(ack)
+        await world.running["us"].directory.serving[TOPIC].ending.terminate()
+        with pytest.raises(ClientError):
+            await client.producer(TOPIC)
+        await (transaction.commit() if committed else transaction.abort())
+        answers = []
+        while not answers or answers[-1] != pb.BaseCommand.REACHED_END_OF_TOPIC:
+            command = await raw.next()
+            answers.append(command.type)
+            if command.type == pb.BaseCommand.MESSAGE:
+                ack.ack.message_id[0].CopyFrom(command.message.message_id)
+                raw.send(ack)
+        message = [pb.BaseCommand.MESSAGE] if committed else []
+        assert answers == [*message, pb.BaseCommand.REACHED_END_OF_TOPIC]
+        assert await readable(world) == [b"before", *([b"within"] if committed else [])]
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_what_was_acknowledged_plainly_is_not_given_again_by_an_abort(committed: bool) -> None:
-    async def story() -> None:
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            regions("us") as world,
-            world.client("us") as client,
-        ):
-            producer = await client.producer(TOPIC)
-            for number in range(3):
-                await producer.send(b"%d" % number)
-            consumer = await client.subscribe(
-                TOPIC, "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
-            )
-            messages = [await consumer.receive() for _ in range(3)]
-            transaction = await client.new_transaction()
-            for message in messages:
-                await consumer.acknowledge(message, transaction=transaction)
-            await consumer.acknowledge(messages[1])
-            await (transaction.commit() if committed else transaction.abort())
-            subscription = world.running["us"].directory.serving[TOPIC].subscriptions["s"]
-            if committed:
-                await until(lambda: subscription.cursor.mark_delete == 2, 30)
-                return
-            again = [(await consumer.receive()).payload for _ in range(2)]
-            assert sorted(again) == [b"0", b"2"]
-
-    asyncio.run(story())
+async def test_what_was_acknowledged_plainly_is_not_given_again_by_an_abort(committed: bool) -> None:
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        regions("us") as world,
+        world.client("us") as client,
+    ):
+        producer = await client.producer(TOPIC)
+        for number in range(3):
+            await producer.send(b"%d" % number)
+        consumer = await client.subscribe(
+            TOPIC, "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
+        )
+        messages = [await consumer.receive() for _ in range(3)]
+        transaction = await client.new_transaction()
+        for message in messages:
+            await consumer.acknowledge(message, transaction=transaction)
+        await consumer.acknowledge(messages[1])
+        await (transaction.commit() if committed else transaction.abort())
+        subscription = world.running["us"].directory.serving[TOPIC].subscriptions["s"]
+        if committed:
+            await until(lambda: subscription.cursor.mark_delete == 2, 30)
+            return
+        again = [(await consumer.receive()).payload for _ in range(2)]
+        assert sorted(again) == [b"0", b"2"]
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_another_region_gets_what_was_committed_of_a_topic_that_came_and_went(committed: bool) -> None:
-    async def story() -> None:
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            regions("us", "eu") as world,
-            world.client("us") as client,
-        ):
-            transaction = await _opened(client)
-            await world.running["us"].directory.unload(TOPIC, "a test")
-            await world.crash("us")
-            await world.start("us")
-            await (transaction.commit() if committed else transaction.abort())
-            producer = await client.producer(TOPIC)
-            await producer.send(b"after")
-            expected = [b"before", *([b"within"] if committed else []), b"after"]
-            while (found := await readable(world, "eu")) != expected:
-                assert found == expected[: len(found)]
-
-    asyncio.run(story())
+async def test_another_region_gets_what_was_committed_of_a_topic_that_came_and_went(committed: bool) -> None:
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        regions("us", "eu") as world,
+        world.client("us") as client,
+    ):
+        transaction = await _opened(client)
+        await world.running["us"].directory.unload(TOPIC, "a test")
+        await world.crash("us")
+        await world.start("us")
+        await (transaction.commit() if committed else transaction.abort())
+        producer = await client.producer(TOPIC)
+        await producer.send(b"after")
+        expected = [b"before", *([b"within"] if committed else []), b"after"]
+        while (found := await readable(world, "eu")) != expected:
+            assert found == expected[: len(found)]

@@ -85,31 +85,25 @@ def test_a_large_log_is_shared_out_without_loss_or_overlap(
     assert entries_in(log) == written
 
 
-def test_trimmed_and_deleted(log: RegionLog) -> None:
+async def test_trimmed_and_deleted(log: RegionLog) -> None:
     """What was let go is told by the head; a deleted topic is not there."""
     written = asyncio.run(write(log))
     cut = written[TOPIC][42][0]
 
-    async def story() -> None:
-        store = await open_store(log)
-        topic = await store.open_log(TOPIC)
-        assert topic is not None
-        await topic.trim(cut)
-        await store.delete_log(OTHER)
-        await store.close()
-
-    asyncio.run(story())
+    store = await open_store(log)
+    topic = await store.open_log(TOPIC)
+    assert topic is not None
+    await topic.trim(cut)
+    await store.delete_log(OTHER)
+    await store.close()
     assert source_kafka.read_heads(log) == [Head(TOPIC, FIRST, cut)]
     assert entries_in(log) == {TOPIC: written[TOPIC][42:]}
 
 
-def test_an_empty_region(log: RegionLog) -> None:
-    async def story() -> None:
-        store = await open_store(log)
-        await store.open_log(TOPIC)
-        await store.close()
-
-    asyncio.run(story())
+async def test_an_empty_region(log: RegionLog) -> None:
+    store = await open_store(log)
+    await store.open_log(TOPIC)
+    await store.close()
     assert read(log) == []
     assert source_kafka.read_heads(log) == [Head(TOPIC, FIRST, 0)]
 

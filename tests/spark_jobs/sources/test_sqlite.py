@@ -55,24 +55,21 @@ def test_reading_leaves_no_trace(stopped: Path) -> None:
     assert {file.name: file.read_bytes() for file in stopped.parent.iterdir()} == before
 
 
-def test_a_running_region_and_what_its_kill_leaves(tmp_path: Path) -> None:
+async def test_a_running_region_and_what_its_kill_leaves(tmp_path: Path) -> None:
     path, corpse = tmp_path / "live" / "log.sqlite", tmp_path / "killed" / "log.sqlite"
 
-    async def story() -> None:
-        store = await open_sqlite(path, "us-east")
-        log = await store.open_log(TOPIC)
-        assert log is not None
-        for entry in ENTRIES:
-            await log.append([entry])
-        assert entries_in(path) == ENTRIES
-        corpse.parent.mkdir()
-        for suffix in ("", "-wal"):
-            shutil.copy(f"{path}{suffix}", f"{corpse}{suffix}")
-        await log.append([b"one more"])
-        assert entries_in(path) == [*ENTRIES, b"one more"]
-        await store.close()
-
-    asyncio.run(story())
+    store = await open_sqlite(path, "us-east")
+    log = await store.open_log(TOPIC)
+    assert log is not None
+    for entry in ENTRIES:
+        await log.append([entry])
+    assert entries_in(path) == ENTRIES
+    corpse.parent.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{corpse}{suffix}")
+    await log.append([b"one more"])
+    assert entries_in(path) == [*ENTRIES, b"one more"]
+    await store.close()
     assert entries_in(corpse) == ENTRIES
 
 
@@ -99,19 +96,16 @@ def test_a_read_only_folder_with_a_write_ahead_log(tmp_path: Path, monkeypatch: 
     connection.close()
 
 
-def test_trimmed_entries_are_told_by_the_head(tmp_path: Path) -> None:
+async def test_trimmed_entries_are_told_by_the_head(tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
 
-    async def story() -> None:
-        store = await open_sqlite(path, "us-east")
-        log = await store.open_log(TOPIC)
-        assert log is not None
-        await log.append(ENTRIES[:5])
-        await log.append(ENTRIES[5:])
-        await log.trim(7)
-        await store.close()
-
-    asyncio.run(story())
+    store = await open_sqlite(path, "us-east")
+    log = await store.open_log(TOPIC)
+    assert log is not None
+    await log.append(ENTRIES[:5])
+    await log.append(ENTRIES[5:])
+    await log.trim(7)
+    await store.close()
     assert source_sqlite.read_heads(log_at(path)) == [Head(TOPIC, place("us-east", 0).ledger, 7)]
     assert {group.trimmed_below for group in read(path)} == {7}
 

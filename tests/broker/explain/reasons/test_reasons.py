@@ -110,25 +110,22 @@ def test_no_reason_is_a_text_beside_the_table() -> None:
 # Several causes at once.
 
 
-def test_when_a_cause_ends_the_next_one_is_given() -> None:
-    async def story() -> None:
-        async with linked("us", "eu", "ap") as (world, us):
-            await replicated_subscription(world, us)
-            await world.crash("eu")
-            world.cut("us", "ap")
+async def test_when_a_cause_ends_the_next_one_is_given() -> None:
+    async with linked("us", "eu", "ap") as (world, us):
+        await replicated_subscription(world, us)
+        await world.crash("eu")
+        world.cut("us", "ap")
 
-            def why() -> str:
-                return explain(world.running["us"], "subscription", "orders s").why
+        def why() -> str:
+            return explain(world.running["us"], "subscription", "orders s").why
 
-            await until(lambda: "link to ap is down" in why())
-            assert "eu" not in why()
-            world.heal("us", "ap")
-            await until(lambda: "link to eu is down" in why())
-            await world.start("eu")
-            await until(lambda: "consumers here have acknowledged nothing" in why())
-            assert "no snapshot" not in why()
-
-    asyncio.run(story())
+        await until(lambda: "link to ap is down" in why())
+        assert "eu" not in why()
+        world.heal("us", "ap")
+        await until(lambda: "link to eu is down" in why())
+        await world.start("eu")
+        await until(lambda: "consumers here have acknowledged nothing" in why())
+        assert "no snapshot" not in why()
 
 
 # What a row is made of.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from emulator.client import Client, ClientError
@@ -31,103 +29,88 @@ NAMESPACE = NamespacePath("public/default")
 DEADLINE = 30
 
 
-def test_it_cannot_take_part_in_a_transaction() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            await connect(client)
-            txn = await begin(client)
-            for refused in (
-                await add_partition(client, txn, TOPIC),
-                await add_subscription(client, txn, "s", TOPIC),
-            ):
-                assert refused.error == int(ServerError.NotAllowedError)
-                assert "cannot take part in a transaction" in refused.message
-            own: Client
-            async with world.client("us") as own:
-                producer = await own.producer(TOPIC)
-                transaction = await own.new_transaction()
-                with pytest.raises(ClientError, match="cannot take part in a transaction"):
-                    await producer.send(b"x", transaction=transaction)
-                await transaction.abort()
-                await producer.send(b"plain")
-
-    asyncio.run(story())
-
-
-def test_its_users_are_limited_as_those_of_any_topic() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
-            policies = world.running["us"].policies
-            for policy in (MAX_PRODUCERS, MAX_CONSUMERS, MAX_SUBSCRIPTIONS, MAX_TOPICS):
-                await policies.set(NAMESPACE, policy, 1)
-            await policies.set(NAMESPACE, MAX_MESSAGE_SIZE, 10)
-            await client.open_producer(1, topic=TOPIC, name="first")
-            client.ask_for_producer(2, topic=TOPIC, name="second")
-            assert (await client.next()).error.error == int(ServerError.ProducerBusy)
-            client.ask_for_producer(3, topic="non-persistent://public/default/more", name="third")
-            assert "maximum number of topics" in (await client.next()).error.message
-            shared = {"topic": TOPIC, "subType": pb.CommandSubscribe.Shared}
-            assert (await client.subscribe(1, **shared)).HasField("success")
-            assert (await client.subscribe(2, **shared)).error.error == int(ServerError.ConsumerBusy)
-            refused = (await client.subscribe(3, subscription="u", **shared)).error
-            assert "maximum number of subscriptions" in refused.message
-
-    asyncio.run(story())
-
-
-def test_what_the_rate_of_its_consumers_does_not_allow_is_dropped() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            us = world.running["us"]
-            await us.policies.set(NAMESPACE, DISPATCH_RATE, Pace(1, 0, 3_600))
-            consumer = await client.subscribe(TOPIC, "s")
-            producer = await client.producer(TOPIC)
-            for number in range(5):
-                await producer.send(b"%d" % number)
-            assert (await consumer.receive()).payload == b"0"
-            topic = us.directory.serving[TOPIC]
-            assert topic.subscriptions["s"].backlog() == 0
-            await us.policies.set(NAMESPACE, DISPATCH_RATE, None)
-            await producer.send(b"after")
-            assert (await consumer.receive()).payload == b"after"
-
-    asyncio.run(story())
-
-
-def test_policies_for_what_is_kept_do_nothing_to_it() -> None:
-    async def story() -> None:
-        async with regions("us") as world, world.client("us") as client:
-            us = world.running["us"]
-            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await us.policies.set(NAMESPACE, MESSAGE_TTL, 1)
-            await us.policies.set(NAMESPACE, RETENTION, Retention(0, 0))
-            consumer = await client.subscribe(TOPIC, "s")
-            producer = await client.producer(TOPIC)
-            await producer.send(b"0")
-            topic = us.directory.serving[TOPIC]
-            assert not topic.deduplicates
-            await us.policies.set(NAMESPACE, DEDUPLICATION, False)
-            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            await producer.send(b"1")
-            assert [(await consumer.receive()).payload for _ in range(2)] == [b"0", b"1"]
-            assert not topic.deduplicates
-            assert not topic.closed
-            assert not us.housekeeper.has_work(topic)
-
-    asyncio.run(story())
-
-
-def test_a_subscription_that_wants_to_begin_some_time_ago_begins_now() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client, world.client("us") as own:
+async def test_it_cannot_take_part_in_a_transaction() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        await connect(client)
+        txn = await begin(client)
+        for refused in (
+            await add_partition(client, txn, TOPIC),
+            await add_subscription(client, txn, "s", TOPIC),
+        ):
+            assert refused.error == int(ServerError.NotAllowedError)
+            assert "cannot take part in a transaction" in refused.message
+        own: Client
+        async with world.client("us") as own:
             producer = await own.producer(TOPIC)
-            await producer.send(b"before")
-            asked = {"start_message_rollback_duration_sec": 3_600}
-            assert (await client.subscribe(1, topic=TOPIC, **asked)).HasField("success")
-            topic = world.running["us"].directory.serving[TOPIC]
-            assert topic.subscriptions["s"].cursor.mark_delete == topic.readable_end - 1
+            transaction = await own.new_transaction()
+            with pytest.raises(ClientError, match="cannot take part in a transaction"):
+                await producer.send(b"x", transaction=transaction)
+            await transaction.abort()
+            await producer.send(b"plain")
 
-    asyncio.run(story())
+
+async def test_its_users_are_limited_as_those_of_any_topic() -> None:
+    async with regions("us") as world, raw_client(world) as client:
+        policies = world.running["us"].policies
+        for policy in (MAX_PRODUCERS, MAX_CONSUMERS, MAX_SUBSCRIPTIONS, MAX_TOPICS):
+            await policies.set(NAMESPACE, policy, 1)
+        await policies.set(NAMESPACE, MAX_MESSAGE_SIZE, 10)
+        await client.open_producer(1, topic=TOPIC, name="first")
+        client.ask_for_producer(2, topic=TOPIC, name="second")
+        assert (await client.next()).error.error == int(ServerError.ProducerBusy)
+        client.ask_for_producer(3, topic="non-persistent://public/default/more", name="third")
+        assert "maximum number of topics" in (await client.next()).error.message
+        shared = {"topic": TOPIC, "subType": pb.CommandSubscribe.Shared}
+        assert (await client.subscribe(1, **shared)).HasField("success")
+        assert (await client.subscribe(2, **shared)).error.error == int(ServerError.ConsumerBusy)
+        refused = (await client.subscribe(3, subscription="u", **shared)).error
+        assert "maximum number of subscriptions" in refused.message
+
+
+async def test_what_the_rate_of_its_consumers_does_not_allow_is_dropped() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        us = world.running["us"]
+        await us.policies.set(NAMESPACE, DISPATCH_RATE, Pace(1, 0, 3_600))
+        consumer = await client.subscribe(TOPIC, "s")
+        producer = await client.producer(TOPIC)
+        for number in range(5):
+            await producer.send(b"%d" % number)
+        assert (await consumer.receive()).payload == b"0"
+        topic = us.directory.serving[TOPIC]
+        assert topic.subscriptions["s"].backlog() == 0
+        await us.policies.set(NAMESPACE, DISPATCH_RATE, None)
+        await producer.send(b"after")
+        assert (await consumer.receive()).payload == b"after"
+
+
+async def test_policies_for_what_is_kept_do_nothing_to_it() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        us = world.running["us"]
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await us.policies.set(NAMESPACE, MESSAGE_TTL, 1)
+        await us.policies.set(NAMESPACE, RETENTION, Retention(0, 0))
+        consumer = await client.subscribe(TOPIC, "s")
+        producer = await client.producer(TOPIC)
+        await producer.send(b"0")
+        topic = us.directory.serving[TOPIC]
+        assert not topic.deduplicates
+        await us.policies.set(NAMESPACE, DEDUPLICATION, False)
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await producer.send(b"1")
+        assert [(await consumer.receive()).payload for _ in range(2)] == [b"0", b"1"]
+        assert not topic.deduplicates
+        assert not topic.closed
+        assert not us.housekeeper.has_work(topic)
+
+
+async def test_a_subscription_that_wants_to_begin_some_time_ago_begins_now() -> None:
+    async with regions("us") as world, raw_client(world) as client, world.client("us") as own:
+        producer = await own.producer(TOPIC)
+        await producer.send(b"before")
+        asked = {"start_message_rollback_duration_sec": 3_600}
+        assert (await client.subscribe(1, topic=TOPIC, **asked)).HasField("success")
+        topic = world.running["us"].directory.serving[TOPIC]
+        assert topic.subscriptions["s"].cursor.mark_delete == topic.readable_end - 1
 
 
 async def listed(client: RawClient, mode: int) -> list[str]:
@@ -156,15 +139,12 @@ async def two_topics(world: Regions, client: Client) -> None:
     await until(lambda: {TOPIC, PERSISTENT} <= serving.keys(), DEADLINE)
 
 
-def test_lists_have_it_by_their_mode_and_pattern() -> None:
-    async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client, world.client("us") as own:
-            await two_topics(world, own)
-            modes = pb.CommandGetTopicsOfNamespace
-            assert await listed(client, modes.PERSISTENT) == [PERSISTENT]
-            assert await listed(client, modes.NON_PERSISTENT) == [TOPIC]
-            assert sorted(await listed(client, modes.ALL)) == [TOPIC, PERSISTENT]
-            assert await fitting(client, "non-persistent://public/default/t.*") == [TOPIC]
-            assert await fitting(client, "persistent://public/default/o.*") == [PERSISTENT]
-
-    asyncio.run(story())
+async def test_lists_have_it_by_their_mode_and_pattern() -> None:
+    async with regions("us") as world, raw_client(world) as client, world.client("us") as own:
+        await two_topics(world, own)
+        modes = pb.CommandGetTopicsOfNamespace
+        assert await listed(client, modes.PERSISTENT) == [PERSISTENT]
+        assert await listed(client, modes.NON_PERSISTENT) == [TOPIC]
+        assert sorted(await listed(client, modes.ALL)) == [TOPIC, PERSISTENT]
+        assert await fitting(client, "non-persistent://public/default/t.*") == [TOPIC]
+        assert await fitting(client, "persistent://public/default/o.*") == [PERSISTENT]

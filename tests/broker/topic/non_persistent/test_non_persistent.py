@@ -19,7 +19,7 @@ from emulator.client import (
 from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
 from emulator.model.values import AccessMode
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 
 TOPIC = "non-persistent://public/default/ticks"
 PATH = "/admin/v2/non-persistent/public/default"
@@ -38,234 +38,191 @@ async def received(consumer: Consumer, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=10)])
-def test_who_is_there_is_given_everything_once_and_acknowledges_nothing(
-    type_: ConsumerType, batching: Batching | None
+async def test_who_is_there_is_given_everything_once_and_acknowledges_nothing(
+    world: World, type_: ConsumerType, batching: Batching | None
 ) -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC, batching=batching)
-            await producer.send(b"before anybody came")
-            consumer = await client.subscribe(
-                TOPIC, "s", type_=type_, initial_position=InitialPosition.EARLIEST
-            )
-            sent = [b"%d" % number for number in range(2_500)]
-            receiving = asyncio.ensure_future(received(consumer, len(sent)))
-            for first in range(0, len(sent), 250):
-                await asyncio.gather(
-                    *(producer.send_nowait(one, key=one.decode()) for one in sent[first : first + 250])
-                )
-            assert await receiving == sent
-            stats = await ask(w, "GET", f"{PATH}/ticks/stats")
-            assert stats["subscriptions"]["s"]["msgBacklog"] == 0
-            assert stats["subscriptions"]["s"]["unackedMessages"] == 0
-            consumer.redeliver_unacknowledged()
-            await consumer.close()
-            again = await client.subscribe(TOPIC, "s", type_=type_)
-            await producer.send(b"after")
-            assert await received(again, 1) == [b"after"]
-
-        w.play(story())
+    client = world.client("us")
+    producer = await client.producer(TOPIC, batching=batching)
+    await producer.send(b"before anybody came")
+    consumer = await client.subscribe(TOPIC, "s", type_=type_, initial_position=InitialPosition.EARLIEST)
+    sent = [b"%d" % number for number in range(2_500)]
+    receiving = asyncio.ensure_future(received(consumer, len(sent)))
+    for first in range(0, len(sent), 250):
+        await asyncio.gather(
+            *(producer.send_nowait(one, key=one.decode()) for one in sent[first : first + 250])
+        )
+    assert await receiving == sent
+    stats = await ask(world, "GET", f"{PATH}/ticks/stats")
+    assert stats["subscriptions"]["s"]["msgBacklog"] == 0
+    assert stats["subscriptions"]["s"]["unackedMessages"] == 0
+    consumer.redeliver_unacknowledged()
+    await consumer.close()
+    again = await client.subscribe(TOPIC, "s", type_=type_)
+    await producer.send(b"after")
+    assert await received(again, 1) == [b"after"]
 
 
-def test_what_nobody_takes_is_dropped_and_counted() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            consumer = await client.subscribe(TOPIC, "s", receiver_queue_size=10)
-            for number in range(50):
-                await producer.send(b"%d" % number)
-            stats = await ask(w, "GET", f"{PATH}/ticks/stats")
-            assert stats["subscriptions"]["s"]["msgDropCount"] == 40
-            assert stats["msgDropRate"] == stats["subscriptions"]["s"]["msgDropRate"] > 0
-            assert await received(consumer, 10) == [b"%d" % number for number in range(10)]
-            await producer.send(b"now")
-            assert await received(consumer, 1) == [b"now"]
-
-        w.play(story())
+async def test_what_nobody_takes_is_dropped_and_counted(world: World) -> None:
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    consumer = await client.subscribe(TOPIC, "s", receiver_queue_size=10)
+    for number in range(50):
+        await producer.send(b"%d" % number)
+    stats = await ask(world, "GET", f"{PATH}/ticks/stats")
+    assert stats["subscriptions"]["s"]["msgDropCount"] == 40
+    assert stats["msgDropRate"] == stats["subscriptions"]["s"]["msgDropRate"] > 0
+    assert await received(consumer, 10) == [b"%d" % number for number in range(10)]
+    await producer.send(b"now")
+    assert await received(consumer, 1) == [b"now"]
 
 
-def test_consumers_of_a_subscription_share_and_subscriptions_have_everything() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            shared = [await client.subscribe(TOPIC, "s", type_=ConsumerType.SHARED) for _ in range(2)]
-            alone = await client.subscribe(TOPIC, "t")
-            for number in range(100):
-                await producer.send(b"%d" % number)
-            everything = await received(alone, 100)
-            await w.simulation.until(lambda: sum(len(one.waiting) for one in shared) == 100)
-            assert all(one.waiting for one in shared)
-            got = [message.payload for one in shared for message in one.waiting]
-            assert sorted(got) == sorted(everything)
-
-        w.play(story())
+async def test_consumers_of_a_subscription_share_and_subscriptions_have_everything(world: World) -> None:
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    shared = [await client.subscribe(TOPIC, "s", type_=ConsumerType.SHARED) for _ in range(2)]
+    alone = await client.subscribe(TOPIC, "t")
+    for number in range(100):
+        await producer.send(b"%d" % number)
+    everything = await received(alone, 100)
+    await world.simulation.until(lambda: sum(len(one.waiting) for one in shared) == 100)
+    assert all(one.waiting for one in shared)
+    got = [message.payload for one in shared for message in one.waiting]
+    assert sorted(got) == sorted(everything)
 
 
-def test_a_second_exclusive_consumer_is_refused_and_so_is_what_needs_places() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            consumer = await client.subscribe(TOPIC, "s")
-            with pytest.raises(ClientError) as busy:
-                await client.subscribe(TOPIC, "s")
-            assert busy.value.code is ServerError.ConsumerBusy
-            with pytest.raises(ClientError, match="only allowed on persistent topics") as refused:
-                await client.subscribe(TOPIC, "c", read_compacted=True)
-            assert refused.value.code is ServerError.NotAllowedError
-            with pytest.raises(ClientError, match="is not persistent"):
-                await consumer.last_message_id()
-            await consumer.seek(0)
-            reader = await client.reader(TOPIC, EARLIEST)
-            producer = await client.producer(TOPIC)
-            await producer.send(b"now")
-            assert await received(consumer, 1) == await received(reader, 1) == [b"now"]
-
-        w.play(story())
+async def test_a_second_exclusive_consumer_is_refused_and_so_is_what_needs_places(world: World) -> None:
+    client = world.client("us")
+    consumer = await client.subscribe(TOPIC, "s")
+    with pytest.raises(ClientError) as busy:
+        await client.subscribe(TOPIC, "s")
+    assert busy.value.code is ServerError.ConsumerBusy
+    with pytest.raises(ClientError, match="only allowed on persistent topics") as refused:
+        await client.subscribe(TOPIC, "c", read_compacted=True)
+    assert refused.value.code is ServerError.NotAllowedError
+    with pytest.raises(ClientError, match="is not persistent"):
+        await consumer.last_message_id()
+    await consumer.seek(0)
+    reader = await client.reader(TOPIC, EARLIEST)
+    producer = await client.producer(TOPIC)
+    await producer.send(b"now")
+    assert await received(consumer, 1) == await received(reader, 1) == [b"now"]
 
 
-def test_it_is_listed_while_it_is_there_and_nothing_of_it_is_stored() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            producer = await client.producer(TOPIC)
-            await client.producer("persistent://public/default/orders")
-            await client.subscribe(TOPIC, "s")
-            await producer.send(b"x")
-            assert await ask(w, "GET", PATH) == [TOPIC]
-            assert await ask(w, "GET", "/admin/v2/persistent/public/default") == [
-                "persistent://public/default/orders"
-            ]
-            namespace = "/admin/v2/namespaces/public/default/topics"
-            assert TOPIC in await ask(w, "GET", f"{namespace}?mode=ALL")
-            assert TOPIC not in await ask(w, "GET", f"{namespace}?mode=PERSISTENT")
-            # The Go client loses what it asks for behind the question mark.
-            assert TOPIC not in await ask(w, "GET", namespace)
-            assert await ask(w, "GET", f"{PATH}/ticks/subscriptions") == ["s"]
-            disk = w.regions["us"].disk
-            assert not [key for key in (*disk.logs, *disk.values) if "ticks" in key]
-            await ask(w, "DELETE", f"{PATH}/ticks?force=true")
-            await producer.close()
-            w.kill("us")
-            w.start("us")
-            await w.ready()
-
-        w.play(story())
+async def test_it_is_listed_while_it_is_there_and_nothing_of_it_is_stored(world: World) -> None:
+    client = world.client("us")
+    producer = await client.producer(TOPIC)
+    await client.producer("persistent://public/default/orders")
+    await client.subscribe(TOPIC, "s")
+    await producer.send(b"x")
+    assert await ask(world, "GET", PATH) == [TOPIC]
+    assert await ask(world, "GET", "/admin/v2/persistent/public/default") == [
+        "persistent://public/default/orders"
+    ]
+    namespace = "/admin/v2/namespaces/public/default/topics"
+    assert TOPIC in await ask(world, "GET", f"{namespace}?mode=ALL")
+    assert TOPIC not in await ask(world, "GET", f"{namespace}?mode=PERSISTENT")
+    # The Go client loses what it asks for behind the question mark.
+    assert TOPIC not in await ask(world, "GET", namespace)
+    assert await ask(world, "GET", f"{PATH}/ticks/subscriptions") == ["s"]
+    disk = world.regions["us"].disk
+    assert not [key for key in (*disk.logs, *disk.values) if "ticks" in key]
+    await ask(world, "DELETE", f"{PATH}/ticks?force=true")
+    await producer.close()
+    world.kill("us")
+    world.start("us")
+    await world.ready()
 
 
-def test_it_is_replicated_live_and_what_is_sent_while_the_link_is_cut_is_dropped() -> None:
-    with world("us", "eu") as w:
-
-        async def story() -> None:
-            us, eu = w.client("us"), w.client("eu")
-            producer = await us.producer(TOPIC)
-            consumer = await eu.subscribe(TOPIC, "s")
-            broker = w.regions["us"].broker
-            assert broker is not None
-            replicator = broker.directory.serving[TOPIC].replicators["eu"]
-            await w.simulation.until(lambda: replicator.life.is_connected)
-            for number in range(200):
-                await producer.send(b"%d" % number)
-            assert await received(consumer, 200) == [b"%d" % number for number in range(200)]
-            w.cut("us", "eu")
-            await w.simulation.until(lambda: not replicator.life.is_connected)
-            for _ in range(20):
-                await producer.send(b"lost")
-            stats = await ask(w, "GET", f"{PATH}/ticks/stats")
-            assert stats["replication"]["eu"]["msgDropCount"] == 20
-            assert stats["replication"]["eu"]["replicationBacklog"] == 0
-            w.heal("us", "eu")
-            await w.simulation.until(lambda: replicator.life.is_connected)
-            await producer.send(b"after")
-            assert await received(consumer, 1) == [b"after"]
-
-        w.play(story())
+@pytest.mark.world("us", "eu")
+async def test_it_is_replicated_live_and_what_is_sent_while_the_link_is_cut_is_dropped(world: World) -> None:
+    us, eu = world.client("us"), world.client("eu")
+    producer = await us.producer(TOPIC)
+    consumer = await eu.subscribe(TOPIC, "s")
+    broker = world.regions["us"].broker
+    assert broker is not None
+    replicator = broker.directory.serving[TOPIC].replicators["eu"]
+    await world.simulation.until(lambda: replicator.life.is_connected)
+    for number in range(200):
+        await producer.send(b"%d" % number)
+    assert await received(consumer, 200) == [b"%d" % number for number in range(200)]
+    world.cut("us", "eu")
+    await world.simulation.until(lambda: not replicator.life.is_connected)
+    for _ in range(20):
+        await producer.send(b"lost")
+    stats = await ask(world, "GET", f"{PATH}/ticks/stats")
+    assert stats["replication"]["eu"]["msgDropCount"] == 20
+    assert stats["replication"]["eu"]["replicationBacklog"] == 0
+    world.heal("us", "eu")
+    await world.simulation.until(lambda: replicator.life.is_connected)
+    await producer.send(b"after")
+    assert await received(consumer, 1) == [b"after"]
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["forgotten", "cut off"])
-def test_what_a_slow_replicator_never_sent_is_counted_to_the_message(cut: bool) -> None:
+@pytest.mark.world("us", "eu", settings=BrokerSettings(region_tail_bytes=1))
+async def test_what_a_slow_replicator_never_sent_is_counted_to_the_message(world: World, cut: bool) -> None:
     """Whether the topic forgot it behind the pace of its replicator, or the link broke while it waited: what was
     published is what arrived and what was dropped."""
     rate = {"dispatchThrottlingRateInMsg": 10, "ratePeriodInSecond": 3_600}
-    with world("us", "eu", settings=BrokerSettings(region_tail_bytes=1)) as w:
 
-        async def story() -> None:
-            us, eu = w.client("us"), w.client("eu")
-            producer = await us.producer(TOPIC)
-            await eu.subscribe(TOPIC, "s")
-            broker = w.regions["us"].broker
-            assert broker is not None
-            replicator = broker.directory.serving[TOPIC].replicators["eu"]
-            await w.simulation.until(lambda: replicator.life.is_connected)
-            target = "/admin/v2/namespaces/public/default/replicatorDispatchRate"
-            assert (await w.ask_admin("us", "POST", target, rate)).status == 204
-            for number in range(300):
-                await producer.send(b"%04d" % number + bytes(1_000))
-            stats = await ask(w, "GET", f"{PATH}/ticks/stats")
-            waiting = replicator.backlog
-            assert 0 < waiting < 100, "as many as the topic remembers"
-            assert stats["replication"]["eu"]["msgDropCount"] == 300 - 10 - waiting
-            metrics = (await w.ask_admin("us", "GET", "/metrics")).body.decode()
-            assert f"{{}} {300 - 10 - waiting}" in re.sub(
-                r"geoemu_replication_dropped_messages_total{.*remote_cluster=.eu.*}", "{}", metrics
-            )
-            if cut:
-                w.cut("us", "eu")
-                await w.simulation.until(lambda: not replicator.life.is_connected)
-                await producer.send(b"lost")
-                stats = await ask(w, "GET", f"{PATH}/ticks/stats")
-                assert stats["replication"]["eu"]["msgDropCount"] == 301 - 10
-                return
-            assert (await w.ask_admin("us", "DELETE", target)).status == 204
-            await producer.send(b"last")
-            there = w.regions["eu"].broker
-            assert there is not None
-            arrived = there.directory.serving[TOPIC].published
-            await w.simulation.until(lambda: arrived.messages == 10 + waiting + 1)
-            stats = await ask(w, "GET", f"{PATH}/ticks/stats")
-            assert stats["replication"]["eu"]["msgDropCount"] == 300 - 10 - waiting
-            await w.simulation.until(lambda: replicator.backlog == 0)
-
-        w.play(story())
+    us, eu = world.client("us"), world.client("eu")
+    producer = await us.producer(TOPIC)
+    await eu.subscribe(TOPIC, "s")
+    broker = world.regions["us"].broker
+    assert broker is not None
+    replicator = broker.directory.serving[TOPIC].replicators["eu"]
+    await world.simulation.until(lambda: replicator.life.is_connected)
+    target = "/admin/v2/namespaces/public/default/replicatorDispatchRate"
+    assert (await world.ask_admin("us", "POST", target, rate)).status == 204
+    for number in range(300):
+        await producer.send(b"%04d" % number + bytes(1_000))
+    stats = await ask(world, "GET", f"{PATH}/ticks/stats")
+    waiting = replicator.backlog
+    assert 0 < waiting < 100, "as many as the topic remembers"
+    assert stats["replication"]["eu"]["msgDropCount"] == 300 - 10 - waiting
+    metrics = (await world.ask_admin("us", "GET", "/metrics")).body.decode()
+    assert f"{{}} {300 - 10 - waiting}" in re.sub(
+        r"geoemu_replication_dropped_messages_total{.*remote_cluster=.eu.*}", "{}", metrics
+    )
+    if cut:
+        world.cut("us", "eu")
+        await world.simulation.until(lambda: not replicator.life.is_connected)
+        await producer.send(b"lost")
+        stats = await ask(world, "GET", f"{PATH}/ticks/stats")
+        assert stats["replication"]["eu"]["msgDropCount"] == 301 - 10
+        return
+    assert (await world.ask_admin("us", "DELETE", target)).status == 204
+    await producer.send(b"last")
+    there = world.regions["eu"].broker
+    assert there is not None
+    arrived = there.directory.serving[TOPIC].published
+    await world.simulation.until(lambda: arrived.messages == 10 + waiting + 1)
+    stats = await ask(world, "GET", f"{PATH}/ticks/stats")
+    assert stats["replication"]["eu"]["msgDropCount"] == 300 - 10 - waiting
+    await world.simulation.until(lambda: replicator.backlog == 0)
 
 
-def test_after_a_restart_of_its_region_what_is_sent_is_new_to_the_other_ones() -> None:
+@pytest.mark.world("us", "eu")
+async def test_after_a_restart_of_its_region_what_is_sent_is_new_to_the_other_ones(world: World) -> None:
     """Ids of the new life are larger than those that the other region has seen: they are no repetitions to it."""
-    with world("us", "eu") as w:
-
-        async def story() -> None:
-            us, eu = w.client("us"), w.client("eu")
-            producer = await us.producer(TOPIC)
-            consumer = await eu.subscribe(TOPIC, "s")
-            receiving = asyncio.ensure_future(consumer.receive())
-            while not receiving.done():
-                await producer.send(b"first life")
-                await asyncio.sleep(0.05)
-            w.kill("us")
-            w.start("us")
-            await w.ready()
-            while not any(one.payload == b"second life" for one in consumer.waiting):
-                await producer.send(b"second life")
-                await asyncio.sleep(0.05)
-
-        w.play(story())
+    us, eu = world.client("us"), world.client("eu")
+    producer = await us.producer(TOPIC)
+    consumer = await eu.subscribe(TOPIC, "s")
+    receiving = asyncio.ensure_future(consumer.receive())
+    while not receiving.done():
+        await producer.send(b"first life")
+        await asyncio.sleep(0.05)
+    world.kill("us")
+    world.start("us")
+    await world.ready()
+    while not any(one.payload == b"second life" for one in consumer.waiting):
+        await producer.send(b"second life")
+        await asyncio.sleep(0.05)
 
 
-def test_an_exclusive_producer_keeps_others_out() -> None:
-    with world("us") as w:
-
-        async def story() -> None:
-            client = w.client("us")
-            await client.producer(TOPIC, access_mode=AccessMode.EXCLUSIVE)
-            with pytest.raises(ClientError) as fenced:
-                await client.producer(TOPIC, access_mode=AccessMode.EXCLUSIVE)
-            assert fenced.value.code is ServerError.ProducerFenced
-
-        w.play(story())
+async def test_an_exclusive_producer_keeps_others_out(world: World) -> None:
+    client = world.client("us")
+    await client.producer(TOPIC, access_mode=AccessMode.EXCLUSIVE)
+    with pytest.raises(ClientError) as fenced:
+        await client.producer(TOPIC, access_mode=AccessMode.EXCLUSIVE)
+    assert fenced.value.code is ServerError.ProducerFenced
