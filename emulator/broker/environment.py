@@ -7,7 +7,7 @@ timers come from the running asyncio loop, which the simulation replaces as a wh
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,10 +20,8 @@ from emulator.storage.contract import Store
 if TYPE_CHECKING:
     from emulator.broker.metadata.schemas import Schemas
     from emulator.broker.replication.entry_forms import ReplicatedEntryCache
-    from emulator.broker.replication.link import PeerLink
     from emulator.broker.topic.access_metrics import AccessFigures
     from emulator.broker.topic.entry_cache import TailPool
-    from emulator.broker.topic_directory.housekeeper import Housekeeper
     from emulator.broker.transactions.contract import TransactionAuthority
 
 
@@ -46,6 +44,14 @@ class Environment:
     """What the broker is assembled from."""
 
 
+class PoliciesObserver(Protocol):
+    """The region's housekeeper, as topics see it."""
+
+    def policies_changed(self, topic_name: str) -> None:
+        """A topic follows other policies."""
+        ...
+
+
 class RegionServices(Protocol):
     """What topics, links and connections may ask of the region they belong to. They know no more of it."""
 
@@ -62,12 +68,7 @@ class RegionServices(Protocol):
     """Of all topics of the cluster."""
 
     @property
-    def peers(self) -> Mapping[str, PeerLink]:
-        """Links to the other regions, by name."""
-        ...
-
-    @property
-    def housekeeper(self) -> Housekeeper: ...
+    def housekeeper(self) -> PoliciesObserver: ...
 
     @property
     def transactions(self) -> TransactionAuthority:

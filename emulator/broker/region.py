@@ -99,6 +99,7 @@ class Region:
         self._assembly = Assembly(
             self,
             self.policies,
+            self.peers,
             self._send_away,
             topic_type,
             self.housekeeper,

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from emulator.broker.compaction.stored import log_names_of
 from emulator.broker.environment import RegionServices
 from emulator.broker.metadata.policies import Policies
+from emulator.broker.replication.link import PeerLink
 from emulator.broker.subscription.cursor_store import cursors_of_topic
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription, pending_rows_of_topic
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
@@ -22,6 +23,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.deletions import Deletions
 from emulator.broker.topic_directory.housekeeper import Housekeeper
 from emulator.broker.topic_directory.partition_subscriptions import begin_like_the_first
+from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.errors import CheckpointDamaged, ProtocolError, ServerError
 from emulator.model.stored_keys import OwesKey, PendingAckKey, keys_of_topic, parse_key
@@ -41,6 +43,7 @@ class Assembly:
         self,
         region: RegionServices,
         policies: Policies,
+        peers: Mapping[str, PeerLink],
         send_away: Callable[[Topic], None],
         topic_type: type[Topic],
         housekeeper: Housekeeper,
@@ -51,6 +54,7 @@ class Assembly:
         """`starts`: how often the region was started. `partitions`: how many a topic has, 0 for none."""
         self._region = region
         self._policies = policies
+        self._peers = peers
         self._topic_type = topic_type
         self._housekeeper = housekeeper
         self._deletions = deletions
@@ -82,17 +86,19 @@ class Assembly:
         await self._deletions.forget(str(name))
         self._volatile_made += 1
         ledger_id = (self._starts() + 1 << VOLATILE_BITS) + self._volatile_made
-        topic = await NonPersistentTopic.make(self._region, name, ledger_id)
+        topic = await NonPersistentTopic.make(self._region, name, ledger_id, self._peers)
         self._follow_policies(topic)
         return topic
 
     async def _load(self, name: TopicName, log: Log) -> Topic:
         """CheckpointDamaged when a cursor needs a part of the checkpoint that cannot be read. It is discarded then, and
         the topic can be made from its log."""
-        if remote_regions(self._region, self._policies.of_topic(name)):
+        if self._remotes(self._policies.of_topic(name)):
             await note_owing(self._region, name)
         deduplicates = self._policies.of_topic(name)[DEDUPLICATION]
-        topic = await self._topic_type.load(self._region, name, log, deduplicates=deduplicates)
+        topic = await self._topic_type.load(
+            self._region, name, log, deduplicates=deduplicates, peers=self._peers
+        )
         try:
             self._follow_policies(topic)
         except CheckpointDamaged:
@@ -108,7 +114,7 @@ class Assembly:
         """From this step on the topic follows its policies."""
         self._policies.follow(topic)
         try:
-            remotes = remote_regions(self._region, topic.policies)
+            remotes = self._remotes(topic.policies)
             if remotes and topic.keeps_messages:
                 topic.sync = ReplicatedSubscriptions(topic, remotes)
             self._restore_subscriptions(topic)
@@ -119,6 +125,9 @@ class Assembly:
             raise
         if topic.keeps_messages:
             self._housekeeper.follow(topic)
+
+    def _remotes(self, policies: TopicPolicies) -> list[str]:
+        return remote_regions(policies, self._region.config.region, self._peers)
 
     def _restore_subscriptions(self, topic: Topic) -> None:
         parts_type = self._region.environment.components.cursor_parts
@@ -209,7 +218,7 @@ class Assembly:
     def _is_shared(self, name: str) -> bool:
         """Another region may have the topic, and replicate it to us."""
         sharing = self._policies.of_topic(TopicName.parse(name))[REPLICATION_CLUSTERS]
-        return any(region in self._region.peers for region in sharing)
+        return any(region in self._peers for region in sharing)
 
 
 def _belongs_to(text: str, name: str) -> bool:

@@ -193,7 +193,7 @@ async def test_a_checkpoint_that_the_log_cannot_give_again_is_refused_with_its_k
         region = world.running["us"]
         region.store = store
         with pytest.raises(CheckpointDamaged, match=r"^topic/.*damaged.*begins at entry 3"):
-            await Topic.load(region, TopicName.parse(TOPIC), log, deduplicates=True)
+            await Topic.load(region, TopicName.parse(TOPIC), log, deduplicates=True, peers={})
 
 
 async def test_a_damaged_progress_of_a_replicator_costs_sending_again() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from emulator.broker.topic.publishing import limits_of
 from emulator.core.policies.consuming import (
@@ -29,7 +30,13 @@ from emulator.core.policies.limits import (
 from emulator.core.policies.topic_policies import TopicPolicies
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.topic import Topic
+    from emulator.broker.environment import RegionServices
+    from emulator.broker.subscription.subscription import Subscription
+    from emulator.broker.topic.producer import Producer
+    from emulator.core.admission import Limits
+    from emulator.core.dispatch import Limits as DispatchLimits
+    from emulator.core.flow.rate_limit import Pace, Throttle
+    from emulator.core.topic.limits import Caps
 
 CAPS = (MAX_PRODUCERS, MAX_CONSUMERS, MAX_CONSUMERS_PER_SUBSCRIPTION, MAX_SUBSCRIPTIONS)
 DISPATCH = (DELAYED_DELIVERY, UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION)
@@ -42,7 +49,29 @@ UNACKED_OF_SUBSCRIPTION_MAX: Final = 200_000
 _UNSET: Final = Delays(active=True, tick_ms=TICK_MS, delay_ms_max=0)
 
 
-def apply_limits(topic: Topic, old: TopicPolicies | None, new: TopicPolicies) -> None:
+class LimitedTopic(Protocol):
+    """The topic."""
+
+    caps: Caps
+    client_limits: Limits
+    publish_throttle: Throttle | None
+    dispatch_throttle: Throttle | None
+
+    @property
+    def region(self) -> RegionServices: ...
+    @property
+    def producers(self) -> Mapping[str, Producer]: ...
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
+    @property
+    def dispatch_limits(self) -> DispatchLimits: ...
+
+    def publish_rate(self) -> tuple[float, float]: ...
+    def subscription_rate_of(self, name: str) -> Pace: ...
+    def pump(self) -> None: ...
+
+
+def apply_limits(topic: LimitedTopic, old: TopicPolicies | None, new: TopicPolicies) -> None:
     """Limit the users of a topic and its speed by `new`."""
     parts = topic.region.environment.components
     now_ms = asyncio.get_running_loop().time() * 1000
@@ -67,7 +96,7 @@ def apply_limits(topic: Topic, old: TopicPolicies | None, new: TopicPolicies) ->
             subscription.handing_out.set_rate(topic.subscription_rate_of(subscription.name))
 
 
-def _limit_dispatch(topic: Topic, policies: TopicPolicies) -> None:
+def _limit_dispatch(topic: LimitedTopic, policies: TopicPolicies) -> None:
     delays = policies[DELAYED_DELIVERY] or _UNSET
     of_region = topic.region.config.settings.max_unacked_messages_per_consumer
     limits = topic.dispatch_limits

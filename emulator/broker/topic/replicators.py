@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Container, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
+from emulator.broker.topic.view import PositionsHost, ReplicatorHost
 from emulator.core.policies.limits import REPLICATOR_DISPATCH_RATE
 from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.core.policies.topics import REPLICATION_CLUSTERS
@@ -18,7 +20,7 @@ from emulator.model.stored_keys import OwesKey
 from emulator.model.values import TopicName
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.topic import Topic
+    from emulator.broker.replication.link import PeerLink
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +28,30 @@ OBEYS = (REPLICATION_CLUSTERS, REPLICATOR_DISPATCH_RATE)
 """Policies that this module acts upon (P1)."""
 
 
-def remote_regions(region: RegionServices, policies: TopicPolicies) -> list[str]:
+class ReplicatedTopic(ReplicatorHost, PositionsHost, Protocol):
+    """The topic."""
+
+    sync: ReplicatedSubscriptions | None
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def producers(self) -> Mapping[str, Publisher]: ...
+    @property
+    def replicator_type(self) -> type[Replicator]: ...
+
+
+class Publisher(Protocol):
+    """A producer of the topic."""
+
+    @property
+    def source_region(self) -> str | None: ...
+
+
+def remote_regions(policies: TopicPolicies, own: str, peers: Container[str]) -> list[str]:
     """Return the regions that a topic is replicated to: none when this region does not share the messages itself."""
     sharing = policies[REPLICATION_CLUSTERS]
-    if region.config.region not in sharing:
-        return []
-    return [name for name in sharing if name in region.peers]
+    return [name for name in sharing if name in peers] if own in sharing else []
 
 
 async def note_owing(region: RegionServices, topic: TopicName) -> None:
@@ -45,9 +65,10 @@ async def note_owing(region: RegionServices, topic: TopicName) -> None:
 class Replicators(dict[str, Replicator]):
     """By remote region."""
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: ReplicatedTopic, peers: Mapping[str, PeerLink]) -> None:
         super().__init__()
         self._topic = topic
+        self._peers = peers
         self._changing = asyncio.Lock()
         """One change of the regions after the other."""
 
@@ -61,7 +82,7 @@ class Replicators(dict[str, Replicator]):
 
     def add(self, remote: str) -> None:
         """It continues where a former replicator to this region ended, or begins with the first entry there is."""
-        self[remote] = self._topic.replicator_type(self._topic, self._topic.region.peers[remote])
+        self[remote] = self._topic.replicator_type(self._topic, self._peers[remote])
 
     def serve(self) -> None:
         """The topic accepts clients: connect to the remote regions."""
@@ -74,7 +95,7 @@ class Replicators(dict[str, Replicator]):
         async with self._changing:
             if topic.closed:
                 return
-            wanted = remote_regions(topic.region, topic.policies)
+            wanted = remote_regions(topic.policies, topic.region.config.region, self._peers)
             try:
                 if wanted:
                     await note_owing(topic.region, topic.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -67,6 +67,7 @@ OBEYS = (COMPACTION_THRESHOLD, DEDUPLICATION, EXCLUSIVE_HOME, KEEP_ALIVE_INTERVA
 """Policies that this module acts upon (P1)."""
 
 if TYPE_CHECKING:
+    from emulator.broker.replication.link import PeerLink
     from emulator.broker.subscription.replicated import ReplicatedSubscriptions
     from emulator.broker.topic.producer import Producer
 
@@ -89,7 +90,15 @@ class Topic:
     replicator_type: type[Replicator] = Replicator
     """Sends entries of the topic to one remote region."""
 
-    def __init__(self, region: RegionServices, name: TopicName, log: Log, *, deduplicates: bool) -> None:
+    def __init__(
+        self,
+        region: RegionServices,
+        name: TopicName,
+        log: Log,
+        *,
+        deduplicates: bool,
+        peers: Mapping[str, PeerLink],
+    ) -> None:
         self.region = region
         self.name = name
         self.full_name = str(name)
@@ -110,7 +119,7 @@ class Topic:
         self.producers: dict[str, Producer] = {}
         """Connected producers by name, inbound replicators included."""
         self.subscriptions: dict[str, Subscription] = {}
-        self.replicators = Replicators(self)
+        self.replicators = Replicators(self, peers)
         self.trimmer = Trimmer(self)
         """Lets go of the log's oldest entries, and knows who still needs them."""
         self.quota_refusal: ProtocolError | None = None
@@ -184,23 +193,31 @@ class Topic:
                 self.region.spawn(self._switch_deduplication())
             self.replicators.apply(old, new)
             if self.keeps_messages:
-                self.region.housekeeper.policies_changed(self)
+                self.region.housekeeper.policies_changed(self.full_name)
         return 1 + len(self.subscriptions) + len(self.producers)
 
     # Loading.
 
     @classmethod
-    async def load(cls, region: RegionServices, name: TopicName, log: Log, *, deduplicates: bool) -> Topic:
+    async def load(
+        cls,
+        region: RegionServices,
+        name: TopicName,
+        log: Log,
+        *,
+        deduplicates: bool,
+        peers: Mapping[str, PeerLink],
+    ) -> Topic:
         """Rebuild what is known of the log. CheckpointDamaged when it does not go back to its beginning, and the
         checkpoint cannot be read."""
-        topic = cls(region, name, log, deduplicates=deduplicates)
+        topic = cls(region, name, log, deduplicates=deduplicates, peers=peers)
         try:
             at = topic.checkpoints.restore(log.next_entry_id)
         except CheckpointDamaged as damage:
             check_is_whole(log, name, damage)
             logger.warning("topic %s: %s is rebuilt from the log", damage, name)
             topic.close("its checkpoint is damaged")
-            topic = cls(region, name, log, deduplicates=deduplicates)
+            topic = cls(region, name, log, deduplicates=deduplicates, peers=peers)
             at = 0
         try:
             topic._entries_since_checkpoint = await replay(topic, at)

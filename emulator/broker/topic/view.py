@@ -29,12 +29,12 @@ from emulator.core.flow.rate_limit import Pace, Throttle
 from emulator.core.replication.subscription_updates import Applied
 from emulator.core.topic.state import LastData
 from emulator.model.markers import Marker
+from emulator.model.reasons import ReasonRow
 from emulator.model.values import Position, TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.publishing import Attachment
-    from emulator.broker.topic.replicators import Replicators
     from emulator.core.policies.topic_policies import TopicPolicies
 
 
@@ -192,6 +192,18 @@ class CarriedSubscription(Protocol):
         ...
 
 
+class Connectivity(Protocol):
+    """The replicators of a topic, as its replicated subscriptions see them."""
+
+    def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
+        """Return the regions that have a replicator, or are among `remotes`, to or from which no entries pass now."""
+        ...
+
+    def unreachable(self, remotes: frozenset[str]) -> Mapping[str, ReasonRow]:
+        """Return the reason for each of `remotes` to or from which no entries pass now."""
+        ...
+
+
 class PositionsHost(TopicView, Protocol):
     """The topic of replicated subscriptions, which carry positions to other regions and back."""
 
@@ -211,7 +223,7 @@ class PositionsHost(TopicView, Protocol):
         ...
 
     @property
-    def replicators(self) -> Replicators: ...
+    def replicators(self) -> Connectivity: ...
 
     def write_marker(self, attachment: Attachment, marker: Marker, replicate_to: Sequence[str]) -> None:
         """Append a marker for these regions; empty: for all."""

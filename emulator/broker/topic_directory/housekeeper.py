@@ -101,7 +101,7 @@ class Housekeeper:
         """`delete_unused`: deletes a topic that nobody uses, by its full name. StorageError."""
         self._region = region
         self._delete_unused = delete_unused
-        self._kept: dict[Topic, TrackedTopic] = {}
+        self._kept: dict[str, TrackedTopic] = {}
         """Every topic in memory."""
         self._timer: asyncio.TimerHandle | None = None
         self._looking = False
@@ -109,14 +109,14 @@ class Housekeeper:
 
     def follow(self, topic: Topic) -> None:
         """From now on the topic is kept as its policies say."""
-        kept = self._kept[topic] = TrackedTopic(topic)
+        kept = self._kept[topic.full_name] = TrackedTopic(topic)
         topic.before_producers = lambda: self._before_producers(kept)
         self._wake((kept,))
 
-    def policies_changed(self, topic: Topic) -> None:
+    def policies_changed(self, topic_name: str) -> None:
         """A topic follows other policies."""
-        if topic in self._kept:
-            self._wake((self._kept[topic],))
+        if topic_name in self._kept:
+            self._wake((self._kept[topic_name],))
 
     @staticmethod
     def concerned(policies: Policies, names: Iterable[str]) -> list[str]:
@@ -125,10 +125,10 @@ class Housekeeper:
 
     def forget(self, topic: Topic) -> None:
         """It leaves memory."""
-        self._kept.pop(topic, None)
+        self._kept.pop(topic.full_name, None)
 
     def has_work(self, topic: Topic) -> bool:
-        kept = self._kept.get(topic)
+        kept = self._kept.get(topic.full_name)
         return kept is not None and kept.is_wanted and kept.has_work
 
     async def _before_producers(self, kept: TrackedTopic) -> None:
@@ -149,13 +149,13 @@ class Housekeeper:
 
     async def trim(self, topic: Topic) -> None:
         """Let go now of what retention lets go. StorageError."""
-        kept = self._kept.get(topic)
+        kept = self._kept.get(topic.full_name)
         if kept is not None and kept.topic.policies[RETENTION].lets_go:
             await kept.backlogs.trim(kept.topic.policies[RETENTION], self._now_ms())
 
     async def truncate(self, topic: Topic) -> None:
         """Every subscription passes everything that there is, and it goes. StorageError."""
-        kept = self._kept.get(topic)
+        kept = self._kept.get(topic.full_name)
         if kept is not None:
             await kept.backlogs.truncate()
 

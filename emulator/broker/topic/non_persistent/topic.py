@@ -7,7 +7,7 @@ publishes every subscription is handed what its consumers take; the rest it pass
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +22,7 @@ from emulator.core.flow.meters import Drops
 from emulator.model.values import TopicName
 
 if TYPE_CHECKING:
+    from emulator.broker.replication.link import PeerLink
     from emulator.broker.subscription.subscription import Subscription
 
 
@@ -58,10 +59,14 @@ class NonPersistentTopic(Topic):
         return min(self.tail.start_entry_id, self.log.first_entry_id)
 
     @classmethod
-    async def make(cls, region: RegionServices, name: TopicName, ledger_id: int) -> Topic:
+    async def make(
+        cls, region: RegionServices, name: TopicName, ledger_id: int, peers: Mapping[str, PeerLink]
+    ) -> Topic:
         """`ledger_id` is larger than that of any topic before: to other regions positions only grow."""
         services = cast(RegionServices, VolatileServices(region))
-        return await cls.load(services, name, VolatileLog(str(name), ledger_id), deduplicates=False)
+        return await cls.load(
+            services, name, VolatileLog(str(name), ledger_id), deduplicates=False, peers=peers
+        )
 
     def _notify(self, entries: list[StoredEntry]) -> None:
         for subscription in list(self.subscriptions.values()):
