@@ -97,7 +97,7 @@ def test_the_switches_settings_and_scenarios_that_a_page_names_exist() -> None:
 
 def test_what_does_not_exist_is_noticed() -> None:
     text = (
-        "`core/no_such.py::A` `core/replication/snapshots.py::NoSuch` `core/replication/snapshots.py::Skip` "
+        "`core/no_such.py::A` `core/replication/snapshots.py::NoSuch` `core/replication/snapshot_types.py::Skip` "
         "`tests/test_proposals.py`"
     )
     assert missing(text) == ["core/no_such.py", "core/replication/snapshots.py::NoSuch"]

@@ -15,7 +15,7 @@ from emulator.config.compatibility import Compatibility
 from emulator.core.admission import Own, Publisher
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.replication.snapshots import Effect, Observed, OfferSnapshot, Skip, WriteMarker
+from emulator.core.replication.snapshot_types import Effect, Observed, OfferSnapshot, Skip, WriteMarker
 from emulator.core.replication.subscription_updates import Applied, ReplicatedSubscription, SnapshotCache
 from emulator.errors import StorageError
 from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate

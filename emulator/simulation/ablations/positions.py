@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts, PartName
-from emulator.core.replication.snapshots import Effect, PendingSnapshot, SnapshotController
+from emulator.core.replication.snapshot_backoff import SnapshotBackoff
+from emulator.core.replication.snapshot_types import Effect, PendingSnapshot
+from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import Applied, apply_update
 from emulator.model.markers import SnapshotRequest
 from emulator.model.values import Position
@@ -29,13 +32,19 @@ class _EndlessSnapshots(SnapshotController):
         return super().request_stored(request, last_position) if answers else []
 
 
+class _ConstantTimeout(SnapshotBackoff):
+    def set_timeout(self, milliseconds: int) -> None:
+        """Give each snapshot the same time, however many timed out."""
+
+
 class _ImpatientSnapshots(SnapshotController):
+    def __init__(self, *args: Any, interval_ms: int = 1_000, timeout_ms: int = 30_000, **named: Any) -> None:
+        super().__init__(*args, interval_ms=interval_ms, timeout_ms=timeout_ms, **named)
+        self.backoff = _ConstantTimeout(interval_ms, timeout_ms)
+
     @property
     def _waited_for(self) -> list[PendingSnapshot]:
         return []
-
-    def _allow(self, milliseconds: int) -> None:
-        """Give each snapshot the same time, however many timed out."""
 
 
 def _go_where_told(

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.progress import Forwarding, forwarding
-from emulator.core.replication.snapshots import Effect, OfferSnapshot, SnapshotController, WriteMarker
+from emulator.core.replication.snapshot_types import Effect, OfferSnapshot, WriteMarker
+from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import (
     ReplicatedSubscription,
     apply_update,

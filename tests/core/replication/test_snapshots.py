@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.replication.snapshots import (
+from emulator.core.replication.snapshot_backoff import PENDING_MAX
+from emulator.core.replication.snapshot_types import (
     NEXT_STAGES,
-    PENDING_MAX,
     Effect,
     Observed,
     OfferSnapshot,
     Skip,
-    SnapshotController,
-    Stage,
+    SnapshotStage,
     WriteMarker,
 )
+from emulator.core.replication.snapshots import SnapshotController
 from emulator.model.markers import Snapshot, SnapshotRequest, SnapshotResponse
 from emulator.model.values import Position
 
@@ -153,7 +153,7 @@ def test_a_snapshot_whose_marker_is_not_durable_is_not_completed():
     answer(controller, "s", "b", Position(11, 11))
     assert controller.counters.completed == 0
     assert controller.last_completed is None
-    assert controller.pending["s"].stage is Stage.STORING
+    assert controller.pending["s"].stage is SnapshotStage.STORING
     assert controller.why_not() == "snapshot s is complete; its marker is not stored yet, after 0.0 s"
     controller.tick(30_000, "next", last_data_position=FIRST_MESSAGE)
     assert controller.counters.timed_out == 1, "it was never stored"
@@ -424,7 +424,7 @@ def test_a_repeated_answer_counts_once_and_the_first_position_stays():
     begin(controller, "s")
     answer(controller, "s", "b", Position(11, 11))
     assert answer(controller, "s", "b", Position(12, 12)) == []
-    assert controller.pending["s"].first_answers == {"b": Position(11, 11)}
+    assert controller.pending["s"].first_responses == {"b": Position(11, 11)}
 
 
 @pytest.mark.parametrize(
@@ -507,13 +507,13 @@ def test_the_last_completed_snapshot_is_told_with_its_duration():
 
 
 def test_stages_only_move_on():
-    assert set(NEXT_STAGES) == set(Stage)
+    assert set(NEXT_STAGES) == set(SnapshotStage)
     controller = controller_of_a("b")
     begin(controller, "s")
     pending = controller.pending["s"]
-    pending.become(Stage.STORING)
+    pending.become(SnapshotStage.STORING)
     with pytest.raises(AssertionError, match="STORING -> SECOND_ROUND"):
-        pending.become(Stage.SECOND_ROUND)
+        pending.become(SnapshotStage.SECOND_ROUND)
 
 
 def test_a_skipped_snapshot_is_counted_once_per_interval():

@@ -1,0 +1,150 @@
+"""Types of snapshots of replicated subscriptions: effects, stages, counters, and what a snapshot depends on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from emulator.model.markers import Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
+from emulator.model.reasons import Cause, Reason, ReasonRow
+from emulator.model.values import Position
+
+SECOND_ROUND_SUFFIX = "/2"
+FOLLOW_UP_SUFFIX = "+"
+"""Ends the id of a snapshot that was started without new messages."""
+NOT_TRIGGERING_SUFFIXES = (SECOND_ROUND_SUFFIX, FOLLOW_UP_SUFFIX)
+"""Ends of ids of requests that start no follow-up: their region has no new messages."""
+
+
+# Effects: what the shell must do.
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarker:
+    """Append this marker to our own log."""
+
+    marker: SnapshotRequest | SnapshotResponse | Snapshot | SubscriptionUpdate
+    replicate_to: tuple[str, ...]
+    """Regions that process it; empty: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferSnapshot:
+    """Pass this snapshot to every replicated subscription of the topic."""
+
+    snapshot: Snapshot
+
+
+Effect = WriteMarker | OfferSnapshot
+
+
+# States.
+
+
+class SnapshotStage(Enum):
+    """How far one snapshot has got."""
+
+    FIRST_ROUND = "waiting for first responses"
+    SECOND_ROUND = "waiting for second responses"
+    STORING = "complete; its marker is being stored"
+
+
+NEXT_STAGES = {
+    SnapshotStage.FIRST_ROUND: {SnapshotStage.SECOND_ROUND, SnapshotStage.STORING},
+    SnapshotStage.SECOND_ROUND: {SnapshotStage.STORING},
+    SnapshotStage.STORING: set[SnapshotStage](),
+}
+
+
+class Skip(Enum):
+    """Why a tick started no snapshot. Values are sentences for users and labels for metrics."""
+
+    NO_REMOTES = "the topic is not replicated to another region"
+    DISCONNECTED = "a link is down"
+    IDLE = "no message since the last snapshot"
+    UNANSWERED = "the first snapshot still waits for answers"
+    UNDER_WAY = "no message since one was begun that still waits for answers"
+    TOO_MANY = "too many snapshots wait for answers"
+    EARLY = "the next one is not due yet"
+
+
+@dataclass(slots=True)
+class PendingSnapshot:
+    """One snapshot that is not complete."""
+
+    snapshot_id: str
+    started_ms: int
+    covers: Position
+    """Newest message when it was started."""
+    covers_triggers: int
+    """Number of triggers of follow-ups when it was started."""
+    unanswered: set[str]
+    """Regions that have not responded in this round. Invariant: empty only while STORING (INV-12)."""
+    stage: SnapshotStage = SnapshotStage.FIRST_ROUND
+    first_responses: dict[str, Position] = field(default_factory=dict)
+    doubtful: bool = False
+    """A link broke since: it may complete, but the next snapshot does not wait for it."""
+
+    @property
+    def wire_id(self) -> str:
+        """The id of responses that count."""
+        return self.snapshot_id + (SECOND_ROUND_SUFFIX if self.stage is SnapshotStage.SECOND_ROUND else "")
+
+    @property
+    def round(self) -> int:
+        return 2 if self.stage is SnapshotStage.SECOND_ROUND else 1
+
+    def why_pending(self, now_ms: int) -> Reason:
+        """Return what it waits for."""
+        waited = seconds_text(now_ms - self.started_ms)
+        if self.stage is SnapshotStage.STORING:
+            return Cause.SNAPSHOT_STORING(snapshot=self.snapshot_id, waited=waited)
+        regions = " and ".join(sorted(self.unanswered))
+        return Cause.SNAPSHOT_UNANSWERED(regions=regions, round=self.round, waited=waited)
+
+    def become(self, stage: SnapshotStage) -> None:
+        assert stage in NEXT_STAGES[self.stage], f"{self.stage.name} -> {stage.name}"
+        self.stage = stage
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedSnapshot:
+    """The last one."""
+
+    snapshot: Snapshot
+    duration_ms: int
+    """From its start until its marker was durable."""
+
+
+@dataclass(slots=True)
+class SnapshotCounters:
+    """Totals since this controller was created."""
+
+    started: int = 0
+    completed: int = 0
+    timed_out: int = 0
+    aborted: int = 0
+    """The set of regions changed, or no subscription was replicated any more."""
+    superseded: int = 0
+    """A newer one completed first: a response was lost with a region that stopped."""
+    ignored_answers: int = 0
+    """Repeated, late or not requested."""
+    skipped: Counter[Skip] = field(default_factory=Counter)
+    """Snapshots that were due and not started, by reason; at most one per interval and reason."""
+
+
+class Observed(NamedTuple):
+    """What a snapshot depends on, at one moment."""
+
+    now_ms: int
+    last_data_position: Position | None
+    """The newest entry that is no marker."""
+    unreachable: Mapping[str, ReasonRow]
+    """By region that cannot be reached or cannot reach this one: the row of the table of reasons."""
+
+
+def seconds_text(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:.1f} s"
