@@ -9,18 +9,24 @@ RUNTIME  ?=
 # Engine of the verdict: spark or embedded, which needs neither Java nor large downloads. Empty: Spark, except for the
 # very first verdict.
 ENGINE   ?=
+# Of `make swarm`: SEEDS seeds from FROM on, on JOBS processes, or one SEED again; WORKLOAD and WITHOUT name a workload and
+# a mutant, SHRINK=1 minimises the first failing seed.
+SEEDS    ?= 100
+FROM     ?= 1
+JOBS     ?= 1
 # Passed on: make test ARGS="-k topology -x"
 ARGS     ?=
 
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all bench lint
+.PHONY: help setup run test test-all swarm bench lint
 
 help:
 	@echo "make run      kill a region of topology.yaml under load and print the verdict (RUNTIME=process|compose, ENGINE=spark|embedded, SCENARIO=file)"
 	@echo "make test     run the tests without the long ones (ARGS=...)"
 	@echo "make test-all run all tests, including containers, Kafka, Spark and swarms (ARGS=...)"
+	@echo "make swarm    run generated workloads and faults in virtual time (SEEDS=200 FROM=1 JOBS=2, or SEED=n; WORKLOAD=, WITHOUT=, SHRINK=1; ARGS=--list)"
 	@echo "make lint     check style, types and import rules"
 	@echo "make bench    measure against a peer (needs cc); docs/BENCHMARKS.md explains the figures"
 	@echo "make setup    only prepare: .venv, pinned packages, Java"
@@ -59,6 +65,11 @@ test: setup
 
 test-all: setup
 	@$(PYTEST) $(ARGS)
+
+# Exit code of the program: 1 when a seed failed, which `make` itself turns into 2.
+swarm: setup
+	@$(VENV)/python -m tests.swarm $(if $(SEED),--seeds 1 --from $(SEED),--seeds $(SEEDS) --from $(FROM) --jobs $(JOBS)) \
+	    $(if $(WORKLOAD),--workload $(WORKLOAD)) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(SHRINK),--shrink) $(ARGS)
 
 bench: GOAL = bench
 bench: setup

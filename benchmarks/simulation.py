@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from emulator.simulation.swarm import run_seed
+from tests.swarm.runner import run_seed
 
 SEEDS = 20
 GOALS = {"no-faults": "500 times real time", "failover": "10 seeds a second", "swarm": ""}

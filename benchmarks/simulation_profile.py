@@ -14,7 +14,7 @@ import signal
 from collections import Counter
 from types import FrameType
 
-from emulator.simulation.swarm import run_seed
+from tests.swarm.runner import run_seed
 
 LOOK_SECONDS = 0.001
 COMPONENTS = {

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -98,13 +97,6 @@ def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
     seed, arguments = marked(request, "simulation")
     with Simulation(*(seed or (seed_of(request, 1),)), **arguments) as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def _audible() -> None:
-    """Simulated worlds silence the brokers in them, for as long as the process lives."""
-    for name in ("emulator", "asyncio"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

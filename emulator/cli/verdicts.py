@@ -153,28 +153,33 @@ def verify(
     raise typer.Exit(verdict.exit_code)
 
 
-def _complete_world(incomplete: str) -> list[str]:
-    from emulator.cli.simulate import worlds
+def _complete_scenario(incomplete: str) -> list[str]:
+    from emulator.cli.simulate import scenarios
 
-    return [name for name in worlds() if name.startswith(incomplete)]
+    return [name for name in scenarios() if name.startswith(incomplete)]
+
+
+def _moved_to_swarm(value: str | bool | None) -> None:
+    """Reject an option that `make swarm` took over."""
+    from emulator.cli.simulate import SWARM
+
+    if value:
+        raise typer.BadParameter(SWARM)
 
 
 @app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
 def simulate(
-    subject: Annotated[
+    scenario: Annotated[
         str,
         typer.Argument(
             metavar="SCENARIO",
-            help=(
-                "A scenario, as for `run`, or a workload: swarm (random), failover, no-faults, or another one "
-                "of --list."
-            ),
-            autocompletion=_complete_world,
+            help="A scenario, as for `run`: a file, or one of --list.",
+            autocompletion=_complete_scenario,
         ),
-    ] = "swarm",
+    ] = "",
     list_: Annotated[
         bool,
-        typer.Option("--list", help="List workloads and scenarios, and exit."),
+        typer.Option("--list", help="List the shipped scenarios, and exit."),
     ] = False,
     file: TopologyFile = DEFAULT_TOPOLOGY,
     seeds: Annotated[
@@ -194,13 +199,8 @@ def simulate(
             "--time-budget", metavar="TIME", parser=seconds, help=("Stop after this time: 90s, or 90.")
         ),
     ] = None,
-    shrink: Annotated[bool, typer.Option("--shrink", help="Minimise the first failing seed.")] = False,
-    without: Annotated[
-        str | None,
-        typer.Option(
-            "--without", metavar="MUTANT", help="Remove one safeguard; docs/INVARIANTS.md lists the mutants."
-        ),
-    ] = None,
+    shrink: Annotated[bool, typer.Option("--shrink", hidden=True, callback=_moved_to_swarm)] = False,
+    without: Annotated[str | None, typer.Option("--without", hidden=True, callback=_moved_to_swarm)] = None,
     run_dir: Annotated[
         Path | None,
         typer.Option(
@@ -210,19 +210,17 @@ def simulate(
         ),
     ] = None,
 ) -> None:
-    """Run randomised faults against the brokers in virtual time. Exit code 0 if no seed failed, else 1."""
+    """Run a scenario in virtual time, once for each seed. Exit code 0 if no seed failed, else 1."""
     from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
-    from emulator.cli.simulate import Simulate, tell_worlds
+    from emulator.cli.simulate import Simulate, print_scenarios
 
     if list_:
-        tell_worlds()
+        print_scenarios()
         return
     if seeds is None and time_budget is None:
         seeds = 100
     try:
-        exit_code = Simulate(
-            subject, file, seeds, first, jobs, time_budget, shrink, without, run_dir
-        ).perform()
+        exit_code = Simulate(scenario, file, seeds, first, jobs, time_budget, run_dir).perform()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None

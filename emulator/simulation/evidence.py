@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import NamedTuple
 
 from emulator.config.region import NamespaceConfig
 from emulator.errors import GeoemuError
@@ -18,26 +18,16 @@ from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model.stored_keys import parse_key
 from emulator.model.values import Position, TopicName
 from emulator.run.history import Event
-from emulator.simulation.claims import Claims, GrantRow, Place, grants_in
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.durable_media import DurableLog, Medium
 from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.wire.message_metadata import scan_entry
 from emulator.wire.payloads import split_batch
 
-if TYPE_CHECKING:
-    from emulator.simulation.stored_metadata import MetadataEvidence
-    from emulator.simulation.tasks import TaskEvidence
-
 MESSAGES = "persistent://"
 """Other logs are a region's own: those of transaction coordinators."""
 SYSTEM = "persistent://pulsar/system/"
 """Topics that regions publish to by themselves: no client asked for what they hold."""
-JUDGED_BY_THEIR_WORD = "persistent://public/default/transacted-"
-"""Topics with messages that are stored and must not be seen, of which only their act knows."""
-DELETED = "persistent://public/default/deleted-"
-"""Topics that are deleted in one region while others have them: a log that ends and begins anew says nothing of what is
-owed. Their act knows."""
 
 scan_once = lru_cache(maxsize=8192)(scan_entry)
 """What an entry says follows from its bytes alone, and in one world some six look at the same: regions and judges."""
@@ -154,10 +144,11 @@ class LogView:
 
 
 class Disks:
-    """What the disks of all regions hold."""
+    """What the disks of all regions hold. Topics whose full name starts with a prefix in `ignored` are left out."""
 
-    def __init__(self, disks: Mapping[str, Medium]) -> None:
+    def __init__(self, disks: Mapping[str, Medium], *, ignored: tuple[str, ...] = ()) -> None:
         self._disks = disks
+        self._ignored = (SYSTEM, *ignored)
         self.logs: dict[tuple[str, str], LogView] = {}
         """By (region, full topic name)."""
 
@@ -165,7 +156,7 @@ class Disks:
         """Read what was stored since, in all regions or one."""
         for region, disk in self._disks.items() if only is None else [(only, self._disks[only])]:
             for name, log in disk.logs.items():
-                if not name.startswith(MESSAGES) or name.startswith((SYSTEM, JUDGED_BY_THEIR_WORD, DELETED)):
+                if not name.startswith(MESSAGES) or name.startswith(self._ignored):
                     continue
                 view = self.logs.get((region, name))
                 if view is None:
@@ -186,15 +177,6 @@ class Disks:
                 if key.topic.startswith(SYSTEM):
                     continue
                 found[region, key.topic, key.subscription] = cursor
-        return found
-
-    def grants(self) -> dict[Place, list[GrantRow]]:
-        """Stored grants of exclusive access."""
-        found = {}
-        for region, disk in self._disks.items():
-            rows = ((text, versioned.value) for text, versioned in disk.values.items())
-            for topic, grants in grants_in(rows).items():
-                found[region, topic] = grants
         return found
 
 
@@ -273,32 +255,6 @@ def trespasses(region: str, medium: Medium) -> Iterator[str]:
                     )
 
 
-class Deed(NamedTuple):
-    """One thing that a word of the vocabulary did, as far as its client knows."""
-
-    word: str
-    outcome: Literal["accepted", "refused", "nothing"]
-    """nothing: it had no occasion, or no answer came."""
-    began: float
-    """Virtual seconds."""
-    ended: float
-    region: str
-    topic: str = ""
-    subscription: str = ""
-    detail: str = ""
-
-
-class Left(NamedTuple):
-    """What is left of a subscription in one region."""
-
-    messages: list[Stored]
-    """As its stored cursor says."""
-    claim: int | None
-    """How many entries its region tells admins. None: it tells nothing."""
-    must_be_none: bool
-    """Its consumers are here and acknowledged everything, or it must have been carried here from where they are."""
-
-
 class Windows:
     """When subscriptions may have been moved or deleted by their own consumers: from the question to the answer, and
     for ever when there was none."""
@@ -352,7 +308,7 @@ class Given:
         return ("" if (topic, subscription) in self.replicated else region, topic, subscription)
 
 
-class Attempt(NamedTuple):
+class PublishAttempt(NamedTuple):
     """What came of one message, whatever number of times it was sent."""
 
     text: str
@@ -361,7 +317,7 @@ class Attempt(NamedTuple):
     """Places that were told."""
 
 
-Asked = dict[Origin, dict[str, Attempt]]
+Asked = dict[Origin, dict[str, PublishAttempt]]
 """By origin, then by text: a number may have been used for several messages whose outcome is unknown."""
 
 
@@ -374,14 +330,14 @@ def note_publish(asked: Asked, event: Event) -> None:
         ids = before.message_ids if before is not None else ()
         if event.message_id is not None and not event.message_id.startswith("-1"):
             ids = (*ids, event.message_id)
-        attempts[text] = Attempt(text, True, ids)
+        attempts[text] = PublishAttempt(text, True, ids)
     elif text not in attempts:
-        attempts[text] = Attempt(text, False, ())
+        attempts[text] = PublishAttempt(text, False, ())
 
 
 @dataclass(slots=True)
-class Evidence:
-    """Everything there is to judge by."""
+class RunEvidence:
+    """Everything that the checks of a simulated run look at."""
 
     homes: Homes
     events: Sequence[Event]
@@ -396,27 +352,9 @@ class Evidence:
     """Everything was repaired and given time: what is missing now stays missing."""
     trespasses: Sequence[str] = ()
     """What an older owner stored after a newer one had taken the log, a sentence each."""
-    lingering: Sequence[str] = ()
-    """Hosts of regions that were replaced, whose programs still run."""
-    waiting: frozenset[str] = frozenset()
-    """Texts of messages whose producers still wait for an outcome."""
     subscribed: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
     """By (topic, subscription): regions in which it has had consumers."""
     windows: Windows = field(default_factory=lambda: Windows(lambda: 0.0))
-    left: Mapping[tuple[str, str, str], Left] = field(default_factory=dict)
-    """By (region, topic, subscription), of subscriptions of which nothing should be left."""
-    restless: Collection[tuple[str, str]] = ()
-    """(region, topic) that are still written to although nobody publishes and nothing is owed."""
-    deeds: Sequence[Deed] = ()
-    """What clients did to subscriptions and regions, beyond publishing and consuming."""
-    claims: Claims = field(default_factory=Claims)
-    """Who wanted topics for themselves, and what they were told."""
-    grants: Mapping[Place, Sequence[GrantRow]] = field(default_factory=dict)
-    """Exclusive access as the disks have it, by epoch."""
-    metadata: MetadataEvidence | None = None
-    """What clusters share. None: they share nothing."""
-    tasks: TaskEvidence | None = None
-    """Of programs with transaction keys. None: there are none."""
     lost: Collection[str] = ()
     """Regions that never came back. What they had not sent yet is what the loss cost; what others owe them is forgiven.
     Their disks are judged as they are."""

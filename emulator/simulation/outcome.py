@@ -1,4 +1,4 @@
-"""What came of a simulated world, and how a world is played to its end whatever happens in it."""
+"""The result of a simulated run, and how a world is run to the end whatever happens in it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from emulator.config.topology import Topology
 from emulator.model.stored_keys import GrantKey
 from emulator.run.history import Event
 from emulator.simulation.checkers import Judgement, Violation
 from emulator.simulation.determinism_guard import ReachedOutside
-from emulator.simulation.evidence import Deed
+from emulator.simulation.durable_media import Medium
 from emulator.simulation.loop import SimulationError
-from emulator.simulation.plan import Plan
 from emulator.simulation.world import World
 
 Figures = Mapping[str, float]
-"""What was measured -> how much; a unit is part of the name."""
+"""Measured figures by name; a unit is part of the name."""
 
 
 class StoredLog(NamedTuple):
-    """One log as it lay on a disk."""
+    """One log as stored on a disk."""
 
     name: str
     ledger_id: int
@@ -31,37 +31,42 @@ class StoredLog(NamedTuple):
     entries: list[tuple[int, bytes]]
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What came of a plan."""
+class StoredState(NamedTuple):
+    """What a world's media hold when the run ends."""
 
-    plan: Plan
+    logs: Mapping[str, list[StoredLog]]
+    """By region."""
+    grants: Mapping[str, list[tuple[str, bytes]]]
+    """By region: keys and values of the stored exclusive access."""
+    deliveries: Mapping[str, list[str]]
+    """By region: the lines of its `metadata.jsonl`."""
+    configurations: Mapping[str, Mapping[str, bytes]]
+    """By cluster: what its configuration store holds, by path."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulationOutcome:
+    """The result of one seed."""
+
+    name: str
+    """Of the scenario or workload."""
+    seed: int
+    topology: Topology
     violation: Violation | None
     judgements: list[Judgement]
     virtual_seconds: float
     digest: str
     """Hash of all that happened: the same seed has the same."""
-    events: list[Event] = field(default_factory=list)
-    logs: dict[str, list[StoredLog]] = field(default_factory=dict)
-    """By region: what was on its disk at the end."""
-    grants: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
-    """By region: keys and values of the exclusive access that it had stored at the end."""
-    deliveries: dict[str, list[str]] = field(default_factory=dict)
-    """By region: the lines of its `metadata.jsonl`."""
-    configurations: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    """By cluster: what its configuration store held at the end, by path."""
-    deeds: list[Deed] = field(default_factory=list)
-    """What words did."""
+    events: list[Event]
+    stored: StoredState
     figures: Figures = field(default_factory=dict)
-    """What was measured."""
 
 
 def play_to_the_end(
     world: World, story: Coroutine[Any, Any, None], *, within_seconds: float
 ) -> Violation | None:
-    """Play it. A program that does what programs must not do is a violation; nothing is raised but what the simulation
-    itself must not allow."""
-    _silence_brokers()
+    """Run the world until `story` ends. A program that fails is a violation; only what the simulation itself must not
+    allow is raised."""
     try:
         world.simulation.run(story, within_seconds=within_seconds)
     except ReachedOutside:
@@ -73,57 +78,55 @@ def play_to_the_end(
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Around a whole world, from before it is made until after it is closed: as long as it lives there is little
-    garbage and much to look through, which took a twentieth of a drill's time."""
+def undisturbed() -> Iterator[None]:
+    """Suspend garbage collection and the log output of brokers, from before a world is made until after it is closed.
+
+    As long as a world lives there is little garbage and much to look through, which took a twentieth of a run's time.
+    Brokers log what is done to them a thousand times a minute.
+    """
+    loggers = [logging.getLogger("emulator"), logging.getLogger("asyncio")]
+    levels = [logger.level for logger in loggers]
     was_enabled = gc.isenabled()
     gc.disable()
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
         if was_enabled:
             gc.enable()
 
 
-def logs_of(world: World) -> dict[str, list[StoredLog]]:
-    """What lies on the disks, by region."""
-    return {
-        name: [
-            StoredLog(
-                log.name, log.ledger_id, log.next_entry_id, list(zip(log.ids, log.entries, strict=True))
-            )
-            for log in region.disk.logs.values()
-        ]
-        for name, region in world.regions.items()
-    }
-
-
-def grants_of(world: World) -> dict[str, list[tuple[str, bytes]]]:
-    """What lies on the disks of who owned topics, by region."""
-    return {
-        name: [
-            (key, versioned.value)
-            for key, versioned in sorted(region.disk.values.items())
-            if key.startswith(GrantKey.prefix())
-        ]
-        for name, region in world.regions.items()
-    }
-
-
-def deliveries_of(world: World) -> dict[str, list[str]]:
-    """What the regions learned of their configuration, by region."""
-    return {name: list(region.deliveries) for name, region in world.regions.items()}
+def stored_state(world: World) -> StoredState:
+    """Return what lies on the disks and in the configuration stores."""
+    return StoredState(
+        {name: _logs(region.disk) for name, region in world.regions.items()},
+        {name: _grants(region.disk) for name, region in world.regions.items()},
+        {name: list(region.deliveries) for name, region in world.regions.items()},
+        configurations_of(world),
+    )
 
 
 def configurations_of(world: World) -> dict[str, dict[str, bytes]]:
-    """What the clusters' configuration stores hold."""
+    """Return the content of each cluster's configuration store."""
     return {
         cluster: {path: one.value for path, one in store.memory.values.items() if one.value is not None}
         for cluster, store in world.configurations.items()
     }
 
 
-def _silence_brokers() -> None:
-    """They complain of what is done to them, a thousand times a minute."""
-    logging.getLogger("emulator").setLevel(logging.CRITICAL + 1)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
+def _logs(disk: Medium) -> list[StoredLog]:
+    return [
+        StoredLog(log.name, log.ledger_id, log.next_entry_id, list(zip(log.ids, log.entries, strict=True)))
+        for log in disk.logs.values()
+    ]
+
+
+def _grants(disk: Medium) -> list[tuple[str, bytes]]:
+    return [
+        (key, versioned.value)
+        for key, versioned in sorted(disk.values.items())
+        if key.startswith(GrantKey.prefix())
+    ]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from emulator.config.topology import CONFIGURATION_FILE, region_config
 from emulator.run.history import Event, framed, run_name
-from emulator.simulation.outcome import Outcome, StoredLog
+from emulator.simulation.outcome import SimulationOutcome, StoredLog
 from emulator.simulation.world import SERVICE_PORT
 from emulator.storage.configuration.sqlite import FORMAT_VERSION as CONFIGURATION_VERSION
 from emulator.storage.configuration.sqlite import TABLES as CONFIGURATION_TABLES
@@ -23,20 +23,19 @@ from emulator.storage.group import encode_group
 from emulator.storage.sqlite.file import FORMAT_VERSION, TABLES
 
 
-def write_evidence(outcome: Outcome, folder: Path) -> None:
+def write_evidence(outcome: SimulationOutcome, folder: Path) -> None:
     """Write `regions/*` and `history/*` into a folder that may exist. What a run knows of itself (`run.json`,
     `topology.json`) is for the caller."""
-    topology = outcome.plan.topology
+    topology, stored = outcome.topology, outcome.stored
     ports = dict.fromkeys(topology.region_names, (SERVICE_PORT, 0))
     for name in topology.region_names:
         region_dir = folder / "regions" / name
         region_dir.mkdir(parents=True, exist_ok=True)
         config = region_config(topology, name, ports, region_dir=region_dir)
         (region_dir / "region.json").write_text(config.to_json())
-        _write_logs(region_dir / "log.sqlite", name, outcome.logs[name], outcome.grants.get(name, []))
-        lines = outcome.deliveries.get(name, [])
-        (region_dir / "metadata.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    for cluster, values in outcome.configurations.items():
+        _write_logs(region_dir / "log.sqlite", name, stored.logs[name], stored.grants[name])
+        (region_dir / "metadata.jsonl").write_text("".join(f"{line}\n" for line in stored.deliveries[name]))
+    for cluster, values in stored.configurations.items():
         _write_configuration(folder / "configuration" / cluster / CONFIGURATION_FILE, cluster, values)
     _write_history(outcome, folder / "history")
 
@@ -71,7 +70,7 @@ def _write_configuration(path: Path, cluster: str, values: Mapping[str, bytes]) 
         database.executemany("INSERT INTO kv VALUES (?, ?, 0, 0)", sorted(values.items()))
 
 
-def _write_history(outcome: Outcome, folder: Path) -> None:
+def _write_history(outcome: SimulationOutcome, folder: Path) -> None:
     """One file per actor. Readers are no subscriptions: the report knows nothing of them."""
     folder.mkdir(parents=True, exist_ok=True)
     told: dict[str, list[Event]] = defaultdict(list)

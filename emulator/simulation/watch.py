@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 from emulator.simulation.durable_media import Medium
 from emulator.simulation.evidence import Disks, LogView, Stored
-from emulator.simulation.record import Record
+from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.storage.contract import Versioned
 
@@ -69,12 +69,12 @@ class _Shelf:
 class CursorWatch:
     """All cursors of all regions. Fills `fallen` and `unseen`."""
 
-    def __init__(self, disks: Disks, record: Record) -> None:
+    def __init__(self, disks: Disks, history: SimulatedHistory) -> None:
         self.fallen: list[str] = []
         self.unseen: list[tuple[str, Stored]] = []
         """(subscription, message) that was counted as consumed before any consumer was given it."""
         self._disks = disks
-        self._record = record
+        self._history = history
         self._shelves: dict[str, _Shelf] = {}
         """By region."""
         self._media: dict[str, Medium] = {}
@@ -104,7 +104,7 @@ class CursorWatch:
         watched = self._watched.get((region, key))
         if watched is None:
             watched = self._watched[region, key] = _Watched(gone_upto=self._gone_upto(region, topic))
-        moved_by_hand = self._record.windows.is_open(region, topic, subscription)
+        moved_by_hand = self._history.windows.is_open(region, topic, subscription)
         if cursor.mark_delete < watched.mark_delete and not moved_by_hand:
             self.fallen.append(
                 f"mark-delete of {topic}/{subscription} in {region} fell from {watched.mark_delete} "
@@ -115,7 +115,7 @@ class CursorWatch:
         view = self._disks.logs.get((region, topic)) or LogView(region, topic, -1)
         watched.open += (one for one in view.messages[watched.read :] if one.entry > watched.gone_upto)
         watched.read = len(view.messages)
-        given = self._record.given
+        given = self._history.given
         is_done = given.to(region, topic, subscription)
         still_open = []
         for one in watched.open:

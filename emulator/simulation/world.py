@@ -24,7 +24,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
@@ -38,7 +38,6 @@ from emulator.errors import StorageError
 from emulator.model.stored_keys import CursorKey, CursorPartKey
 from emulator.net.http import Answer, call
 from emulator.net.network import Network
-from emulator.simulation.actors import Actor
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.durable_media import DiskFaults, Medium
 from emulator.simulation.evidence import Homes
@@ -268,13 +267,9 @@ class World:
         for link in topology.links:
             self.simulation.network.shape(link.source, link.target, link.shape)
         self.homes = Homes(topology.namespaces)
-        self.actors: dict[str, Actor] = {}
-        """Programs that work in it, by name; filled by whoever lets them."""
-        self.healing = False
-        """Nothing goes wrong any more: actors acknowledge at once."""
         self._clients = 0
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

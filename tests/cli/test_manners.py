@@ -133,7 +133,17 @@ def test_a_verb_that_is_interrupted_ends_with_one_line(number: signal.Signals, t
 def test_a_simulation_on_several_processes_ends_with_one_line(number: signal.Signals) -> None:
     """Whether the signal is for all of them, as Ctrl-C is, or not."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "emulator.cli", "simulate", "--time-budget", "100", "--jobs", "2"],
+        [
+            sys.executable,
+            "-m",
+            "emulator.cli",
+            "simulate",
+            "region-failover",
+            "--time-budget",
+            "100",
+            "--jobs",
+            "2",
+        ],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -21,7 +21,7 @@ from emulator.scenarios.progress import Quiet
 from emulator.scenarios.run_context import PlayResult
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Scenario, parse_scenario
-from emulator.simulation.story.run import load_story
+from emulator.simulation.scenarios.run import load_story
 from tests.runtimes.fixtures import REGIONS, end_all, fake_run
 
 from .virtual import TOPOLOGY

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.simulation.draw.kinds import KINDS
 from emulator.simulation.loop import callback_name
 from emulator.simulation.simulation import Simulation
+from tests.swarm.generator.kinds import KINDS
 
 from .chatter import trace_of
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 SEEDS = range(5)
 WORKLOADS = f"""
-from emulator.simulation.draw.kinds import draw
-from emulator.simulation.swarm import run_plan
+from tests.swarm.generator.kinds import draw
+from tests.swarm.runner import run_plan
 for kind in {list(KINDS)}:
     listener = None if kind == "encryption" else lambda at, host, what: None
     print(kind, run_plan(draw(kind, 2), listener=listener).digest)

@@ -25,11 +25,11 @@ from emulator.scenarios.actor_models.topic_assignment import own_topics, priorit
 from emulator.scenarios.actors.replay import State, read
 from emulator.scenarios.run_context import LoopClock
 from emulator.scenarios.scenario import find_scenario
-from emulator.simulation.outcome import Outcome
-from emulator.simulation.record import Record
-from emulator.simulation.story.hosts import SimulatedHost
-from emulator.simulation.story.ownership import ownership_figures
-from emulator.simulation.story.run import load_story, run_story
+from emulator.simulation.history import SimulatedHistory
+from emulator.simulation.outcome import SimulationOutcome
+from emulator.simulation.scenarios.hosts import SimulatedHost
+from emulator.simulation.scenarios.ownership import ownership_figures
+from emulator.simulation.scenarios.run import load_story, run_story
 from emulator.simulation.world import World, simple_topology
 
 pytestmark = pytest.mark.long
@@ -39,7 +39,7 @@ TOPOLOGY = load_topology(ROOT / "topology.yaml")
 
 
 @cache
-def told(name: str) -> Outcome:
+def told(name: str) -> SimulationOutcome:
     """A scenario that comes with geoemu, come true."""
     outcome = run_story(load_story(find_scenario(Path(name)), TOPOLOGY), 1)
     assert outcome.violation is None
@@ -253,7 +253,7 @@ class Stage:
 
     def __init__(self, world: World, topics: int = 1) -> None:
         self.world = world
-        self.record = Record(lambda: world.simulation.now)
+        self.record = SimulatedHistory(lambda: world.simulation.now)
         self.topics = topics_named("persistent://public/default/t", topics)
         self.clock = LoopClock()
 

@@ -1,4 +1,4 @@
-"""`geoemu simulate`: what it says and how it ends."""
+"""`geoemu simulate`: what it prints and how it ends."""
 
 from __future__ import annotations
 
@@ -10,68 +10,63 @@ from typer.testing import CliRunner
 from emulator.cli.simulate import Simulate
 from emulator.cli.verbs import app
 from emulator.errors import ConfigurationError
-from emulator.simulation.ablations import BY_NAME
-from emulator.simulation.names import MUTANTS, WORKLOADS, seed_name
+
+FAILING = """\
+name: failing
+topic: persistent://public/default/orders
+actors:
+  producers:
+    - {name: east, region: us-east, rate_per_second: 50}
+steps:
+  - begin: east
+  - kill: us-east
+  - wait_until: {producer: east, published_more: 500, within: 2s}
+"""
 
 
 def test_a_clean_seed_ends_with_0() -> None:
-    result = CliRunner().invoke(app, ["simulate", "failover", "--seeds", "1", "--from", "3"])
+    result = CliRunner().invoke(app, ["simulate", "region-failover", "--seeds", "1", "--from", "3"])
     assert result.exit_code == 0
-    assert "1 seeds of failover from 3: clean" in result.stdout
+    assert "1 seeds of region-failover from 3: clean" in result.stdout
 
 
-def test_it_tells_which_worlds_and_scenarios_there_are() -> None:
+def test_all_shipped_scenarios_are_listed() -> None:
     result = CliRunner().invoke(app, ["simulate", "--list"])
     assert result.exit_code == 0
     told = {
         name: about.strip() for name, _, about in (line.partition(" ") for line in result.stdout.splitlines())
     }
-    assert {"swarm", "transaction-key", "rate-limits", "region-failover"} <= told.keys()
+    assert {"region-failover", "transaction-keys"} <= told.keys()
+    assert "swarm" not in told
     assert all(told.values())
 
 
-def test_a_failing_seed_tells_how_to_replay_it_and_leaves_a_run_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "left"
-    arguments = [
-        "simulate",
-        "--seeds",
-        "3",
-        "--without",
-        "source-positions-forgotten",
-        "--run-dir",
-        str(folder),
-    ]
-    result = CliRunner().invoke(app, arguments)
+def test_a_failing_seed_prints_its_replay_command_and_leaves_a_run_folder(tmp_path: Path) -> None:
+    folder, scenario = tmp_path / "left", tmp_path / "failing.yaml"
+    scenario.write_text(FAILING)
+    result = CliRunner().invoke(app, ["simulate", str(scenario), "--seeds", "1", "--run-dir", str(folder)])
     assert result.exit_code == 1
-    assert "violates INV-" in result.stdout
-    assert "replay: geoemu simulate swarm --seeds 1 --from " in result.stdout
+    assert "seed 1 violates story (every-step-comes-true)" in result.stdout
+    assert f"replay: geoemu simulate {scenario} --seeds 1 --from 1" in result.stdout
     assert f"geoemu verify {folder}" in result.stdout
     assert {path.name for path in folder.iterdir()} >= {"run.json", "topology.json", "regions", "history"}
 
 
 def test_a_time_budget_ends_it() -> None:
-    result = CliRunner().invoke(app, ["simulate", "failover", "--time-budget", "0.5"])
+    result = CliRunner().invoke(app, ["simulate", "region-failover", "--time-budget", "0.5"])
     assert result.exit_code == 0
 
 
-@pytest.mark.parametrize(("kind", "without"), [("nonsense", None), ("swarm", "nonsense")])
-def test_what_is_not_known_is_refused(kind: str, without: str | None) -> None:
-    simulate = Simulate(kind, Path("topology.yaml"), 1, 1, 1, None, False, without, None)
-    with pytest.raises(ConfigurationError, match="nonsense: must be one of"):
+@pytest.mark.parametrize("name", ["nonsense", "swarm", "transaction-key", ""])
+def test_an_unknown_name_is_rejected_with_the_command_for_workloads(name: str) -> None:
+    simulate = Simulate(name, Path("topology.yaml"), 1, 1, 1, None, None)
+    with pytest.raises(ConfigurationError, match=f"{name}: must be one of .*make swarm") as error:
         simulate.perform()
+    assert len(error.value.problems) == 1
 
 
-@pytest.mark.parametrize(("former", "present"), sorted(WORKLOADS.items()))
-def test_the_former_name_of_a_workload_is_answered_with_the_present_one(former: str, present: str) -> None:
-    simulate = Simulate(former, Path("topology.yaml"), 1, 1, 1, None, False, None, None)
-    with pytest.raises(ConfigurationError, match=f"{former}: was renamed to {present}"):
-        simulate.perform()
-    assert seed_name(present) == former, "the plans of all seeds stay the same"
-
-
-@pytest.mark.parametrize(("former", "present"), sorted(MUTANTS.items()))
-def test_the_former_name_of_a_mutant_is_answered_with_the_present_one(former: str, present: str) -> None:
-    assert present in BY_NAME
-    simulate = Simulate("swarm", Path("topology.yaml"), 1, 1, 1, None, False, former, None)
-    with pytest.raises(ConfigurationError, match=f"{former}: was renamed to {present}"):
-        simulate.perform()
+@pytest.mark.parametrize("option", [["--shrink"], ["--without", "seek-ignored"]])
+def test_options_of_the_swarm_are_rejected_with_its_command(option: list[str]) -> None:
+    result = CliRunner().invoke(app, ["simulate", "region-failover", *option])
+    assert result.exit_code == 2
+    assert "make swarm" in result.stderr

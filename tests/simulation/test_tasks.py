@@ -13,9 +13,9 @@ from emulator.config.loading import load_topology
 from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import LogView
-from emulator.simulation.outcome import Outcome
+from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.run_folder import write_evidence
-from emulator.simulation.story.run import Story, load_story, run_story
+from emulator.simulation.scenarios.run import Story, load_story, run_story
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_transaction
 from emulator.wire.markers import encode_transaction_end
@@ -26,7 +26,7 @@ TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
 
 
 @cache
-def told() -> Outcome:
+def told() -> SimulationOutcome:
     outcome = run_story(load_story(find_scenario(Path("transaction-keys")), TOPOLOGY), 1)
     assert outcome.violation is None
     return outcome
@@ -63,7 +63,7 @@ def test_a_simulation_measures_what_was_processed_more_than_once() -> None:
     assert figures["keyed: processed more than once (messages)"] == 0
 
 
-def verdict(outcome: Outcome, run: Path) -> Judgement:
+def verdict(outcome: SimulationOutcome, run: Path) -> Judgement:
     """On what the regions stored."""
     write_evidence(outcome, run)
     (run / "run.json").write_text("{}")

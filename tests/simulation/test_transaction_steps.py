@@ -23,8 +23,8 @@ from emulator.client import (
 from emulator.core.transactions.names import Status
 from emulator.model.transaction_names import coordinator_of
 from emulator.simulation.evidence import scan_once
-from emulator.simulation.tasks import ABORT_MARKER, COMMIT_MARKER, COORDINATOR_LOG
 from emulator.simulation.world import World, world
+from tests.swarm.checkers.transaction_tasks import ABORT_MARKER, COMMIT_MARKER, COORDINATOR_LOG
 
 KEY = "task"
 OUTBOX = "persistent://public/default/outbox"

@@ -20,9 +20,9 @@ from emulator.model.stored_keys import (
     TopicPoliciesPath,
 )
 from emulator.model.values import TopicName
-from emulator.simulation.faults import ConfigurationAway
 from emulator.simulation.world import World
 from tests.broker.regions import regions, until
+from tests.swarm.faults import ConfigurationAway
 
 TOPIC = "persistent://public/default/orders"
 NAMESPACE = NamespacePath("public/default")

@@ -22,7 +22,6 @@ from emulator.core.schemas.compatibility import Strategy
 from emulator.errors import ProtocolError
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName
-from emulator.simulation.faults import ConfigurationAway
 from emulator.simulation.world import SERVICE_PORT, World
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
@@ -30,6 +29,7 @@ from emulator.wire.entry import build_entry
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import regions
 from tests.schemas_made import FIRST, RENAMED, STRING, WITH_DEFAULT, WITHOUT_DEFAULT, record
+from tests.swarm.faults import ConfigurationAway
 
 TOPIC = "persistent://public/default/orders"
 NAME = TopicName.parse(TOPIC)

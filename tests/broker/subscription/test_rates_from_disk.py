@@ -8,9 +8,9 @@ import pytest
 
 from emulator.client import Consumer, InitialPosition
 from emulator.config.region import BrokerSettings
-from emulator.simulation.allowances import Allowance, too_fast
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import World, world
+from tests.swarm.checkers.limits import Allowance, too_fast
 
 TOPIC = "persistent://public/default/slow"
 RATE = 20

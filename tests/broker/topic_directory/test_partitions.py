@@ -16,8 +16,8 @@ from emulator.config.topology import Cluster, Link, Topology
 from emulator.config.topology import Region as DeclaredRegion
 from emulator.errors import ProtocolError
 from emulator.model.values import TopicName
-from emulator.simulation.faults import FailingDisk
 from emulator.simulation.world import SERVICE_PORT, World
+from tests.swarm.faults import FailingDisk
 
 ORDERS = "persistent://public/default/orders"
 PATH = "/admin/v2/persistent/public/default/orders"

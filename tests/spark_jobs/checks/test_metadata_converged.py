@@ -21,7 +21,7 @@ from emulator.core.metadata.record import Record
 from emulator.model.stored_keys import NamespacePath, PartitionedTopicPath
 from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.run_folder import write_evidence
-from emulator.simulation.story.run import Outcome, Story, load_story, run_story
+from emulator.simulation.scenarios.run import SimulationOutcome, Story, load_story, run_story
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.metadata_converged import UNDER_WAY_MS, Evidence, conclude, metadata_converged
 from spark_jobs.checks.metadata_fold import MetadataEvent, Stamp, document_in, fold
@@ -251,7 +251,7 @@ def test_it_agrees_with_the_regions_on_numbers_of_partitions(seed: int) -> None:
     assert ({} if not ours else {"=": {}, **ours}) == ({} if theirs is None else document_in(path, theirs))
 
 
-def shipped(tmp_path: Path, scenario: str, seed: int) -> tuple[str, Outcome]:
+def shipped(tmp_path: Path, scenario: str, seed: int) -> tuple[str, SimulationOutcome]:
     """The verdict over a shipped scenario in a simulated world."""
     sample = load_topology(Path(__file__).parents[3] / "topology.yaml")
     outcome = run_story(load_story(find_scenario(Path(scenario)), sample), seed)
@@ -276,7 +276,7 @@ def test_the_story_of_a_clock_that_is_ahead_ends_alike_under_plain_and_hybrid_cl
     """What was refused or not on the way is a step of each."""
     verdict, outcome = shipped(tmp_path, clocks, 1)
     assert verdict == "valid"
-    region = outcome.plan.topology.regions[0]
+    region = outcome.topology.regions[0]
     assert region.settings.metadata_sync_hybrid_clocks == (clocks == "clock-ahead-hybrid")
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli.simulate import keep_run
+from emulator.cli.seed_report import store_run
 from emulator.model.stored_keys import GrantKey
-from emulator.simulation.ablations import seams_without
-from emulator.simulation.draw.kinds import draw
-from emulator.simulation.swarm import run_plan
 from spark_jobs.checks import one_owner
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import judge_run
 from spark_jobs.verdict import CheckResult
 from tests.spark_jobs.literal import NAMESPACES, TOPIC, judged, published, stored
+from tests.swarm.generator.kinds import draw
+from tests.swarm.mutants import seams_without
+from tests.swarm.runner import run_plan
 
 Stored = tuple[str, tuple[str, bytes]]
 
@@ -135,7 +135,7 @@ def test_an_epoch_told_by_a_region_that_cannot_be_read_is_not_proven_wrong(engin
 
 def judged_seed(engine: QueryEngine, seed: int, without: str | None, folder: Path) -> CheckResult:
     """What the check says of what a seed's world left."""
-    keep_run(run_plan(draw("swarm", seed), seams=seams_without(without)), folder)
+    store_run(run_plan(draw("swarm", seed), seams=seams_without(without)), folder)
     (check,) = [one for one in judge_run(engine, folder).checks if one.name == one_owner.CHECK.name]
     return check
 

@@ -1,0 +1,59 @@
+"""What the clients of a simulated world requested and the responses they received: events of `emulator.run.history`, in
+the order in which they happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from emulator.client import Message
+from emulator.run.history import Event, Outcome
+from emulator.simulation.clocks import EPOCH_MS
+from emulator.simulation.evidence import Asked, Given, Windows, full, note_publish, origin_of
+
+
+class SimulatedHistory:
+    """Written by all programs of a world; read by the checkers and by `run_folder`."""
+
+    def __init__(self, now_seconds: Callable[[], float]) -> None:
+        self.events: list[Event] = []
+        self.given = Given()
+        self.asked: Asked = {}
+        self.windows = Windows(now_seconds)
+        self._now_seconds = now_seconds
+        self._sessions = 0
+
+    def note(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
+        """Add an event to the history and to the evidence. It carries the true time, never a region's."""
+        self.tell(actor, op, outcome, **fields)
+        event = self.events[-1]
+        if op == "publish":
+            note_publish(self.asked, event)
+        elif op == "receive":
+            topic, subscription = full(event.topic), event.subscription or ""
+            self.given.add(event.region or "", topic, subscription, origin_of(event), event.detail or "")
+
+    def tell(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
+        """Add an event to the history only: the checkers use what the same actor noted elsewhere."""
+        at_ms = round(EPOCH_MS + self._now_seconds() * 1000, 3)
+        self.events.append(Event(at_ms, actor, op, outcome, **fields))
+
+    def new_session(self, producer: str) -> str:
+        """Return a name that no other opened producer of this world has."""
+        self._sessions += 1
+        return f"{producer}#{self._sessions}"
+
+    def fact(self, op: str, **fields: Any) -> None:
+        """Add something that was done to the world."""
+        self.note("simulation", op, "fact", **fields)
+
+
+def place_of(message: Message) -> str:
+    """`ledger:entry:batch_index`, as a history has it."""
+    place = message.id
+    return f"{place.ledger}:{place.entry}:{place.batch_index}"
+
+
+def text_of(message: Message) -> str:
+    """The payload without what fills it up."""
+    return message.payload.rstrip(b" ").decode()

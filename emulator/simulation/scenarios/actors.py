@@ -1,0 +1,361 @@
+"""Who takes part in a scenario, in a simulated world: our own client on a host that stands in the region it talks to.
+
+What they do is what the actors with the real client do (`scenarios.producer_actor`, `scenarios.consumer_actor`), but
+for the retries below and threads; what they write down has the words of every history, and the checkers' `detail`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from emulator.client import (
+    Batching,
+    Client,
+    ClientError,
+    Consumer,
+    ConsumerType,
+    InitialPosition,
+    Message,
+    MessageId,
+    Producer,
+)
+from emulator.run.history import attributes_digest, payload_digest
+from emulator.scenarios.actor_models.specs import (
+    ConsumerPart,
+    Counts,
+    Hire,
+    HostPart,
+    Part,
+    ProducerPart,
+    TaskPart,
+)
+from emulator.scenarios.actors.exclusive_producer import ACCESS_MODES
+from emulator.scenarios.actors.pulsar_producer import Lane, choose
+from emulator.simulation.history import SimulatedHistory, place_of, text_of
+from emulator.simulation.host import Host, HostDied
+from emulator.simulation.scenarios.hosts import OnHost, SimulatedHost, SimulatedMortal
+from emulator.simulation.world import World
+
+RETRY_SECONDS = 0.2
+LEAVE_SECONDS = 1.0
+"""How long an actor that moves on in good order may take to leave."""
+POLL_SECONDS = 0.005
+"""How often it is looked for room, outcomes and connections."""
+BURST = 64
+"""Most publishes of an unlimited producer in one breath."""
+
+
+class SimulatedActor:
+    """What producers and consumers have in common: a host in one region after the other."""
+
+    def __init__(self, world: World, history: SimulatedHistory, part: Part) -> None:
+        self.region = part.region
+        self.problem: str | None = None
+        self._world = world
+        self._history = history
+        self._name = part.name
+        self._host: Host | None = None
+        self._client: Client | None = None
+        self._connected = False
+
+    async def begin(self, service_url: str) -> None:
+        """The URL is the world's own: actors find regions by their names."""
+        self._host = self._world.client_host(f"{self._name}@{self.region}", self.region)
+        self._host.start(self._program(self._host), name=self._name)
+        await self._until(lambda: self._connected)
+
+    async def move(self, region: str, service_url: str) -> None:
+        await self._go(orderly=self._connected)
+        self.region = region
+        await self.begin(service_url)
+
+    async def leave(self) -> None:
+        await self._go(orderly=False)
+
+    async def _go(self, *, orderly: bool) -> None:
+        host, client = self._host, self._client
+        self._host, self._client, self._connected = None, None, False
+        if host is None:
+            return
+        if orderly and client is not None:
+            # Whoever answers may be dead, or cut off.
+            with contextlib.suppress(TimeoutError, HostDied):
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await host.ask(client.close())
+        host.kill()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _new_client(self, host: Host, **settings: Any) -> Client:
+        chosen = replace(self._world.client_settings, **settings)
+        self._client = self._world.client_on(host, (self.region,), chosen)
+        return self._client
+
+    def _program(self, host: Host) -> Coroutine[Any, Any, None]:
+        raise NotImplementedError
+
+    def _note(self, op: str, outcome: Any, *, topic: str, **fields: Any) -> None:
+        self._history.note(self._name, op, outcome, region=self.region, topic=topic, **fields)
+
+
+class SimulatedProducer(SimulatedActor):
+    """Implements `workload.Actor` for a ProducerPart."""
+
+    def __init__(self, world: World, history: SimulatedHistory, part: ProducerPart) -> None:
+        super().__init__(world, history, part)
+        self.part = part
+        self._outcomes = {"ok": 0, "failed": 0, "unknown": 0}
+        self._waiting: dict[tuple[str, int], tuple[str, str, str]] = {}
+        """Topic and sequence id -> region, session and text of publishes without an outcome."""
+        self._lanes = [Lane[Producer](topic) for topic in part.topics]
+        self._asked = 0
+        self._publishing = False
+        self._told_to_finish = False
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(
+            region=self.region,
+            connected=self._connected,
+            asked=self._asked,
+            publishing=self._publishing,
+            ok=self._outcomes["ok"],
+            failed=self._outcomes["failed"],
+            unknown=self._outcomes["unknown"],
+        )
+
+    async def finish(self) -> None:
+        self._told_to_finish, self._publishing = True, False
+        await self._until(lambda: not self.counts.pending)
+
+    async def _go(self, *, orderly: bool) -> None:
+        await super()._go(orderly=orderly)
+        for message in list(self._waiting):  # a client that is gone takes with it what it waited for
+            self._told(message, "unknown", error="the client was closed")
+
+    async def _program(self, host: Host) -> None:
+        timeout_ms = self.part.send_timeout_ms
+        client = self._new_client(host, send_timeout_seconds=timeout_ms / 1000 if timeout_ms else None)
+        while self._client is client:
+            for lane in self._lanes:
+                await self._connect(client, lane)
+            self._connected = True
+            self._publishing = self._has_more
+            with contextlib.suppress(ClientError):  # it can send no more: another one takes over
+                await self._publish()
+                return
+            for lane in self._lanes if self.part.partitions else ():
+                assert lane.producer is not None
+                await lane.producer.close()  # one is lost; the others have the name that the next ones want
+
+    async def _connect(self, client: Client, lane: Lane[Producer]) -> None:
+        part, place = self.part, {"producer": self._name, "topic": lane.topic}
+        batching = Batching(delay_ms_max=max(1.0, part.batching_delay_ms)) if part.batching else None
+        while True:
+            self._note("connect", "asked", **place)
+            try:
+                producer = await client.producer(
+                    lane.topic,
+                    name=part.name,
+                    access_mode=ACCESS_MODES[part.access],
+                    batching=batching,
+                    pending_messages_max=part.max_pending + BURST,
+                )
+            except ClientError as refusal:
+                self._note("connect", "unknown", error=str(refusal), **place)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                session, last = self._history.new_session(self._name), producer.last_sequence_id
+                lane.opened(producer, session, last)
+                self._note("connect", "ok", session=session, last_sequence_id=last, **place)
+                return
+
+    @property
+    def _has_more(self) -> bool:
+        enough = self.part.messages is not None and self._asked >= self.part.messages
+        return not (self._told_to_finish or enough)
+
+    async def _publish(self) -> None:
+        rate = self.part.rate_per_second
+        at_once, pause_seconds = (BURST, 0.0) if rate is None else (1, 1 / rate)
+        while self._has_more:
+            for _ in range(at_once):
+                if self._has_more and self.counts.pending < self.part.max_pending:
+                    self._publish_one()
+            self._publishing = self._has_more
+            has_room = self.counts.pending < self.part.max_pending
+            await asyncio.sleep(pause_seconds if has_room else max(pause_seconds, POLL_SECONDS))
+
+    def _publish_one(self) -> None:
+        key_number = self._asked if self.part.partitions else self._lanes[0].next_sequence_id
+        key = f"{self._name}-{key_number}" if self.part.keyed else None
+        lane = choose(self._lanes, key, self._asked)
+        assert lane.producer is not None
+        number = lane.number()
+        message, text = (lane.topic, number), f"{self._name}/{number}/{self._asked}"
+        self._asked += 1
+        payload = text.encode().ljust(self.part.message_bytes, b" ")
+        self._waiting[message] = (self.region, lane.session, text)
+        said = {
+            "payload_digest": payload_digest(payload),
+            "attributes_digest": attributes_digest(key),
+            "key": key,
+        }
+        self._note_publish(message, self.region, lane.session, text, "asked", **said)
+        try:
+            future = lane.producer.send_nowait(payload, sequence_id=number, key=key)
+        except ClientError as refusal:
+            self._told(message, "failed", error=str(refusal))
+            raise
+        future.add_done_callback(partial(self._answered, message))
+
+    def _answered(self, message: tuple[str, int], done: asyncio.Future[MessageId]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is None and not done.cancelled():
+            place = done.result()
+            self._told(message, "ok", message_id=f"{place.ledger}:{place.entry}:{place.batch_index}")
+        else:
+            certain = isinstance(error, ClientError) and error.definite
+            self._told(message, "failed" if certain else "unknown", error=str(error))
+
+    def _told(self, message: tuple[str, int], outcome: str, **fields: str) -> None:
+        self._note_publish(message, *self._waiting.pop(message), outcome, **fields)
+        self._outcomes[outcome] += 1
+
+    def _note_publish(
+        self, message: tuple[str, int], region: str, session: str, text: str, outcome: Any, **fields: Any
+    ) -> None:
+        self._history.note(
+            self._name,
+            "publish",
+            outcome,
+            region=region,
+            topic=message[0],
+            origin_region=region,
+            producer=self._name,
+            session=session,
+            sequence_id=message[1],
+            detail=text,
+            **fields,
+        )
+
+
+class SimulatedConsumer(SimulatedActor):
+    """Implements `workload.Actor` for a ConsumerPart."""
+
+    def __init__(self, world: World, history: SimulatedHistory, part: ConsumerPart) -> None:
+        super().__init__(world, history, part)
+        self.part = part
+        self._seen: set[tuple[str, str, str, int]] = set()
+        self._repeated = 0
+        self._subscribed: set[str] = set()
+        """Topics."""
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(
+            region=self.region,
+            connected=self._connected,
+            received=len(self._seen),
+            repeated=self._repeated,
+        )
+
+    async def finish(self) -> None:
+        await self._go(orderly=True)
+
+    async def _program(self, host: Host) -> None:
+        client = self._new_client(host)
+        self._subscribed.clear()
+        first, *others = self.part.topics
+        reading = [host.loop.create_task(self._consume(client, topic)) for topic in others]
+        await self._consume(client, first)
+        await asyncio.gather(*reading)
+
+    async def _consume(self, client: Client, topic: str) -> None:
+        while self._client is client:
+            self._note_subscribe(topic, "asked")
+            try:
+                consumer = await self._subscribe(client, topic)
+                self._note_subscribe(topic, "ok")
+                self._subscribed.add(topic)
+                self._connected = len(self._subscribed) == len(self.part.topics)
+                while True:
+                    message = await consumer.receive()
+                    self._received(topic, message)
+                    await self._acknowledge(consumer, message)
+            except ClientError as refusal:
+                if self._client is not client:  # on its way elsewhere
+                    return
+                self._note_subscribe(topic, "unknown", error=str(refusal))
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _subscribe(self, client: Client, topic: str) -> Coroutine[Any, Any, Consumer]:
+        part = self.part
+        return client.subscribe(
+            topic,
+            part.subscription,
+            type_=ConsumerType[part.type.upper()],
+            initial_position=InitialPosition.EARLIEST,
+            replicated=part.replicated,
+            name=part.name,
+            receiver_queue_size=part.receiver_queue,
+        )
+
+    def _received(self, topic: str, message: Message) -> None:
+        origin_region = message.replicated_from or self.region
+        identity = (topic, origin_region, message.producer_name, message.sequence_id)
+        self._note_mine(
+            "receive",
+            "ok",
+            topic=topic,
+            origin_region=origin_region,
+            producer=message.producer_name,
+            sequence_id=message.sequence_id,
+            message_id=place_of(message),
+            payload_digest=payload_digest(message.payload),
+            detail=text_of(message),
+        )
+        self._repeated += identity in self._seen
+        self._seen.add(identity)
+
+    async def _acknowledge(self, consumer: Consumer, message: Message) -> None:
+        """`asked` and no more, as with the real client: it returns before the region has heard of it."""
+        how = self.part.acknowledge
+        give = consumer.acknowledge_cumulative if how == "cumulative" else consumer.acknowledge
+        said = {"topic": consumer.topic, "message_id": place_of(message), "how": how}
+        self._note_mine("acknowledge", "asked", **said)
+        try:
+            await give(message)
+        except ClientError as refusal:
+            self._note_mine("acknowledge", "unknown", error=str(refusal), **said)
+
+    def _note_subscribe(self, topic: str, outcome: Any, **fields: Any) -> None:
+        told = {"topic": topic, "replicated": self.part.replicated, "initial": "earliest"}
+        self._note_mine("subscribe", outcome, **told, **fields)
+
+    def _note_mine(self, op: str, outcome: Any, **fields: Any) -> None:
+        self._note(op, outcome, subscription=self.part.subscription, **fields)
+
+
+def hire_simulated(world: World, history: SimulatedHistory) -> Hire:
+    """Actors that live in `world` and write to `history`."""
+
+    def hire(part: Part) -> SimulatedProducer | SimulatedConsumer | OnHost:
+        if isinstance(part, ProducerPart):
+            waits = part.access == "wait"
+            return OnHost(world, history, part) if waits else SimulatedProducer(world, history, part)
+        if isinstance(part, HostPart):
+            return SimulatedHost(world, history, part)
+        if isinstance(part, TaskPart):
+            return SimulatedMortal(world, history, part)
+        assert isinstance(part, ConsumerPart), "programs are rejected when a scenario is loaded"
+        return SimulatedConsumer(world, history, part)
+
+    return hire

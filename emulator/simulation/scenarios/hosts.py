@@ -1,0 +1,146 @@
+"""Hosts that own topics, tasks that process, and producers that wait for a topic, in a simulated world: the programs of
+the real ones (`scenarios.host_at_work`, `scenarios.task_at_work`, `scenarios.own_producer`), on hosts that can be
+killed, frozen and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from emulator.run.history import Outcome
+from emulator.scenarios.actor_models.specs import (
+    ActorFailure,
+    Counts,
+    HostPart,
+    HostVerb,
+    ProducerPart,
+    TaskPart,
+)
+from emulator.scenarios.actors.exclusive_producer import OwnProducer
+from emulator.scenarios.actors.host import HostAtWork
+from emulator.scenarios.actors.task import TaskAtWork
+from emulator.simulation.history import SimulatedHistory
+from emulator.simulation.host import Host, HostDied, HostState
+from emulator.simulation.world import World
+
+LEAVE_SECONDS = 2.0
+
+
+class _Notes:
+    def __init__(self, history: SimulatedHistory, part: HostPart | ProducerPart | TaskPart) -> None:
+        self._history = history
+        self._part = part
+
+    def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
+        if op == "publish":
+            fields["origin_region"] = self._part.region
+        self._history.note(self._part.name, op, outcome, **fields)
+
+    def new_session(self) -> str:
+        return self._history.new_session(self._part.name)
+
+
+class OnHost:
+    """Implements `workload.Actor`."""
+
+    def __init__(
+        self, world: World, history: SimulatedHistory, part: HostPart | ProducerPart | TaskPart
+    ) -> None:
+        self.part = part
+        self.problem: str | None = None
+        self._world = world
+        self._notes = _Notes(history, part)
+        self._host: Host | None = None
+        self._work: HostAtWork | OwnProducer | TaskAtWork | None = None
+        self._former_lives = Counts(region=part.region)
+
+    @property
+    def counts(self) -> Counts:
+        if self._work is None:
+            return self._former_lives
+        counts = self._former_lives.and_then(self._work.counts)
+        paused = self._host is not None and self._host.state is HostState.PAUSED
+        return counts.at_rest() if paused else counts
+
+    async def begin(self, service_url: str) -> None:
+        """The URL is the world's own: hosts find regions by their names."""
+        if self._host is None:
+            self._host = self._world.client_host(f"{self.part.name}@{self.part.region}", self.part.region)
+        self._host.boot()
+        await self._ask(self._start(self._host))
+
+    async def finish(self) -> None:
+        if self._work is not None:
+            await self._ask(self._work.finish())
+
+    async def leave(self) -> None:
+        self._die()
+
+    async def move(self, region: str, service_url: str) -> None:
+        raise ActorFailure(f"{self.part.name} does not move")
+
+    async def _start(self, host: Host) -> None:
+        key = self.part.transaction_key if isinstance(self.part, TaskPart) else None
+        client = self._world.client_on(host, (self.part.region,), transaction_key=key)
+        if isinstance(self.part, HostPart):
+            self._work = HostAtWork(self.part, client, self._notes)
+        elif isinstance(self.part, TaskPart):
+            self._work = TaskAtWork(self.part, client, self._notes)
+        else:
+            self._work = OwnProducer(self.part, client, self._notes)
+        await self._work.begin()
+
+    async def _ask(self, deed: Any) -> None:
+        assert self._host is not None
+        try:
+            await self._host.ask(deed)
+        except HostDied as death:
+            raise ActorFailure(f"{self.part.name}: {death}") from None
+
+    def _die(self) -> None:
+        """What it had asked for and was not told stays unknown."""
+        if self._host is not None and self._work is not None:
+            ended = self._former_lives.and_then(self._work.counts).ended()
+            self._host.kill()
+            self._former_lives, self._work = ended, None
+
+
+class SimulatedMortal(OnHost):
+    """Implements `workload.MortalActor`."""
+
+    async def change(self, verb: HostVerb) -> None:
+        if verb == "start":
+            if self._work is None:
+                await self._live_again()
+            return
+        if self._work is None or self._host is None:
+            raise ActorFailure(f"{self.part.name} does not run: it cannot {verb}")
+        if verb == "pause":
+            self._host.pause()
+        elif verb == "resume":
+            self._host.resume()
+        else:
+            if verb == "stop":
+                await self._leave_in_good_order()
+            self._die()
+
+    async def _live_again(self) -> None:
+        await self.begin("")
+
+    async def _leave_in_good_order(self) -> None:
+        with contextlib.suppress(TimeoutError, ActorFailure):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.finish()
+
+
+class SimulatedHost(SimulatedMortal):
+    """Implements `workload.HostActor`."""
+
+    async def line_up(self) -> None:
+        assert isinstance(self._work, HostAtWork)
+        await self._ask(self._work.line_up())
+
+    async def _live_again(self) -> None:
+        await super()._live_again()
+        await self.line_up()

@@ -1,0 +1,274 @@
+"""One seed of one scenario: regions up, the story played, the world healed, the verdict.
+
+The seed decides what topology and scenario leave open: delays within the declared jitter, how long disks take, in
+which order things happen that happen at the same time. All else is as the files say it.
+
+The play ends as it does anywhere: every step came true, or one did not. Then what must never be is judged; and, if
+every step came true, links and regions are repaired, regions are given time to converge, and all is judged. A region
+that the story lost stays lost: nobody repairs it, and what went with it is measured, not judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from emulator.broker.admin.stats import topic_row
+from emulator.config.region import NamespaceConfig
+from emulator.config.topology import Topology
+from emulator.errors import ConfigurationError, Problem
+from emulator.model.values import TopicName
+from emulator.net.http import NoAnswer, call
+from emulator.scenarios.actor_models.specs import ConsumerPart, ProgramPart, TaskPart
+from emulator.scenarios.format.steps import Drain, Phase
+from emulator.scenarios.progress import Quiet
+from emulator.scenarios.run_context import PlayResult, Stage
+from emulator.scenarios.runner import play
+from emulator.scenarios.scenario import Scenario, load_scenario
+from emulator.scenarios.topics import TopicStatus, topic_status
+from emulator.simulation.checkers import CHECKS, Judgement, Violation, first_violation, judge
+from emulator.simulation.durable_media import DiskFaults
+from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, hold_the_same
+from emulator.simulation.history import SimulatedHistory
+from emulator.simulation.outcome import SimulationOutcome, play_to_the_end, stored_state, undisturbed
+from emulator.simulation.overrides import AS_SHIPPED, Seams
+from emulator.simulation.parallel_runner import SeedResult
+from emulator.simulation.remote_log import RemoteFaults
+from emulator.simulation.scenarios.actors import hire_simulated
+from emulator.simulation.scenarios.figures import figures_of, loss_figures, processing_figures, regions_lost
+from emulator.simulation.scenarios.ownership import ownership_figures
+from emulator.simulation.scenarios.runtime import SimulatedRuntime
+from emulator.simulation.simulation import Simulation
+from emulator.simulation.trace import Listener
+from emulator.simulation.watch import CursorWatch
+from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
+
+PLAY_SECONDS_MAX = 3600.0
+CONVERGE_SECONDS = 60.0
+"""How long regions may take to converge when everything is repaired."""
+LOOK_SECONDS = 0.5
+COMMIT_SECONDS = ((0.0002, 0.002), (0.002, 0.02))
+"""Logs: a quick one and a slow one; the seed deals them out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A scenario and the topology it is played on."""
+
+    scenario: Scenario
+    topology: Topology
+    """As the file says it, with the settings that the scenario wants."""
+    namespace: NamespaceConfig
+    """Of all its topics."""
+
+
+def load_story(scenario_path: Path, topology: Topology) -> Story:
+    """Read and check a scenario for the simulation. ConfigurationError with every problem found."""
+    scenario = load_scenario(scenario_path, topology)
+    programs = ", ".join(part.name for part in scenario.parts if isinstance(part, ProgramPart))
+    if programs:
+        rule = "a program of your own runs in real time and cannot be simulated; use `geoemu run`"
+        raise ConfigurationError([Problem(str(scenario_path), None, "actors.programs", programs, rule)])
+    names = sorted({TopicName.parse(part.topic).full_namespace for part in scenario.parts})
+    if len(names) != 1:
+        rule = "a scenario is simulated in one namespace; give all actors topics of the same one"
+        raise ConfigurationError([Problem(str(scenario_path), None, "topic", ", ".join(names), rule)])
+    namespace = next(one for one in topology.namespaces if one.name == names[0])
+    return Story(scenario, scenario.settings.obeyed_by(topology), namespace)
+
+
+def run_story(
+    story: Story, seed: int, *, seams: Seams = AS_SHIPPED, listener: Listener | None = None
+) -> SimulationOutcome:
+    """Play it in a world of its own. What goes wrong is in the outcome."""
+    simulation = Simulation(f"{story.scenario.name}/{seed}", listener=listener)
+    topology = _on_hosts(story.topology)
+    disks = _disks(topology, simulation)
+    with undisturbed(), World(topology, disks=disks, simulation=simulation, seams=seams) as world:
+        run = _Run(story, world)
+        unsound = play_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
+        return SimulationOutcome(
+            name=story.scenario.name,
+            seed=seed,
+            topology=topology,
+            violation=unsound or first_violation(run.judgements) or run.untold(),
+            judgements=run.judgements,
+            virtual_seconds=simulation.now,
+            digest=simulation.trace.hexdigest(),
+            events=run.history.events,
+            stored=stored_state(world),
+            figures={
+                **figures_of(run.history.events),
+                **processing_figures(run.history.events),
+                **loss_figures(run.history.events, run.stored()),
+                **ownership_figures(run.history.events),
+            },
+        )
+
+
+def run_scenario_seed(story: Story, seed: int) -> SeedResult:
+    """Run one seed and return what is reported of it."""
+    outcome = run_story(story, seed)
+    return SeedResult(seed, outcome.violation, outcome.virtual_seconds, outcome.digest, outcome.figures)
+
+
+def _on_hosts(topology: Topology) -> Topology:
+    """The same, with each region on a host that has its name."""
+    clusters = tuple(
+        replace(
+            cluster,
+            regions=tuple(
+                replace(region, host=region.name, service_port=SERVICE_PORT, admin_port=ADMIN_PORT)
+                for region in cluster.regions
+            ),
+        )
+        for cluster in topology.clusters
+    )
+    return replace(topology, clusters=clusters)
+
+
+def _disks(topology: Topology, simulation: Simulation) -> dict[str, DiskFaults]:
+    """What each region keeps its log on: a Kafka is a log that lies elsewhere, all else a disk."""
+    random: Random = simulation.random("disks")
+    return {
+        region.name: (RemoteFaults if region.log.backend == "kafka" else DiskFaults)(
+            commit_seconds=random.choice(COMMIT_SECONDS)
+        )
+        for region in topology.regions
+    }
+
+
+class _Facts:
+    """The story's own history, in the history of its world."""
+
+    def __init__(self, history: SimulatedHistory) -> None:
+        self._history = history
+
+    def write(self, op: str, outcome: Any, **fields: Any) -> None:
+        self._history.note("scenario", op, outcome, **fields)
+
+    def close(self) -> None: ...
+
+
+class _Run:
+    """One seed on its way."""
+
+    def __init__(self, story: Story, world: World) -> None:
+        self.story = story
+        self.world = world
+        self.history = SimulatedHistory(lambda: world.simulation.now)
+        self.disks = Disks({name: region.disk for name, region in world.regions.items()})
+        self.watch = CursorWatch(self.disks, self.history)
+        self.judgements: list[Judgement] = []
+        self.result: PlayResult | None = None
+        self._calls = 0
+        self.history.given.replicated.update(
+            (full(topic), part.subscription)
+            for part in story.scenario.parts
+            if isinstance(part, ConsumerPart | TaskPart) and part.replicated
+            for topic in part.read
+        )
+        for name, region in world.regions.items():
+            self.watch.attach(name, region.disk)
+
+    async def perform(self) -> None:
+        runtime = SimulatedRuntime(self.world, Path(self.story.scenario.name))
+        await runtime.up()
+        stage = Stage(
+            hire=hire_simulated(self.world, self.history),
+            read_topics=self._read_topics,
+            call_region=self._call_region,
+            open_history=lambda _: _Facts(self.history),
+        )
+        self.result = await play(self.story.scenario, runtime, Quiet(), stage)
+        self._judge(healed=False)
+        if self.result.completed and first_violation(self.judgements) is None:
+            await self._converge()
+            self._judge(healed=True)
+
+    def stored(self) -> Mapping[tuple[str, str], LogView]:
+        """What the logs hold now, by (region, topic)."""
+        self.disks.read_on()
+        return self.disks.logs
+
+    def untold(self) -> Violation | None:
+        """The step that did not come true, if there is one."""
+        if self.result is None or self.result.failure is None:
+            return None
+        steps = f"{self.result.steps_done} of {len(self.story.scenario.steps)}"
+        return Violation("story", "every-step-comes-true", self.result.failure, {"steps done": steps})
+
+    async def _read_topics(self, region: Any) -> list[TopicStatus]:
+        broker = self.world.regions[region.name].broker
+        if broker is None:
+            raise ConnectionRefusedError("it does not listen")
+        return [topic_status(topic_row(topic)) for topic in await broker.every_topic()]
+
+    async def _call_region(self, region: Any, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        """As somebody who stands beside the region."""
+        self._calls += 1
+        host = self.world.client_host(f"admin-{self._calls}", region.name)
+        host.network.loop = self.world.simulation.driver.loop
+        try:
+            answer = await call(host.network, region.name, ADMIN_PORT, method, path, body)
+        except NoAnswer as silence:
+            raise ConnectionRefusedError(str(silence)) from None
+        return answer.status, answer.body
+
+    async def _converge(self) -> None:
+        self.history.fact("phase", detail="everything is repaired")
+        self.world.heal()
+        lost = regions_lost(self.history.events)
+        for name in self.world.regions:
+            if name not in lost:
+                self.world.resume(name)
+                self.world.start(name)
+        deadline = self.world.simulation.now + CONVERGE_SECONDS
+        while self.world.simulation.now < deadline:
+            self.disks.read_on()
+            if self.world.is_ready(without=lost) and hold_the_same(self.disks, self.world.homes, lost):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _judge(self, *, healed: bool) -> None:
+        self.disks.read_on()
+        self.judgements = judge(
+            RunEvidence(
+                homes=self.world.homes,
+                events=self.history.events,
+                given=self.history.given,
+                asked=self.history.asked,
+                logs=self.disks.logs,
+                cursors=self.disks.cursors(),
+                fallen=self.watch.fallen,
+                unseen=self.watch.unseen,
+                trespasses=self.disks.trespasses(),
+                healed=healed,
+                subscribed=self._subscribed() if healed else {},
+                lost=regions_lost(self.history.events),
+            ),
+            CHECKS,
+        )
+
+    def _subscribed(self) -> dict[tuple[str, str], list[str]]:
+        """Where subscriptions must have been given everything: where they were when a drain ended the story."""
+        deeds = [step.action for step in self.story.scenario.steps if not isinstance(step.action, Phase)]
+        found: dict[tuple[str, str], list[str]] = {}
+        if self.result is None or not isinstance(deeds[-1], Drain):
+            return found
+        finished = {
+            name for step in self.story.scenario.steps if step.verb == "finish" for name in step.actors
+        }
+        for part in self.story.scenario.parts:
+            if (
+                isinstance(part, ConsumerPart | TaskPart)
+                and part.name in self.result.counts.keys() - finished
+            ):
+                for topic in part.read:
+                    key = (full(topic), part.subscription)
+                    found.setdefault(key, []).append(self.result.counts[part.name].region)
+        return found

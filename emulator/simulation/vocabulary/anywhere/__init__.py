@@ -1,1 +1,0 @@
-"""Words of every swarm: what may happen beside anything else."""

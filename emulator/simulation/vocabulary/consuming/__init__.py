@@ -1,1 +1,0 @@
-"""How messages are handed out and shared, and how fast."""

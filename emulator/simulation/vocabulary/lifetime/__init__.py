@@ -1,1 +1,0 @@
-"""How long messages and topics stay."""

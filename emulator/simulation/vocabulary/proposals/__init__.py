@@ -1,1 +1,0 @@
-"""Worlds of what the proposals add: transaction keys, metadata of several clusters."""

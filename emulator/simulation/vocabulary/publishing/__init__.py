@@ -1,1 +1,0 @@
-"""What programs publish: as what, and in what form."""

@@ -1,0 +1,364 @@
+"""A person's own scenario under virtual time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from emulator.config.loading import load_topology
+from emulator.config.region import NamespaceConfig
+from emulator.errors import ConfigurationError
+from emulator.run.history import Event
+from emulator.scenarios.scenario import find_scenario
+from emulator.simulation.checkers import regions_converge, replicated_everywhere
+from emulator.simulation.evidence import Given, Homes, LogView, Origin, RunEvidence, Stored
+from emulator.simulation.outcome import SimulationOutcome
+from emulator.simulation.scenarios.figures import figures_of
+from emulator.simulation.scenarios.run import Story, load_story, run_story
+from tests.swarm.mutants import seams_without
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[2]
+TOPOLOGY = load_topology(ROOT / "topology.yaml")
+
+
+def story_of(tmp_path: Path, steps: str, *, rate: int = 50) -> Story:
+    """Two producers and a consumer with a replicated position, and these steps, one per line."""
+    lines = "\n".join(f"  - {line.strip()}" for line in steps.strip().splitlines())
+    path = tmp_path / "story.yaml"
+    path.write_text(f"""
+name: story
+topic: persistent://public/default/orders
+actors:
+  producers:
+    - {{name: east, region: us-east, rate_per_second: {rate}}}
+    - {{name: central, region: eu-central, rate_per_second: {rate}, batching: false}}
+  consumers:
+    - {{name: billing, region: us-east, subscription: billing, replicated: true}}
+steps:
+{lines}
+""")
+    return load_story(path, TOPOLOGY)
+
+
+def facts(outcome: SimulationOutcome) -> list[tuple[str, str | None]]:
+    words = ("kill", "stop", "start", "restart", "pause", "resume", "cut", "hold", "heal", "move")
+    return [(event.op, event.region) for event in outcome.events if event.op in words]
+
+
+def test_the_scenario_that_people_run_comes_true_and_loses_nothing() -> None:
+    story = load_story(find_scenario(Path("region-failover")), TOPOLOGY)
+    outcome = run_story(story, 1)
+    assert outcome.violation is None
+    assert {one.verdict for one in outcome.judgements} == {"valid"}
+    assert set(outcome.figures) == {
+        "billing: received again (messages)",
+        "billing: fail-over gap after kill of us-east (s)",
+    }
+
+
+def test_it_comes_true_on_logs_that_lie_elsewhere_too() -> None:
+    topology = load_topology(ROOT / "compose" / "topology.yaml")
+    assert {region.log.backend for region in topology.regions} == {"kafka"}
+    outcome = run_story(load_story(find_scenario(Path("region-failover")), topology), 1)
+    assert outcome.violation is None
+
+
+def test_the_same_seed_tells_the_same_story_and_another_seed_another(tmp_path: Path) -> None:
+    story = story_of(tmp_path, "begin: all\nwait: 1s\nkill: us-west\nfinish: producers")
+    first, again, other = (run_story(story, seed) for seed in (1, 1, 2))
+    assert first.digest == again.digest
+    assert first.events == again.events
+    assert first.digest != other.digest
+
+
+def test_a_story_is_the_same_under_another_hash_seed() -> None:
+    digests = {
+        subprocess.run(
+            [sys.executable, "-m", "emulator.cli", "simulate", "region-failover", "--seeds", "1"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()[0]
+        for hash_seed in ("1", "2")
+    }
+    assert len(digests) == 1
+    assert next(iter(digests)).startswith("trace ")
+
+
+def test_every_verb_does_to_simulated_regions_what_it_says(tmp_path: Path) -> None:
+    story = story_of(
+        tmp_path,
+        """
+        begin: all
+        wait_until: {subscription: billing, exists_in: us-west}
+        pause: us-west
+        wait: 1s
+        resume: us-west
+        cut: [us-east, eu-central]
+        wait: 1s
+        heal: [us-east, eu-central]
+        hold: {from: us-east, to: us-west}
+        wait: 1s
+        heal: all
+        restart: eu-central
+        wait_until: {producer: central, published_more: 20}
+        stop: us-east
+        move: {consumer: billing, to: us-west}
+        move: {producer: east, to: us-west}
+        wait_until: {consumer: billing, received_more: 50}
+        start: us-east
+        finish: producers
+        drain: 20s
+        """,
+    )
+    outcome = run_story(story, 3)
+    assert outcome.violation is None
+    assert facts(outcome) == [
+        ("pause", "us-west"),
+        ("resume", "us-west"),
+        ("cut", "us-east"),
+        ("heal", "us-east"),
+        ("hold", "us-east"),
+        ("heal", None),
+        ("restart", "eu-central"),
+        ("stop", "us-east"),
+        *[("move", "us-west")] * 4,
+        ("start", "us-east"),
+    ]
+
+
+def test_latency_is_what_a_message_takes_until_it_is_healed(tmp_path: Path) -> None:
+    story = story_of(
+        tmp_path,
+        """
+        begin: all
+        latency: {from: eu-central, to: us-east, is: 400ms, jitter: 0ms}
+        wait: 2s
+        heal: all
+        wait: 1s
+        finish: producers
+        drain: 5s
+        """,
+        rate=10,
+    )
+    outcome = run_story(story, 1)
+    assert outcome.violation is None
+    slow_from, slow_until = (event.at_ms for event in outcome.events if event.op in ("latency", "heal"))
+    asked = {
+        e.sequence_id: e.at_ms for e in outcome.events if (e.producer, e.outcome) == ("central", "asked")
+    }
+    received = {
+        e.sequence_id: e.at_ms for e in outcome.events if (e.producer, e.op) == ("central", "receive")
+    }
+    slow = [received[n] - at for n, at in asked.items() if slow_from < at < slow_until - 400]
+    # What is sent right after the healing waits behind what is still under way: nothing overtakes.
+    quick = [received[n] - at for n, at in asked.items() if at > slow_until + 400]
+    assert min(slow) > 400 > 100 > max(quick)
+    assert len(slow) > 10
+    assert len(quick) >= 5
+
+
+def test_a_producer_that_leaves_a_dead_region_gives_up_what_it_waited_for(tmp_path: Path) -> None:
+    story = story_of(
+        tmp_path,
+        """
+        begin: all
+        wait: 1s
+        kill: us-east
+        wait: 1s
+        move: {producer: east, to: us-west}
+        move: {consumer: billing, to: us-west}
+        wait_until: {producer: east, published_more: 20}
+        finish: producers
+        """,
+    )
+    outcome = run_story(story, 1)
+    assert outcome.violation is None
+    publishes = [event for event in outcome.events if event.op == "publish" and event.producer == "east"]
+    unknown = [event for event in publishes if event.outcome == "unknown"]
+    assert {event.region for event in unknown} == {"us-east"}
+    asked = sum(event.outcome == "asked" for event in publishes)
+    assert asked == len(publishes) - asked
+    assert len(unknown) > 20
+
+
+def test_a_step_that_does_not_come_true_is_told_with_how_far_it_came(tmp_path: Path) -> None:
+    story = story_of(
+        tmp_path,
+        """
+        begin: all
+        cut: [us-east, us-west]
+        wait_until: {subscription: billing, exists_in: us-west, within: 3s}
+        """,
+    )
+    violation = run_story(story, 1).violation
+    assert violation is not None
+    assert (violation.invariant, violation.check) == ("story", "every-step-comes-true")
+    assert violation.sentence.startswith("step 3 (wait_until: {subscription: billing")
+    assert "not there yet; us-west does not have it" in violation.sentence
+    assert violation.witness == {"steps done": "2 of 3"}
+
+
+def test_what_was_cut_off_or_killed_at_the_end_is_repaired_before_everything_is_judged(
+    tmp_path: Path,
+) -> None:
+    steps = "begin: all\nwait: 1s\ncut: [us-east, eu-central]\nkill: us-west\nwait: 1s\nfinish: producers"
+    outcome = run_story(story_of(tmp_path, steps), 1)
+    assert outcome.violation is None
+    assert {one.check for one in outcome.judgements} >= {"regions-converge", "replicated-everywhere"}
+
+
+LOSS = """
+    begin: all
+    wait_until: {subscription: billing, exists_in: us-west, within: 10s}
+    cut: [us-east, us-west]
+    cut: [us-east, eu-central]
+    wait: 1s
+    lose: us-east
+    move: {consumer: billing, to: us-west, within: 5s}
+    move: {producer: east, to: us-west, within: 5s}
+    wait: 1s
+"""
+
+
+def test_what_went_with_a_lost_region_is_measured_and_nobody_repairs_the_region(tmp_path: Path) -> None:
+    """50 messages a second and a second cut off: the loss takes some 50 of them along."""
+    steps = f"{LOSS}finish: producers\ndrain: {{within: 20s}}"
+    outcome = run_story(story_of(tmp_path, steps), 1)
+    assert outcome.violation is None
+    assert {one.check for one in outcome.judgements} >= {"regions-converge", "replicated-everywhere"}
+    assert [event.op for event in outcome.events if event.op in ("lose", "start", "restart")] == ["lose"]
+    assert outcome.figures["billing: fail-over gap after lose of us-east (s)"] > 0
+    assert 45 <= outcome.figures["us-east: unrecovered (messages)"] <= 60
+    assert 0.9 <= outcome.figures["us-east: rpo (s)"] <= 1.2
+
+
+def test_a_lost_region_that_is_started_again_owes_everything(tmp_path: Path) -> None:
+    steps = f"{LOSS}heal: all\nstart: us-east\nfinish: producers\ndrain: {{within: 20s}}"
+    outcome = run_story(story_of(tmp_path, steps), 1)
+    assert outcome.violation is None
+    assert not [what for what in outcome.figures if what.startswith("us-east")]
+
+
+def test_between_the_regions_that_are_left_nothing_is_excused() -> None:
+    """What was published after the loss, and where everything began, is looked for as ever."""
+    here, there = LogView("us", "t", 1), LogView("eu", "t", 1)
+    one, two = (stored("us", number) for number in (0, 1))
+    here.messages = [one, two]
+    there.messages = [two._replace(region="eu")]
+    homes = Homes([NamespaceConfig("public/default", ("us", "eu"))])
+    topic = one.origin.topic
+    evidence = RunEvidence(
+        homes=homes,
+        events=[],
+        given=Given(),
+        logs={("us", topic): here, ("eu", topic): there},
+        cursors={},
+        fallen=[],
+        unseen=[],
+        healed=True,
+    )
+    assert list(regions_converge(evidence))
+    assert list(replicated_everywhere(evidence))
+    evidence.lost = ("us",)
+    assert list(regions_converge(evidence)), "the first one is missing in front of the second"
+    there.messages = [one._replace(region="eu")]
+    assert not list(regions_converge(evidence))
+    assert not list(replicated_everywhere(evidence))
+    evidence.lost = ()
+    assert list(regions_converge(evidence))
+
+
+def stored(region: str, number: int) -> Stored:
+    origin = Origin("persistent://public/default/t", region, "p", number)
+    return Stored(origin, f"m{number}", region, 1, number, -1, None, ())
+
+
+def test_a_safeguard_that_is_missing_is_noticed() -> None:
+    """Receipts before the disk: somewhere among a few seeds the kill comes between the two."""
+    story = load_story(find_scenario(Path("region-failover")), TOPOLOGY)
+    seams = seams_without("receipt-before-durable")
+    violations = (run_story(story, seed, seams=seams).violation for seed in range(1, 11))
+    violation = next(filter(None, violations))
+    assert (violation.invariant, violation.check) == ("INV-1", "acknowledged-stored")
+
+
+def test_topics_of_two_namespaces_are_refused(tmp_path: Path) -> None:
+    other = NamespaceConfig("public/other", TOPOLOGY.region_names)
+    topology = replace(TOPOLOGY, namespaces=(*TOPOLOGY.namespaces, other))
+    path = tmp_path / "story.yaml"
+    path.write_text("""
+name: story
+topic: persistent://public/default/orders
+actors:
+  producers:
+    - {name: one, region: us-east}
+    - {name: two, region: us-east, topic: "persistent://public/other/orders"}
+steps: [{begin: all}]
+""")
+    with pytest.raises(ConfigurationError, match="give all actors topics of the same one"):
+        load_story(path, topology)
+
+
+def received(at_ms: float, region: str, number: int) -> Event:
+    return Event(
+        at_ms,
+        "billing",
+        "receive",
+        "ok",
+        region=region,
+        topic="t",
+        subscription="billing",
+        origin_region="us",
+        producer="p",
+        sequence_id=number,
+    )
+
+
+def fact(at_ms: float, op: str, region: str) -> Event:
+    return Event(at_ms, "scenario", op, "fact", region=region)
+
+
+@pytest.mark.parametrize(
+    ("events", "gap"),
+    [
+        ([received(1, "us", 1), fact(1000, "kill", "us"), received(1500, "eu", 2)], 0.5),
+        # What the client still had in memory does not end it.
+        (
+            [
+                received(1, "us", 1),
+                fact(1000, "kill", "us"),
+                received(1001, "us", 2),
+                received(3000, "eu", 3),
+            ],
+            2.0,
+        ),
+        (
+            [
+                received(1, "us", 1),
+                fact(1000, "stop", "us"),
+                fact(2000, "start", "us"),
+                received(2100, "us", 2),
+            ],
+            1.1,
+        ),
+        # It was elsewhere; it never received again.
+        ([received(1, "eu", 1), fact(1000, "kill", "us"), received(1500, "eu", 2)], None),
+        ([received(1, "us", 1), fact(1000, "kill", "us")], None),
+    ],
+)
+def test_a_gap_lasts_until_the_next_message_from_a_region_that_lives(
+    events: Sequence[Event], gap: float | None
+) -> None:
+    gaps = [value for what, value in figures_of(events).items() if "gap" in what]
+    assert gaps == ([] if gap is None else [gap])

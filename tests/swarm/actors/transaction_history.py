@@ -1,0 +1,81 @@
+"""What programs with a transaction key say of their work in the run's folder, as anybody's programs would
+(docs/HISTORY.md). The swarm judges them by `tasks.py`; this is for whoever verifies a folder that was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from emulator.client import ClientError, MessageId, Producer
+from emulator.run.history import payload_digest, transaction_text
+from tests.swarm.checkers.transaction_tasks import Work
+from tests.swarm.record import Record
+
+
+class TaskLines:
+    """Of one program, under one producer at a time."""
+
+    def __init__(self, record: Record, actor: str, region: str) -> None:
+        self._record = record
+        self._actor = actor
+        self._region = region
+        self._session = ""
+
+    def opened(self, producer: Producer) -> None:
+        self._session = self._record.new_session(producer.name)
+        self._tell("connect", "ok", **self._of(producer), last_sequence_id=producer.last_sequence_id)
+
+    def begun(self, work: Work) -> None:
+        self._tell(
+            "begin_transaction",
+            "ok",
+            transaction=transaction_text(work.txn),
+            transaction_key=work.task[1],
+            key_epoch=work.epoch,
+        )
+
+    async def publish(self, producer: Producer, work: Work, text: str, transaction: Any) -> MessageId:
+        """A result, in its transaction. ClientError."""
+        said = {
+            **self._of(producer),
+            "origin_region": self._region,
+            "sequence_id": producer.last_sequence_id + 1,
+            "transaction": transaction_text(work.txn),
+        }
+        payload = text.encode()
+        with self._asked("publish", said, payload_digest=payload_digest(payload)) as told:
+            place = await producer.send(payload, transaction=transaction)
+            told["message_id"] = f"{place.ledger}:{place.entry}:{place.batch_index}"
+        return place
+
+    @contextmanager
+    def acknowledging(self, work: Work, **said: Any) -> Iterator[None]:
+        """`said`: topic, subscription, message_id, how."""
+        with self._asked("acknowledge", {**said, "transaction": transaction_text(work.txn)}):
+            yield
+
+    @contextmanager
+    def ending(self, work: Work, *, commit: bool) -> Iterator[None]:
+        said = {"transaction": transaction_text(work.txn), "action": "commit" if commit else "abort"}
+        with self._asked("end_transaction", said):
+            yield
+
+    @contextmanager
+    def _asked(self, op: str, said: dict[str, Any], **asked: Any) -> Iterator[dict[str, Any]]:
+        """Whoever is killed meanwhile says nothing more: it may have happened."""
+        self._tell(op, "asked", **said, **asked)
+        told: dict[str, Any] = {}
+        try:
+            yield told
+        except ClientError as refusal:
+            self._tell(op, "failed" if refusal.definite else "unknown", **said, error=str(refusal))
+            raise
+        self._tell(op, "ok", **said, **told)
+
+    def _of(self, producer: Producer) -> dict[str, Any]:
+        return {"topic": producer.topic, "producer": producer.name, "session": self._session}
+
+    def _tell(self, op: str, outcome: Any, **fields: Any) -> None:
+        self._record.tell(self._actor, op, outcome, region=self._region, **fields)

@@ -1,0 +1,220 @@
+"""A program with a transaction key: it takes messages from the inbox, and writes their results and acknowledges them in
+one transaction. Several have one key: they stand in for each other, and whoever comes last fences the one before.
+
+It begins a transaction before it asks for messages, so that whoever had the key is done for when it is given any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from emulator.client import (
+    EARLIEST,
+    Client,
+    ClientError,
+    Consumer,
+    ConsumerType,
+    InitialPosition,
+    Message,
+    MessageId,
+    Producer,
+    Transaction,
+)
+from emulator.run.history import payload_digest
+from emulator.simulation.history import place_of, text_of
+from tests.swarm.actors.clients import RETRY_SECONDS, Actor
+from tests.swarm.actors.transaction_history import TaskLines
+from tests.swarm.checkers.transaction_tasks import Grant, Task, Work, outbox_of
+from tests.swarm.evidence import Deed
+from tests.swarm.plan import WorkerPlan
+
+if TYPE_CHECKING:
+    from tests.swarm.record import Record
+    from tests.swarm.world import SwarmWorld
+
+WORD = "hold-key"
+HEALED_TIMEOUT_SECONDS = 30.0
+"""Longer than the slowest of links and disks needs for one transaction."""
+LOOK_SECONDS = 0.5
+"""How long it waits for a message before it looks whether somebody else is to go on."""
+
+
+class _Unfinished(Exception):
+    """A transaction was not committed: what it took is to be taken again."""
+
+
+class WorkerActor(Actor):
+    def __init__(self, world: SwarmWorld, record: Record, plan: WorkerPlan) -> None:
+        super().__init__(world, record, plan.name, plan.region, plan.place or plan.region)
+        self.plan = plan
+        self.task: Task = (plan.region, plan.key)
+        self._process = 0
+        self._epoch: int | None = None
+        self._lines = TaskLines(record, self.name, plan.region)
+
+    @property
+    def gives_way(self) -> bool:
+        """Once everything is repaired one of each key goes on."""
+        return self.world.healing and not self.plan.goes_on
+
+    async def _program(self) -> None:
+        if self.host.life == 0:
+            await asyncio.sleep(self.plan.begins_seconds)
+        while not self.gives_way:
+            self._process, self._epoch = self.record.tasks.new_process(), None
+            client = self.world.client_on(
+                self.host, (self.region,), transaction_key=self.plan.key, instance=str(self._process)
+            )
+            with contextlib.suppress(ClientError, TimeoutError):
+                while not self.gives_way:
+                    with contextlib.suppress(_Unfinished):
+                        await self._work(client)
+            with contextlib.suppress(ClientError, TimeoutError):
+                await client.close()
+            rest = RETRY_SECONDS if self.world.healing else self.plan.rest_seconds
+            await asyncio.sleep(rest * self.random.uniform(0.2, 1.8))
+
+    async def _work(self, client: Client) -> None:
+        """As long as all goes well. ClientError when it does not; most often: somebody else has the key."""
+        work, transaction = await self._begin(client)
+        producer = await client.producer(outbox_of(self.plan.key))
+        self._lines.opened(producer)
+        consumer = await self._subscribe(client)
+        try:
+            while not self.gives_way:
+                messages = await self._take(consumer)
+                if messages:
+                    await self._process_all(work, transaction, consumer, producer, messages)
+                    work, transaction = await self._begin(client)
+                elif self.random.random() < 0.3:
+                    await self._read_outbox(client)
+        finally:
+            with contextlib.suppress(ClientError):
+                await consumer.close()
+                await producer.close()
+
+    async def _begin(self, client: Client) -> tuple[Work, Transaction]:
+        asked = self.world.simulation.now
+        patience = HEALED_TIMEOUT_SECONDS if self.world.healing else self.plan.timeout_seconds
+        transaction = await client.new_transaction(patience)
+        epoch = client.coordinators.epoch
+        if epoch != self._epoch:
+            self._epoch = epoch
+            told = self.world.simulation.now
+            self.record.tasks.grants.append(Grant(self.name, self._process, self.task, epoch, asked, told))
+        work = Work(self.name, self.task, epoch, (transaction.id.most, transaction.id.least))
+        self.record.tasks.works.append(work)
+        self._lines.begun(work)
+        return work, transaction
+
+    async def _subscribe(self, client: Client) -> Consumer:
+        self._note("subscribe", "asked", replicated=False, initial="earliest")
+        consumer = await client.subscribe(
+            self.plan.inbox,
+            self.plan.key,
+            type_=ConsumerType[self.plan.type],
+            initial_position=InitialPosition.EARLIEST,
+            name=self.name,
+            receiver_queue_size=self.plan.queue,
+        )
+        self._note("subscribe", "ok", replicated=False, initial="earliest")
+        return consumer
+
+    async def _take(self, consumer: Consumer) -> list[Message]:
+        """Each once: a consumer that lost its connection is given again what it had, and a transaction may acknowledge
+        twice what it acknowledged."""
+        messages: dict[MessageId, Message] = {}
+        wanted = self.random.randint(1, self.plan.at_once)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                while len(messages) < wanted:
+                    message = await consumer.receive()
+                    self._note_received(message)
+                    messages[message.id] = message
+        return list(messages.values())
+
+    async def _process_all(
+        self,
+        work: Work,
+        transaction: Transaction,
+        consumer: Consumer,
+        producer: Producer,
+        messages: list[Message],
+    ) -> None:
+        for message in messages:
+            await self._process_one(work, transaction, consumer, producer, message)
+        if self.plan.think_seconds:
+            await asyncio.sleep(self.plan.think_seconds * self.random.random())
+        await self._end(work, transaction)
+
+    async def _process_one(
+        self,
+        work: Work,
+        transaction: Transaction,
+        consumer: Consumer,
+        producer: Producer,
+        message: Message,
+    ) -> None:
+        text = f"{place_of(message)}|{transaction.id.text}|{self.name}"
+        work.sent[text] = self.world.simulation.now
+        await self._lines.publish(producer, work, text, transaction)
+        work.stored.add(text)
+        with self._lines.acknowledging(
+            work,
+            topic=self.plan.inbox,
+            subscription=self.plan.key,
+            message_id=place_of(message),
+            how="cumulative" if self.plan.cumulative else "individual",
+        ):
+            if self.plan.cumulative:
+                await consumer.acknowledge_cumulative(message, transaction=transaction)
+            else:
+                await consumer.acknowledge(message, transaction=transaction)
+
+    async def _end(self, work: Work, transaction: Transaction) -> None:
+        chance = self.random.random()
+        began = work.end_asked = self.world.simulation.now
+        if self.world.healing or chance >= self.plan.fails:
+            with self._lines.ending(work, commit=True):
+                await transaction.commit()
+            work.told = "committed"
+            now = self.world.simulation.now
+            self.record.deeds.append(Deed(WORD, "accepted", began, now, self.region))
+            return
+        if chance < self.plan.fails / 2:
+            with self._lines.ending(work, commit=False):
+                await transaction.abort()
+            work.told = "aborted"
+        raise _Unfinished
+
+    async def _read_outbox(self, client: Client) -> None:
+        """All of it, as a reader is given it."""
+        reader = await client.reader(outbox_of(self.plan.key), EARLIEST)
+        given: set[str] = set()
+        try:
+            while await reader.has_message():
+                text = (await reader.receive()).payload.decode()
+                if text in given:
+                    self.record.tasks.twice.append((self.task, text))
+                given.add(text)
+        finally:
+            self.record.tasks.read[self.task] |= given
+            await reader.close()
+
+    def _note_received(self, message: Message) -> None:
+        self._note(
+            "receive",
+            "ok",
+            origin_region=message.replicated_from or self.region,
+            producer=message.producer_name,
+            sequence_id=message.sequence_id,
+            message_id=place_of(message),
+            payload_digest=payload_digest(message.payload),
+            detail=text_of(message),
+        )
+
+    def _note(self, op: str, outcome: Any, **fields: Any) -> None:
+        fields |= {"region": self.region, "topic": self.plan.inbox, "subscription": self.plan.key}
+        self.record.note(self.name, op, outcome, **fields)

@@ -1,0 +1,68 @@
+"""The checks of every generated run: those of any simulated run, and those that need what only the runner knows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from emulator.simulation.checkers import ALWAYS, CONSUMED, CONVERGED, REPLICATED, Check, Found, witness_of
+from tests.swarm.evidence import Evidence
+
+
+def older_owners_end(evidence: Evidence) -> Found:
+    """After healing no region runs that was replaced: each has found out."""
+    for host in evidence.lingering:
+        yield f"{host} was replaced and still runs", {"host": host}
+
+
+def nobody_is_stuck(evidence: Evidence) -> Found:
+    """After healing every publish has an outcome. (What consumers have not been given is `consumed`.)"""
+    for origin, attempts in evidence.asked.items():
+        last = list(attempts.values())[-1]
+        if not last.acknowledged and last.text in evidence.waiting:
+            yield f"{origin} still waits for its receipt", {"message": str(origin), "text": last.text}
+
+
+def position_is_carried(evidence: Evidence) -> Found:
+    """After healing nothing is left of a subscription whose consumers acknowledged everything; nor, if it is
+    replicated, in regions where nobody reads it."""
+    for (region, topic, subscription), left in sorted(evidence.left.items()):
+        if left.messages and left.must_be_none:
+            yield (
+                f"{subscription} was consumed to the end, and in {region} {len(left.messages)} messages are left, "
+                f"the first at {left.messages[0].place}",
+                {"subscription": subscription, "topic": topic, **witness_of(left.messages[0])},
+            )
+
+
+def no_backlog_is_claimed(evidence: Evidence) -> Found:
+    """What regions tell admins is so: the backlog is what is left, and where nothing is left there is none."""
+    for (region, topic, subscription), left in sorted(evidence.left.items()):
+        entries = len({one.entry for one in left.messages})
+        if left.claim is not None and left.claim != entries:
+            yield (
+                f"{entries or 'no'} entries are left of {subscription} in {region}, which reports {left.claim}",
+                {"subscription": subscription, "region": region, "topic": topic},
+            )
+
+
+def falls_silent(evidence: Evidence) -> Found:
+    """Regions do not go on for ever to tell each other what all of them know."""
+    for region, topic in sorted(evidence.restless):
+        yield (
+            f"no client publishes and no message is outstanding, and {region} still writes to {topic}",
+            {"region": region, "topic": topic},
+        )
+
+
+CHECKS: Final[tuple[Check[Evidence], ...]] = (
+    *ALWAYS,
+    Check("fenced-owners-end", "INV-11", older_owners_end, only_healed=True),
+    REPLICATED,
+    CONVERGED,
+    Check("publishes-completed", "INV-14", nobody_is_stuck, only_healed=True),
+    CONSUMED,
+    Check("position-replicated", "INV-17", position_is_carried, only_healed=True),
+    Check("backlog-as-reported", "INV-17", no_backlog_is_claimed, only_healed=True),
+    Check("regions-become-quiet", "INV-19", falls_silent, only_healed=True),
+)
+"""In this order: the first violation is the one that is printed."""

@@ -1,0 +1,171 @@
+"""What programs with a transaction key were told, and what lies on the disks of their transactions.
+
+A task reads an inbox, processes, and writes to an outbox of its own, in transactions under one key. Whoever judges it
+reads the logs of topics and coordinators with the code of this file, not with the regions'.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from emulator.simulation.durable_media import DurableLog, Medium
+from emulator.simulation.evidence import scan_once
+from tests.swarm.topics import TRANSACTED
+
+Task = tuple[str, str]
+"""(region, transaction key): keys fence in each region by itself."""
+Txn = tuple[int, int]
+"""(coordinator, number)."""
+
+COORDINATOR_LOG = "internal://pulsar/system/__transaction_log_"
+KEY_LOG = "internal://pulsar/system/__transaction_key_"
+COMMIT_MARKER, ABORT_MARKER = 21, 22
+
+
+def outbox_of(key: str) -> str:
+    """Full name of the topic that a key's results go to."""
+    return f"{TRANSACTED}{key}"
+
+
+# What they were told.
+
+
+@dataclass(slots=True)
+class Grant:
+    """A program was told the epoch of its connection under a key."""
+
+    who: str
+    process: int
+    """A number that no other client of the world has."""
+    task: Task
+    epoch: int
+    asked: float
+    told: float
+
+
+@dataclass(slots=True)
+class Work:
+    """One transaction under a key, as its program knows it."""
+
+    who: str
+    task: Task
+    epoch: int
+    txn: Txn
+    sent: dict[str, float] = field(default_factory=dict)
+    """Text of a result -> when it was sent."""
+    stored: set[str] = field(default_factory=set)
+    """Those with a receipt."""
+    end_asked: float | None = None
+    told: str = ""
+    """committed, aborted, or nothing certain."""
+
+
+@dataclass(slots=True)
+class Tasks:
+    """Everything that programs with a key noted."""
+
+    grants: list[Grant] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    read: dict[Task, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """What readers of the outboxes were given."""
+    twice: list[tuple[Task, str]] = field(default_factory=list)
+    """Results that one reader was given twice."""
+    processes: int = 0
+
+    def new_process(self) -> int:
+        self.processes += 1
+        return self.processes
+
+
+# What is stored.
+
+
+class Result(NamedTuple):
+    """A message of an outbox."""
+
+    text: str
+    """`place of its message in the inbox|transaction|who`."""
+    txn: Txn | None
+    place: str
+
+    @property
+    def source(self) -> str:
+        """Place of the message that it is the result of."""
+        return self.text.partition("|")[0]
+
+
+@dataclass(slots=True)
+class Outbox:
+    """One, read as far as it goes."""
+
+    results: list[Result] = field(default_factory=list)
+    ends: dict[Txn, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Which markers stand there of each transaction."""
+
+    def is_committed(self, txn: Txn | None) -> bool:
+        return txn is None or COMMIT_MARKER in self.ends.get(txn, ())
+
+    @property
+    def committed(self) -> list[Result]:
+        return [one for one in self.results if self.is_committed(one.txn)]
+
+
+def read_outbox(log: DurableLog) -> Outbox:
+    found = Outbox()
+    for entry_id, data in zip(log.ids, log.entries, strict=True):
+        info = scan_once(data, verify=True)
+        if info.marker_type in (COMMIT_MARKER, ABORT_MARKER) and info.txn is not None:
+            found.ends[info.txn].append(info.marker_type)
+        elif info.marker_type is None:
+            text = data[info.payload_offset :].decode()
+            found.results.append(Result(text, info.txn, f"{log.ledger_id}:{entry_id}"))
+    return found
+
+
+@dataclass(slots=True)
+class StoredTasks:
+    """Of all regions."""
+
+    outboxes: dict[Task, Outbox] = field(default_factory=dict)
+    journals: dict[tuple[str, int], list[list[Any]]] = field(default_factory=dict)
+    """(region, coordinator) -> what its log says, entry by entry."""
+    epochs: dict[Task, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """That were granted, in the order of the log."""
+
+
+def stored_tasks(disks: Mapping[str, Medium]) -> StoredTasks:
+    """What the disks hold of tasks."""
+    found = StoredTasks()
+    for region, disk in disks.items():
+        for name, log in disk.logs.items():
+            if name.startswith(TRANSACTED):
+                found.outboxes[region, name.removeprefix(TRANSACTED)] = read_outbox(log)
+            elif name.startswith(COORDINATOR_LOG):
+                number = int(name.removeprefix(COORDINATOR_LOG))
+                found.journals[region, number] = list(_lines(log))
+            elif name.startswith(KEY_LOG):
+                for what, *rest in _lines(log):
+                    if what == "granted":
+                        found.epochs[region, rest[1]].append(rest[2])
+    return found
+
+
+def _lines(log: DurableLog) -> Iterator[list[Any]]:
+    for data in log.entries:
+        yield json.loads(data)
+
+
+@dataclass(slots=True)
+class TaskEvidence:
+    """Both, to be held against each other."""
+
+    told: Tasks = field(default_factory=Tasks)
+    stored: StoredTasks = field(default_factory=StoredTasks)
+    tasks: tuple[Task, ...] = ()
+    """Those that somebody works at until the end."""
+    inbox: str = ""
+    """Full name of the topic that all read."""

@@ -1,0 +1,336 @@
+"""What can go wrong in a world. A fault is a value that knows how to begin and how to end.
+
+To add one: a class here, and a line in `draw.draw_fault`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from tests.swarm.world import SwarmWorld
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Begins at a second of the break phase and ends some time later, at the latest when the world is healed."""
+
+    at_seconds: float
+    lasts_seconds: float
+
+    op: ClassVar[str] = "fault"
+    end_op: ClassVar[str | None] = None
+
+    def begin(self, world: SwarmWorld) -> None:
+        raise NotImplementedError
+
+    def end(self, world: SwarmWorld) -> None:
+        """Undo it. Called once, also when something else has undone it already."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The regions or clients it is about."""
+        return ()
+
+    def __str__(self) -> str:
+        about = " and ".join(self.places)
+        return f"{self.at_seconds:.2f} s: {self.op} {about}, for {self.lasts_seconds:.2f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class RegionFault(Fault):
+    region: str
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.region,)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill(RegionFault):
+    """kill -9; started again at the end."""
+
+    op = "kill"
+    end_op = "start"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.kill(self.region)
+
+    def end(self, world: SwarmWorld) -> None:
+        world.start(self.region)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOff(RegionFault):
+    """The machine is gone; nobody is told."""
+
+    op = "kill"
+    end_op = "start"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.power_off(self.region)
+
+    def end(self, world: SwarmWorld) -> None:
+        world.start(self.region)
+
+    def __str__(self) -> str:
+        return f"{self.at_seconds:.2f} s: {self.region} loses power, for {self.lasts_seconds:.2f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(RegionFault):
+    """SIGSTOP."""
+
+    op = "pause"
+    end_op = "resume"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.pause(self.region)
+
+    def end(self, world: SwarmWorld) -> None:
+        world.resume(self.region)
+
+
+@dataclass(frozen=True, slots=True)
+class Replace(RegionFault):
+    """Frozen and taken for dead: another is started on the same log. At the end the former one wakes up. Only of a
+    region whose log lies elsewhere."""
+
+    op = "pause and replace"
+    end_op = "wake up the former"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.pause(self.region)
+        world.replace(self.region)
+
+    def end(self, world: SwarmWorld) -> None:
+        world.resume(self.region)
+
+
+@dataclass(frozen=True, slots=True)
+class LogAway(RegionFault):
+    """The way between a region and its log elsewhere is cut."""
+
+    op = "cut from its log"
+    end_op = "heal the way to the log of"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.remote_log(self.region).go_away()
+
+    def end(self, world: SwarmWorld) -> None:
+        world.remote_log(self.region).come_back()
+
+
+@dataclass(frozen=True, slots=True)
+class LostAnswers(RegionFault):
+    """Calls to a log elsewhere are lost, or their answers. With a limit the region's store gives up after so long."""
+
+    probability: float = 0.3
+    gives_up_seconds: float | None = None
+
+    op = "lose answers of the log of"
+    end_op = "deliver all answers of the log of"
+
+    def begin(self, world: SwarmWorld) -> None:
+        log = world.remote_log(self.region)
+        log.faults = replace(
+            log.faults, lost_answer_probability=self.probability, gives_up_seconds=self.gives_up_seconds
+        )
+
+    def end(self, world: SwarmWorld) -> None:
+        log = world.remote_log(self.region)
+        log.faults = replace(log.faults, lost_answer_probability=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFault(Fault):
+    source: str
+    target: str
+    one_way: bool = False
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.source, self.target)
+
+    def end(self, world: SwarmWorld) -> None:
+        world.heal(self.source, self.target)
+
+    def __str__(self) -> str:
+        way = f"{self.source} {'->' if self.one_way else '<->'} {self.target}"
+        return f"{self.at_seconds:.2f} s: {self.op} {way}, for {self.lasts_seconds:.2f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut(LinkFault):
+    op = "cut"
+    end_op = "heal"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.cut(self.source, self.target, one_way=self.one_way)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold(LinkFault):
+    op = "hold"
+    end_op = "heal"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.hold(self.source, self.target, one_way=self.one_way)
+
+
+@dataclass(frozen=True, slots=True)
+class Reset(LinkFault):
+    """Something between breaks every connection, at once."""
+
+    op = "reset"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.simulation.network.reset(self.source, self.target)
+
+    def end(self, world: SwarmWorld) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class FullDisk(RegionFault):
+    op = "fill the disk of"
+    end_op = "make room on"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.regions[self.region].disk.fill()
+
+    def end(self, world: SwarmWorld) -> None:
+        world.regions[self.region].disk.make_room()
+
+
+@dataclass(frozen=True, slots=True)
+class FailingDisk(RegionFault):
+    """Some commits fail."""
+
+    probability: float = 0.3
+
+    op = "fail writes of"
+    end_op = "repair the disk of"
+
+    def begin(self, world: SwarmWorld) -> None:
+        disk = world.regions[self.region].disk
+        disk.faults = replace(disk.faults, failure_probability=self.probability)
+
+    def end(self, world: SwarmWorld) -> None:
+        disk = world.regions[self.region].disk
+        disk.faults = replace(disk.faults, failure_probability=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDisk(RegionFault):
+    """Every commit takes its time."""
+
+    seconds: float = 0.2
+
+    op = "slow the disk of"
+    end_op = "speed up the disk of"
+
+    def begin(self, world: SwarmWorld) -> None:
+        disk = world.regions[self.region].disk
+        disk.faults = replace(
+            disk.faults, stall_probability=1.0, stall_seconds=(self.seconds / 2, self.seconds)
+        )
+
+    def end(self, world: SwarmWorld) -> None:
+        disk = world.regions[self.region].disk
+        disk.faults = replace(disk.faults, stall_probability=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationAway(Fault):
+    """No region of a cluster reaches its configuration store: they go on with what they know."""
+
+    cluster: str
+
+    op = "take away the configuration of"
+    end_op = "bring back the configuration of"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.cluster,)
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.configurations[self.cluster].faults.is_away = True
+
+    def end(self, world: SwarmWorld) -> None:
+        world.configurations[self.cluster].repair()
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationLosesAnswers(Fault):
+    """A cluster's configuration store does what it is asked, and its answer is lost."""
+
+    cluster: str
+    probability: float = 0.3
+
+    op = "lose answers of the configuration of"
+    end_op = "deliver all answers of the configuration of"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.cluster,)
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.configurations[self.cluster].faults.lost_answer_probability = self.probability
+
+    def end(self, world: SwarmWorld) -> None:
+        world.configurations[self.cluster].faults.lost_answer_probability = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJump(RegionFault):
+    """Somebody sets the wall clock."""
+
+    milliseconds: float = 60_000
+
+    op = "set the clock of"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.regions[self.region].host.wall_clock_ms.jump(self.milliseconds)
+
+
+@dataclass(frozen=True, slots=True)
+class KillClient(Fault):
+    """A client dies in the middle of its work and is started again."""
+
+    client: str
+    silently: bool = False
+
+    op = "kill"
+    end_op = "start"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.client,)
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.actors[self.client].kill(silently=self.silently)
+
+    def end(self, world: SwarmWorld) -> None:
+        world.actors[self.client].begin()
+
+
+@dataclass(frozen=True, slots=True)
+class PauseClient(Fault):
+    """A client is frozen: it takes nothing and says nothing."""
+
+    client: str
+
+    op = "pause"
+    end_op = "resume"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.client,)
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.actors[self.client].pause()
+
+    def end(self, world: SwarmWorld) -> None:
+        world.actors[self.client].resume()

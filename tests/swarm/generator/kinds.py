@@ -1,0 +1,121 @@
+"""The kinds of simulated runs that `geoemu simulate` knows: how each is drawn, and what it tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from tests.swarm.generator.small import drill, quiet
+from tests.swarm.generator.swarm import swarm
+from tests.swarm.generator.workload_plans import (
+    carry,
+    change_metadata,
+    change_metadata_published_first,
+    hold_key,
+    over_wide_links,
+    pass_by,
+    rank,
+    trim,
+    with_policies,
+    with_right_clocks,
+)
+from tests.swarm.names import seed_name
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Word
+from tests.swarm.workloads import (
+    chunking,
+    compaction,
+    dead_letter,
+    delayed_delivery,
+    encryption,
+    expiry,
+    inactive_topic,
+    metadata_sync,
+    partitioned_exclusive,
+    quota_block,
+    rate_limits,
+    replication_status,
+    retention,
+    schema_compatibility,
+    sticky_ranges,
+    subscription_expiry,
+    subscription_properties,
+    topic_deletion,
+    topic_termination,
+)
+from tests.swarm.workloads.partition_growth import growth
+
+
+class Kind(NamedTuple):
+    about: str
+    """Printed by `--list`."""
+    draw: Callable[[int, Random], Plan]
+
+
+def _policies_of(word: Word) -> Callable[[int, Random], Plan]:
+    return partial(with_policies, word)
+
+
+KINDS: dict[str, Kind] = {
+    "swarm": Kind("random workloads and faults", swarm),
+    "failover": Kind("three regions, one kill, one cut link", drill),
+    "no-faults": Kind("three regions, no faults", quiet),
+    "chunking": Kind("large messages in chunks", partial(over_wide_links, chunking.WORD)),
+    "compaction": Kind("topic compaction", partial(with_right_clocks, compaction.WORD, compaction.TOPIC)),
+    "dead-letter": Kind("redelivered messages, dead letters, retry letters", _policies_of(dead_letter.WORD)),
+    "delayed-delivery": Kind(
+        "messages with a delivery time",
+        partial(with_right_clocks, delayed_delivery.WORD, delayed_delivery.TOPIC),
+    ),
+    "encryption": Kind("end-to-end encrypted messages", partial(over_wide_links, encryption.WORD)),
+    "expiry": Kind("expired and evicted messages, topics deleted by force", _policies_of(expiry.WORD)),
+    "inactive-topic": Kind(
+        "replication of topics that become inactive while links break", _policies_of(inactive_topic.WORD)
+    ),
+    "metadata-sync": Kind("policies and partitions of several clusters (PIP-136)", change_metadata),
+    metadata_sync.PUBLISHED_FIRST: Kind(
+        "the same with metadata_order: upstream", change_metadata_published_first
+    ),
+    "non-persistent": Kind("non-persistent topics", pass_by),
+    "partition-growth": Kind(
+        "growing partitioned topics, topic lists, patterns, table views", _policies_of(growth.WORD)
+    ),
+    "partitioned-exclusive": Kind(
+        "exclusive producers of partitioned topics, compacted", _policies_of(partitioned_exclusive.WORD)
+    ),
+    "priority-levels": Kind("consumers with priority levels", rank),
+    "quota-block": Kind("backlog quotas that block producers", _policies_of(quota_block.WORD)),
+    "rate-limits": Kind(
+        "limits of producers, consumers and subscriptions; rates", _policies_of(rate_limits.WORD)
+    ),
+    "replication-status": Kind(
+        "subscriptions whose replication is turned off and on", _policies_of(replication_status.WORD)
+    ),
+    "retention": Kind("retention by age and size", partial(over_wide_links, retention.WORD)),
+    "schema-compatibility": Kind("schema compatibility strategies", _policies_of(schema_compatibility.WORD)),
+    "sticky-ranges": Kind(
+        "Key_Shared consumers with sticky ranges or out of order",
+        partial(with_right_clocks, sticky_ranges.WORD, sticky_ranges.TOPIC),
+    ),
+    "subscription-expiry": Kind(
+        "expiry and deletion of unused subscriptions", _policies_of(subscription_expiry.WORD)
+    ),
+    "subscription-properties": Kind(
+        "properties of subscriptions", _policies_of(subscription_properties.WORD)
+    ),
+    "subscription-retention": Kind("replicated subscriptions over trimmed or expired messages", carry),
+    "topic-deletion": Kind("topics deleted in one of their regions", _policies_of(topic_deletion.WORD)),
+    "topic-termination": Kind(
+        "terminated topics, deletion without force, inactive topics", _policies_of(topic_termination.WORD)
+    ),
+    "transaction-key": Kind("programs that share a transaction key", hold_key),
+    "trimming": Kind("retention of zero: acknowledged messages are trimmed", trim),
+}
+"""By the name that `geoemu simulate` takes."""
+
+
+def draw(kind: str, seed: int) -> Plan:
+    """Return the plan of this kind and seed. KeyError for an unknown kind."""
+    return KINDS[kind].draw(seed, Random(f"{seed_name(kind)}/{seed}"))

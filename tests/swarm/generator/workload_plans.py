@@ -1,0 +1,184 @@
+"""Worlds that are drawn for one word, when they are asked for by its name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from tests.swarm.faults import (
+    ClockJump,
+    Reset,
+)
+from tests.swarm.generator.clients import carrying_seconds
+from tests.swarm.generator.topologies import draw_disk, draw_remote, draw_topology
+from tests.swarm.nemesis import draw_fault, with_faults_elsewhere
+from tests.swarm.plan import Plan, with_settings
+from tests.swarm.workload import Word
+from tests.swarm.workloads import (
+    metadata_sync,
+    non_persistent,
+    priority_levels,
+    subscription_retention,
+    transaction_key,
+    trimming,
+)
+
+
+def hold_key(seed: int, random: Random) -> Plan:
+    """Programs with transaction keys, in one to three regions, and hardly anybody else."""
+    topology = draw_topology(random, random.choices((1, 2, 3), (4, 3, 1))[0])
+    names = topology.region_names
+    plan = Plan(
+        seed=seed,
+        kind=transaction_key.WORD.name,
+        topology=topology,
+        topics=(transaction_key.INBOX,),
+        producers=(),
+        consumers=(),
+        disks=tuple(
+            (name, draw_remote(random) if random.random() < 0.2 else draw_disk(random)) for name in names
+        ),
+        break_seconds=random.uniform(4, 10),
+    )
+    feeders = tuple(
+        transaction_key.feeder(random, plan, number) for number in range(random.choice((1, 1, 2)))
+    )
+    plan = transaction_key.WORD.draw(random, replace(plan, producers=feeders))
+    return replace(plan, heal_seconds_max=plan.heal_seconds_max + carrying_seconds(plan))
+
+
+def change_metadata_published_first(seed: int, random: Random) -> Plan:
+    """The same with the proposal's order (`metadata_order: upstream`)."""
+    plan = change_metadata(seed, random)
+    topology = replace(
+        plan.topology, compatibility={**plan.topology.compatibility, "metadata_order": "upstream"}
+    )
+    return replace(plan, kind=metadata_sync.PUBLISHED_FIRST, topology=topology)
+
+
+def change_metadata(seed: int, random: Random) -> Plan:
+    """Two to five clusters that share their metadata, and administrators."""
+    size = random.choices((2, 3, 4, 5), (4, 4, 2, 1))[0]
+    topology = draw_topology(random, size, random.randint(2, size))
+    names = topology.region_names
+    plan = Plan(
+        seed=seed,
+        kind=metadata_sync.WORD.name,
+        topology=topology,
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple(
+            (name, draw_remote(random) if random.random() < 0.1 else draw_disk(random)) for name in names
+        ),
+        break_seconds=random.uniform(4, 12),
+    )
+    return metadata_sync.WORD.draw(random, plan)
+
+
+def with_right_clocks(word: Word, topic: str, seed: int, random: Random) -> Plan:
+    """A world of one word, with whatever goes wrong there; but everybody's clock is right."""
+    topology = draw_topology(random, random.choices((1, 2, 3), (3, 3, 1))[0])
+    names = topology.region_names
+    plan = Plan(
+        seed=seed,
+        kind=word.name,
+        topology=topology,
+        topics=(topic,),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, draw_disk(random)) for name in names),
+        break_seconds=random.uniform(4, 10),
+    )
+    plan = word.draw(random, plan)
+    clients = [one.name for one in plan.consumers]
+    faults = [draw_fault(random, names, clients, plan.break_seconds) for _ in range(random.randint(2, 6))]
+    faults = [one for one in faults if not isinstance(one, ClockJump)]
+    return replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_seconds)))
+
+
+def trim(seed: int, random: Random) -> Plan:
+    """Acknowledged messages go at once, with whatever goes wrong there; but everybody's clock is right."""
+    topology = draw_topology(random, random.choices((1, 2, 3), (2, 4, 2))[0])
+    names = topology.region_names
+    namespace = replace(topology.namespaces[0], retention_minutes=0, retention_megabytes=0)
+    topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
+    plan = Plan(
+        seed=seed,
+        kind=trimming.WORD.name,
+        topology=replace(topology, namespaces=(namespace,)),
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, draw_disk(random)) for name in names),
+        break_seconds=random.uniform(4, 10),
+    )
+    plan = with_faults_elsewhere(plan, random)
+    return trimming.WORD.draw(random, plan)
+
+
+def with_policies(word: Word, seed: int, random: Random) -> Plan:
+    """Policies of topics, topics that are deleted, and whatever goes wrong there; but everybody's clock
+    is right."""
+    topology = draw_topology(random, random.choices((1, 2, 3), (2, 4, 2))[0])
+    topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
+    plan = Plan(
+        seed=seed,
+        kind=word.name,
+        topology=topology,
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, draw_disk(random)) for name in topology.region_names),
+        break_seconds=random.uniform(4, 10),
+    )
+    return with_faults_elsewhere(word.draw(random, plan), random)
+
+
+def rank(seed: int, random: Random) -> Plan:
+    """Consumers may hold as many messages as they like: permits alone decide who can take something."""
+    plan = with_policies(priority_levels.WORD, seed, random)
+    return replace(plan, topology=with_settings(plan.topology, max_unacked_messages_per_consumer=50_000))
+
+
+def pass_by(seed: int, random: Random) -> Plan:
+    """As `with_policies`; and connections break with much on its way."""
+    plan = with_policies(non_persistent.WORD, seed, random)
+    breaks = [
+        Reset(round(random.uniform(act.at_seconds, plan.break_seconds), 3), 0.0, act.places[0], act.places[1])
+        for act in plan.acts
+        for _ in range(3)
+        if len(set(act.places)) > 1
+    ]
+    return replace(plan, faults=tuple(sorted((*plan.faults, *breaks), key=lambda one: one.at_seconds)))
+
+
+def over_wide_links(word: Word, seed: int, random: Random) -> Plan:
+    """As `with_policies`; but large messages pass links in no time, so that none breaks for want of a ping."""
+    plan = with_policies(word, seed, random)
+    links = tuple(
+        replace(one, shape=replace(one.shape, bandwidth_bytes_per_second=None)) for one in plan.topology.links
+    )
+    return replace(plan, topology=replace(plan.topology, links=links))
+
+
+def carry(seed: int, random: Random) -> Plan:
+    """Several regions, mostly of several clusters, that mostly keep nothing, and whatever goes wrong there; but
+    everybody's clock is right."""
+    size = random.choices((2, 3), (3, 2))[0]
+    topology = draw_topology(random, size, random.choices((None, size), (1, 2))[0])
+    namespace = topology.namespaces[0]
+    if random.random() < 0.8:
+        namespace = replace(namespace, retention_minutes=0, retention_megabytes=0)
+    topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
+    plan = Plan(
+        seed=seed,
+        kind=subscription_retention.WORD.name,
+        topology=replace(topology, namespaces=(namespace,)),
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, draw_disk(random)) for name in topology.region_names),
+        break_seconds=random.uniform(4, 10),
+    )
+    return with_faults_elsewhere(subscription_retention.WORD.draw(random, plan), random)

@@ -1,0 +1,120 @@
+"""Careless disks, and logs elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from emulator.errors import StorageError, StorageFenced
+from emulator.simulation.disk import DiskStore, SimulatedDisk
+from emulator.simulation.durable_media import Medium, Write
+from emulator.simulation.remote_log import RemoteLog, RemoteStore
+from emulator.simulation.store import SimulatedLog
+from tests.swarm.mutant import Ablation
+
+
+class _TrustsTornTails(SimulatedDisk):
+    async def open_store(self) -> DiskStore:
+        self.faults = replace(self.faults, trusts_torn_tail=True)
+        return await super().open_store()
+
+
+class _FailsAlone(SimulatedLog):
+    def failed(self, error: StorageError) -> None:
+        """Its next user has it read afresh; its present one goes on."""
+        self._store.forget(self.name)
+
+
+class _EachByItself(Medium):
+    def apply(self, group: Sequence[Write], owner: int) -> list[Any]:
+        """Each write as if nothing before it had failed."""
+        outcomes = []
+        for write in group:
+            if isinstance(write.lane, SimulatedLog):
+                write.lane.broken = None
+            outcomes += super().apply([write], owner)
+        return outcomes
+
+
+class _FailsAloneOnDisk(DiskStore):
+    log_type = _FailsAlone
+
+
+class _FailsAloneElsewhere(RemoteStore):
+    log_type = _FailsAlone
+
+
+class _UnpoisonedDisk(_EachByItself, SimulatedDisk):
+    def make_store(self, owner: int) -> DiskStore:
+        return _FailsAloneOnDisk(self, owner)
+
+
+class _UnpoisonedRemoteLog(_EachByItself, RemoteLog):
+    def make_store(self, owner: int) -> RemoteStore:
+        return _FailsAloneElsewhere(self, owner)
+
+
+class _NoFence(RemoteLog):
+    def fence(self, write: Write, owner: int) -> StorageFenced | None:
+        return None
+
+
+class _BlindStore(RemoteStore):
+    def look(self) -> None:
+        pass
+
+
+class _NeverLookedAt(RemoteLog):
+    def make_store(self, owner: int) -> RemoteStore:
+        return _BlindStore(self, owner)
+
+
+class _TakesFailuresForDefinite(RemoteStore):
+    async def open_log(self, name: str, *, create: bool = True) -> SimulatedLog | None:
+        """Whatever failed is taken not to be there."""
+        failed = self._logs.get(name)
+        if failed is None or failed.broken is None or failed.gone is not None:
+            return await super().open_log(name, create=create)
+        again = self._logs[name] = self.log_type(self, failed.durable)
+        again.next_entry_id, again.size_bytes = failed.next_entry_id, failed.size_bytes
+        return again
+
+
+class _NotReadAgain(RemoteLog):
+    def make_store(self, owner: int) -> RemoteStore:
+        return _TakesFailuresForDefinite(self, owner)
+
+
+ABLATIONS = (
+    Ablation(
+        "torn-tail-trusted",
+        "Recovery serves the partial data of an append that a crash interrupted.",
+        ("INV-3", "INV-15"),
+        lambda seams: replace(seams, disk=_TrustsTornTails),
+    ),
+    Ablation(
+        "append-after-failed-append",
+        "After a failed append, later appends are stored.",
+        ("INV-4", "INV-1", "INV-2"),
+        lambda seams: replace(seams, disk=_UnpoisonedDisk, remote_log=_UnpoisonedRemoteLog),
+    ),
+    Ablation(
+        "fence-ignored",
+        "A remote log stores appends of a fenced owner.",
+        ("INV-11",),
+        lambda seams: replace(seams, remote_log=_NoFence),
+    ),
+    Ablation(
+        "ownership-not-checked",
+        "A region that writes nothing does not check that it still owns its log.",
+        ("INV-11",),
+        lambda seams: replace(seams, remote_log=_NeverLookedAt),
+    ),
+    Ablation(
+        "lost-response-not-reread",
+        "After a lost response the log is not read again; the append is considered failed.",
+        ("INV-2", "INV-1", "INV-4", "INV-6", "INV-13"),
+        lambda seams: replace(seams, remote_log=_NotReadAgain),
+    ),
+)

@@ -1,0 +1,173 @@
+"""Careless topics: what is told, shown or loaded before it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.publishing import PendingPublish
+from emulator.broker.topic.topic import Topic
+from emulator.core.admission import Client, Publisher
+from emulator.core.topic.deduplication import ProducerDeduplication, Verdict
+from emulator.errors import StorageFenced
+from tests.swarm.mutant import Ablation, topic
+
+
+class _Mute:
+    """A publisher that was told already."""
+
+    publisher: Publisher = Client("mute", "nowhere")
+
+    def stored(self, publishes: object) -> None:
+        pass
+
+
+class _AcknowledgesAtOnce(Topic):
+    def flush(self) -> None:
+        told: dict[Any, list[PendingPublish]] = {}
+        for publish in self._batch:
+            if publish.send is not None:
+                told.setdefault(publish.attachment, []).append(publish)
+                publish.attachment = _Mute()
+        super().flush()
+        for publisher, publishes in told.items():
+            # Behind the chunk of bytes that is being read: only then does a connection know what it owes answers for.
+            asyncio.get_running_loop().call_soon(publisher.stored, publishes)
+
+
+class _OverlooksFormerLives(Topic):
+    async def issued_so_far(self) -> None:
+        pass
+
+    async def settled(self) -> None:
+        await Topic.issued_so_far(self)
+        for subscription in self.subscriptions.values():
+            await subscription.settled()
+        for replicator in self.replicators.values():
+            await replicator.settled()
+
+
+class _AcknowledgesDuplicatesAtOnce(_OverlooksFormerLives):
+    """A producer that comes back waits for what its former life has under way, which leaves no duplicates of it. That
+    second safeguard must go too."""
+
+    def flush(self) -> None:
+        batch, self._batch = self._batch, []
+        self._acknowledge([publish for publish in batch if publish.duplicate])
+        self._batch = [publish for publish in batch if not publish.duplicate]
+        super().flush()
+
+
+class _SaysWhatWasAdmitted(ProducerDeduplication):
+    """What a client that goes on behind the last number is told counts what is not durable."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._admitted: dict[str, int] = {}
+
+    def admit(
+        self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
+    ) -> Verdict:
+        verdict = super().admit(name, sequence_id, highest_sequence_id, is_chunk_not_last=is_chunk_not_last)
+        if verdict is Verdict.ACCEPT and not is_chunk_not_last:
+            self._admitted[name] = max(highest_sequence_id, self._admitted.get(name, -1))
+        return verdict
+
+    def last_sequence_id(self, name: str) -> int:
+        return max(super().last_sequence_id(name), self._admitted.get(name, -1))
+
+
+class _ShowsAtOnce(Topic):
+    """Visible before durable, under the ids it will probably have."""
+
+    def flush(self) -> None:
+        fresh = [publish for publish in self._batch if not publish.duplicate]
+        first = self.end_entry_id
+        super().flush()
+        if fresh and not self.closed:
+            self.tail.extend(self._numbered(first, fresh))
+            self.state.stored_end = first + len(fresh)
+            self.pump()
+
+    def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
+        self._issued -= 1
+        failure = done.exception()
+        if self.closed:
+            return
+        if failure is not None:
+            self.failed(failure)
+            return
+        fresh = [publish for publish in batch if not publish.duplicate]
+        entries = self._numbered(done.result(), fresh)
+        for publish, entry in zip(fresh, entries, strict=True):
+            publish.entry_id = entry.entry_id
+            self.state.fold(entry.entry_id, entry.info)
+        self._acknowledge(batch)
+        self._notify(entries)
+
+    def _numbered(self, first: int, fresh: Sequence[PendingPublish]) -> list[StoredEntry]:
+        return [StoredEntry(first + index, one.data, one.info, one.marker) for index, one in enumerate(fresh)]
+
+
+class _DoesNotWait(Topic):
+    async def settled(self) -> None:
+        pass
+
+
+class _AcknowledgesWhoeverOwnsIt(Topic):
+    """What was refused for the sake of a newer owner is acknowledged too, under the ids it would have had."""
+
+    def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
+        fenced = done.exception()
+        if self.closed or not isinstance(fenced, StorageFenced):
+            super()._stored(batch, done)
+            return
+        would_be: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        would_be.set_result(self.end_entry_id)
+        super()._stored(batch, would_be)
+        self.failed(fenced)
+
+
+ABLATIONS = (
+    Ablation(
+        "receipt-before-durable",
+        "A receipt is sent when a publish is issued, not when it is durable.",
+        ("INV-1",),
+        topic(_AcknowledgesAtOnce),
+    ),
+    Ablation(
+        "duplicate-acknowledged-early",
+        "A duplicate is acknowledged while the original is still being written.",
+        ("INV-10", "INV-1", "INV-2"),
+        lambda seams: replace(
+            seams.with_parts(deduplication=_SaysWhatWasAdmitted), topic=_AcknowledgesDuplicatesAtOnce
+        ),
+    ),
+    Ablation(
+        "former-session-ignored",
+        "A producer that reconnects does not learn about pending writes of its former session.",
+        ("INV-1",),
+        topic(_OverlooksFormerLives),
+    ),
+    Ablation(
+        "visible-before-durable",
+        "Consumers and replicators see an entry before it is durable.",
+        ("INV-13", "INV-3", "INV-5", "INV-2", "INV-6"),
+        topic(_ShowsAtOnce),
+    ),
+    Ablation(
+        "fenced-but-acknowledged",
+        "A region acknowledges appends that failed because it was fenced.",
+        ("INV-1", "INV-2"),
+        topic(_AcknowledgesWhoeverOwnsIt),
+    ),
+    Ablation(
+        "reload-during-appends",
+        "A topic is loaded again while appends to it are pending.",
+        ("INV-2", "INV-5", "INV-8", "INV-9", "INV-4"),
+        topic(_DoesNotWait),
+    ),
+)

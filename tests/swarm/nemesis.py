@@ -1,0 +1,105 @@
+"""What goes wrong in a world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from tests.swarm.faults import (
+    ClockJump,
+    Cut,
+    FailingDisk,
+    Fault,
+    FullDisk,
+    Hold,
+    Kill,
+    KillClient,
+    LogAway,
+    LostAnswers,
+    Pause,
+    PauseClient,
+    PowerOff,
+    Replace,
+    Reset,
+    SlowDisk,
+)
+from tests.swarm.plan import Plan, ProducerPlan
+
+
+def draw_fault(
+    random: Random,
+    regions: tuple[str, ...],
+    clients: list[str],
+    seconds: float,
+    *,
+    remote: tuple[str, ...] = (),
+) -> Fault:
+    """Something that goes wrong for a while. Most are short, some last to the end. `remote`: regions whose log lies
+    elsewhere."""
+    at = round(random.uniform(0.1, seconds), 3)
+    lasts = round(min(random.expovariate(1.0) * random.choice((0.1, 1.0, 4.0)), seconds), 3)
+    region, client = random.choice(regions), random.choice(clients)
+    other = random.choice([name for name in regions if name != region] or [region])
+    one_way = random.random() < 0.4
+    choices: list[tuple[int, Callable[[], Fault]]] = [
+        (6, lambda: Kill(at, lasts, region)),
+        (3, lambda: PowerOff(at, lasts, region)),
+        (3, lambda: Pause(at, lasts, region)),
+        (2, lambda: FullDisk(at, lasts, region)),
+        (4, lambda: FailingDisk(at, lasts, region, random.choice((0.1, 0.5, 1.0)))),
+        (3, lambda: SlowDisk(at, lasts, region, random.choice((0.05, 0.3, 1.0)))),
+        (1, lambda: ClockJump(at, lasts, region, random.choice((-3_600_000, -5_000, 5_000, 3_600_000)))),
+        (4, lambda: KillClient(at, lasts, client, random.random() < 0.4)),
+        (1, lambda: PauseClient(at, lasts, client)),
+    ]
+    if len(regions) > 1:
+        choices += [
+            (6, lambda: Cut(at, lasts, region, other, one_way)),
+            (4, lambda: Hold(at, lasts, region, other, one_way)),
+            (3, lambda: Reset(at, lasts, region, other)),
+        ]
+    if region in remote:
+        limit = random.choice((None, 0.3, 1.0))
+        choices += [
+            (6, lambda: Replace(at, lasts, region)),
+            (3, lambda: LogAway(at, lasts, region)),
+            (4, lambda: LostAnswers(at, lasts, region, random.choice((0.1, 0.5)), limit)),
+        ]
+    return random.choices([make for _, make in choices], [weight for weight, _ in choices])[0]()
+
+
+def squeeze(random: Random, region: str, seconds: float, rounds: int = 2) -> list[Fault]:
+    """Troubles that come in company: while the disk is slow connections break, so that things are sent again before the
+    first time is durable; then the region dies with all of it on the way. And once more."""
+    at = random.uniform(0.3, seconds * 0.6)
+    faults: list[Fault] = [SlowDisk(round(at, 3), 12.0, region, random.choice((0.2, 1.0)))]
+    for _ in range(rounds):
+        breaks = at + random.uniform(0.2, 0.8)
+        if random.random() < 0.6:
+            faults.append(Reset(round(breaks, 3), 0.0, region, region))
+        dies = breaks + random.uniform(0.1, 0.6)
+        at = dies + random.uniform(0.02, 0.2)
+        faults.append(Kill(round(dies, 3), round(at - dies, 3), region))
+    return faults
+
+
+def comeback(random: Random, producer: ProducerPlan, seconds: float) -> list[Fault]:
+    """A producer dies and is back at once, again and again, while what it sent before is still being written."""
+    at = round(random.uniform(0.3, seconds * 0.8), 3)
+    return [
+        SlowDisk(at, round(random.uniform(1.0, 3.0), 3), producer.region, 0.5),
+        *(
+            KillClient(
+                round(at + random.uniform(0.0, 2.0), 3), round(random.uniform(0.01, 0.1), 3), producer.name
+            )
+            for _ in range(4)
+        ),
+    ]
+
+
+def with_faults_elsewhere(plan: Plan, random: Random) -> Plan:
+    """Nothing happens to clocks and to programs."""
+    faults = [draw_fault(random, plan.regions, [""], plan.break_seconds) for _ in range(random.randint(1, 6))]
+    faults = [one for one in faults if not isinstance(one, ClockJump | KillClient | PauseClient)]
+    return replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_seconds)))

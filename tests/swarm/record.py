@@ -1,0 +1,20 @@
+"""What the programs of a generated run noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emulator.simulation.history import SimulatedHistory
+from tests.swarm.checkers.claims import Claims
+from tests.swarm.checkers.transaction_tasks import Tasks
+from tests.swarm.evidence import Deed
+
+
+class Record(SimulatedHistory):
+    """A history, and what workloads note for their own checks."""
+
+    def __init__(self, now_seconds: Callable[[], float]) -> None:
+        super().__init__(now_seconds)
+        self.deeds: list[Deed] = []
+        self.claims = Claims()
+        self.tasks = Tasks()

@@ -1,0 +1,389 @@
+"""Runs plans: first things go wrong and nothing promised may be violated; then everything is repaired, and the world
+must converge within a bounded time.
+
+    break   faults begin and end; at its end what must never be is judged
+    heal    links up, regions and clients running, disks sound
+              → every producer has its outcomes, all regions hold the same
+              → every subscription goes once more to each region it was in, and is given everything
+            at its end everything is judged
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emulator.simulation.checkers import Judgement, first_violation, judge
+from emulator.simulation.evidence import Disks, full, hold_the_same, seconds_of
+from emulator.simulation.outcome import (
+    SimulationOutcome,
+    configurations_of,
+    play_to_the_end,
+    stored_state,
+    undisturbed,
+)
+from emulator.simulation.overrides import AS_SHIPPED, Seams
+from emulator.simulation.simulation import Simulation
+from emulator.simulation.trace import Listener
+from emulator.simulation.watch import CursorWatch
+from tests.swarm.actors.claimant import ClaimantActor
+from tests.swarm.actors.clients import ConsumerActor, ProducerActor, ReaderActor
+from tests.swarm.actors.worker import WorkerActor
+from tests.swarm.checkers.claims import Claims, stored_grants
+from tests.swarm.checkers.stored_metadata import MetadataEvidence, stored_metadata
+from tests.swarm.checkers.transaction_tasks import TaskEvidence, stored_tasks
+from tests.swarm.evidence import Deed, Evidence, Left
+from tests.swarm.faults import Fault, LinkFault
+from tests.swarm.generator.kinds import draw
+from tests.swarm.names import seed_name
+from tests.swarm.plan import Plan
+from tests.swarm.record import Record
+from tests.swarm.topics import DELETED, TRANSACTED
+from tests.swarm.workload import Stage
+from tests.swarm.workloads import CHECKS
+from tests.swarm.workloads.metadata_sync import all_is_heard, stores_are_the_fold
+from tests.swarm.workloads.seek import given_from_there
+from tests.swarm.workloads.transaction_key_checks import all_processed
+from tests.swarm.workloads.unsubscribe import begins_anew
+from tests.swarm.world import SwarmWorld
+
+CARRY_SECONDS = 60.0
+"""How long it may take until the last acknowledgement is stored, and carried to the other region."""
+SETTLE_SECONDS = 5.0
+"""Until clients and links are back after all regions died."""
+SILENCE_SECONDS = 2.5
+"""Longer than any interval at which regions take snapshots."""
+SILENCE_SECONDS_MAX = 120.0
+"""How long it may take until nothing is written any more: with windows of one entry three markers pass a link in a
+second."""
+LOOK_SECONDS = 0.5
+"""How often it is looked whether everything has converged."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome(SimulationOutcome):
+    """The result of one seed of a workload."""
+
+    plan: Plan
+    deeds: list[Deed]
+    """What its workloads did."""
+
+
+def run_seed(kind: str, seed: int, *, seams: Seams = AS_SHIPPED) -> Outcome:
+    """Draw a plan and run it."""
+    return run_plan(draw(kind, seed), seams=seams)
+
+
+def run_plan(plan: Plan, *, seams: Seams = AS_SHIPPED, listener: Listener | None = None) -> Outcome:
+    """Run a plan in a world of its own. What goes wrong is in the outcome; only what the simulation itself must not
+    allow is raised."""
+    simulation = Simulation(f"{seed_name(plan.kind)}/{plan.seed}/{plan.variation}", listener=listener)
+    with (
+        undisturbed(),
+        SwarmWorld(plan.topology, disks=dict(plan.disks), simulation=simulation, seams=seams) as world,
+    ):
+        run = _Run(plan, world)
+        seconds_max = plan.break_seconds + 2 * plan.heal_seconds_max
+        unsound = play_to_the_end(world, run.story(), within_seconds=seconds_max)
+        return Outcome(
+            name=plan.kind,
+            seed=plan.seed,
+            topology=plan.topology,
+            violation=unsound or first_violation(run.judgements),
+            judgements=run.judgements,
+            virtual_seconds=simulation.now,
+            digest=simulation.trace.hexdigest(),
+            events=run.record.events,
+            stored=stored_state(world),
+            plan=plan,
+            deeds=run.record.deeds,
+        )
+
+
+class _Run:
+    """One plan on its way."""
+
+    def __init__(self, plan: Plan, world: SwarmWorld) -> None:
+        self.plan = plan
+        self.world = world
+        self.simulation = world.simulation
+        self.record = Record(lambda: self.simulation.now)
+        self.media = {name: region.disk for name, region in world.regions.items()}
+        self.disks = Disks(self.media, ignored=(TRANSACTED, DELETED))
+        self.judgements: list[Judgement] = []
+        self.restless: set[tuple[str, str]] = set()
+        self.watch = CursorWatch(self.disks, self.record)
+        self.producers = [ProducerActor(world, self.record, one) for one in plan.producers]
+        self.consumers = [ConsumerActor(world, self.record, one) for one in plan.consumers]
+        self.readers = [ReaderActor(world, self.record, one) for one in plan.readers]
+        self.claimants = [ClaimantActor(world, self.record, one) for one in plan.claimants]
+        self.workers = [WorkerActor(world, self.record, one) for one in plan.workers]
+        alone = (*self.producers, *self.readers, *self.claimants, *self.workers)
+        world.actors.update({actor.name: actor for actor in alone})
+        world.actors.update({actor.plan.name: actor for actor in self.consumers})
+        self.record.given.replicated.update(
+            (full(one.topic), one.subscription) for one in plan.consumers if one.replicated
+        )
+        self._prepare_hosts()
+
+    def _prepare_hosts(self) -> None:
+        for name, offset_ms, drift_ppm in self.plan.clocks:
+            clock = self.world.regions[name].host.wall_clock_ms
+            clock.jump(offset_ms)
+            clock.drift_ppm = drift_ppm
+        for name, region in self.world.regions.items():
+            self.watch.attach(name, region.disk)
+
+    # The story.
+
+    async def story(self) -> None:
+        await self._break()
+        self._judge(healed=False)
+        if first_violation(self.judgements) is not None:
+            return
+        await self._heal()
+        self._judge(healed=True)
+
+    async def _break(self) -> None:
+        self.record.fact("phase", detail="break")
+        for region in self.world.regions.values():
+            region.start()
+        random = self.simulation.random("begin")
+        for actor in (*self.producers, *self.consumers, *self.readers, *self.claimants, *self.workers):
+            self.simulation.at(random.uniform(0, 0.5), actor.begin)
+        for consumer in self.consumers:
+            for at_seconds, region_name in consumer.plan.moves:
+                if at_seconds < self.plan.break_seconds:
+                    self.simulation.at(at_seconds, consumer.move, region_name)
+        for number, act in enumerate(self.plan.acts):
+            if act.at_seconds < self.plan.break_seconds:
+                stage = Stage(self.world, self.record, act, number)
+                self.simulation.at(act.at_seconds, stage.begin)
+        for fault in self.plan.faults:
+            if fault.at_seconds >= self.plan.break_seconds:
+                continue
+            self.simulation.at(fault.at_seconds, self._begin, fault)
+            end = fault.at_seconds + fault.lasts_seconds
+            if end < self.plan.break_seconds:
+                self.simulation.at(end, self._end, fault)
+        await asyncio.sleep(self.plan.break_seconds)
+
+    def _begin(self, fault: Fault) -> None:
+        self._note(fault, fault.op)
+        fault.begin(self.world)
+
+    def _end(self, fault: Fault) -> None:
+        fault.end(self.world)
+        if fault.end_op is not None:
+            self._note(fault, fault.end_op)
+
+    def _note(self, fault: Fault, op: str) -> None:
+        """In the words of a run's history where it has words for it, as a step of the story otherwise."""
+        first, second = (*fault.places, None, None)[:2]
+        if isinstance(fault, LinkFault) and op in ("cut", "hold", "heal"):
+            way = "one way" if fault.one_way else "both ways"
+            self.record.fact(op, region=first, other_region=second, detail=way)
+        elif first in self.world.regions and op in ("kill", "start", "pause", "resume"):
+            self.record.fact(op, region=first)
+        else:
+            self.record.fact("step", detail=f"{op} {first}")
+
+    async def _heal(self) -> None:
+        world = self.world
+        self.record.fact("phase", detail="heal")
+        world.healing = True
+        world.heal()
+        for name in world.regions:
+            world.regions[name].disk.repair()
+            world.resume(name)
+            world.start(name)
+        for store in world.configurations.values():
+            store.repair()
+        for consumer in self.consumers:
+            consumer.hurry()
+        for actor in world.actors.values():
+            actor.resume()
+            actor.begin()
+        deadline = self.simulation.now + self.plan.heal_seconds_max
+        if await self._comes_true(self._is_converged, deadline):
+            # What is owed where a consumer was before it moved is given only when the tour brings it back there.
+            await self._comes_true(
+                self._are_acts_answered, min(deadline, self.simulation.now + CARRY_SECONDS)
+            )
+            # What an act published since is in every region before anybody asks whether it was given.
+            await self._comes_true(self._is_converged, deadline)
+            await self._tour(deadline)
+            await self._comes_true(self._are_acts_answered, deadline)
+            if self.plan.dies_at_the_end:
+                await self._die_once_more()
+            if await self._comes_true(
+                self._is_nothing_left, min(deadline, self.simulation.now + CARRY_SECONDS)
+            ):
+                await self._fall_silent(self.simulation.now + SILENCE_SECONDS_MAX)
+
+    async def _comes_true(self, condition: Callable[[], bool], deadline: float) -> bool:
+        while not condition():
+            if self.simulation.now >= deadline:
+                return False
+            await asyncio.sleep(LOOK_SECONDS)
+        return True
+
+    def _is_converged(self) -> bool:
+        finished = [*(one.finished for one in self.producers), *(one.finished for one in self.claimants)]
+        if self._lingering() or not all(finished):
+            return False
+        self.disks.read_on()
+        return hold_the_same(self.disks, self.world.homes)
+
+    async def _die_once_more(self) -> None:
+        for name in self.world.regions:
+            self.world.kill(name)
+            self.world.start(name)
+        await self._comes_true(self.world.is_ready, self.simulation.now + CARRY_SECONDS)
+        await asyncio.sleep(SETTLE_SECONDS)
+
+    def _are_acts_answered(self) -> bool:
+        """What acts and workers owe later on, as far as time helps."""
+        if not self.plan.acts and not self.plan.workers:
+            return True
+        if self._acts_under_way():
+            return False
+        evidence = self._evidence(healed=True)
+        owed = (given_from_there, begins_anew, all_processed, all_is_heard, stores_are_the_fold)
+        return not any(any(find(evidence)) for find in owed)
+
+    def _acts_under_way(self) -> bool:
+        """Whether an act publishes still that others wait for."""
+        begun = Counter(act.word for act in self.plan.acts if act.is_waited_for)
+        return bool(begun) and begun > Counter(deed.word for deed in self.record.deeds if deed.word in begun)
+
+    def _is_nothing_left(self) -> bool:
+        self.disks.read_on()
+        return not any(left.must_be_none if left.messages else left.claim for left in self._left().values())
+
+    async def _fall_silent(self, deadline: float) -> None:
+        """Wait until nothing is written any more; note what is."""
+        written, since = self._written(), self.simulation.now
+        while self.simulation.now - since < SILENCE_SECONDS:
+            if self.simulation.now >= deadline:
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+            now_written = self._written()
+            changed = {place for place, count in now_written.items() if count != written.get(place)}
+            if changed:
+                self.restless, written, since = changed, now_written, self.simulation.now
+        self.restless = set()
+
+    def _written(self) -> dict[tuple[str, str], int]:
+        self.disks.read_on()
+        return {place: len(view.ids) for place, view in self.disks.logs.items()}
+
+    def _lingering(self) -> list[str]:
+        return [host.name for region in self.world.regions.values() for host in region.lingering]
+
+    async def _tour(self, deadline: float) -> None:
+        """Every consumer drains where it is, then once more in every region it was in."""
+        for consumer in self.consumers:
+            if not consumer.visited:
+                consumer.visited.append(consumer.region)
+            rest = [region for region in consumer.visited if region != consumer.region]
+            for region in [consumer.region, *rest]:
+                consumer.move(region)
+                consumer.hurry()
+                if not await self._comes_true(lambda c=consumer, r=region: self._is_drained(c, r), deadline):  # type: ignore[misc]
+                    return
+
+    def _is_drained(self, consumer: ConsumerActor, region: str) -> bool:
+        topic = full(consumer.plan.topic)
+        is_done = self.record.given.to(region, topic, consumer.plan.subscription)
+        view = self.disks.logs.get((region, topic))
+        return view is None or all(is_done(one.origin, one.text) for one in view.messages)
+
+    def _judge(self, *, healed: bool) -> None:
+        self.judgements = judge(self._evidence(healed=healed), CHECKS)
+
+    def _evidence(self, *, healed: bool) -> Evidence:
+        self.disks.read_on()
+        return Evidence(
+            homes=self.world.homes,
+            events=self.record.events,
+            given=self.record.given,
+            asked=self.record.asked,
+            logs=self.disks.logs,
+            cursors=self.disks.cursors(),
+            fallen=self.watch.fallen,
+            unseen=self.watch.unseen,
+            trespasses=self.disks.trespasses(),
+            lingering=self._lingering(),
+            healed=healed,
+            waiting=frozenset(text for producer in self.producers for text in producer.waiting),
+            subscribed=self._subscribed(),
+            windows=self.record.windows,
+            deeds=self.record.deeds,
+            claims=self._claims(),
+            grants=stored_grants(self.media),
+            left=self._left() if healed else {},
+            restless=self.restless,
+            metadata=self._metadata(),
+            tasks=self._tasks() if self.plan.workers else None,
+        )
+
+    def _metadata(self) -> MetadataEvidence | None:
+        settings = self.plan.topology.clusters[0].regions[0].settings
+        if not settings.configuration_metadata_sync_event_topic:
+            return None
+        return stored_metadata(configurations_of(self.world), self.media)
+
+    def _tasks(self) -> TaskEvidence:
+        stored = stored_tasks(self.media)
+        tasks = tuple(sorted({one.task for one in self.workers}))
+        return TaskEvidence(self.record.tasks, stored, tasks, full(self.plan.workers[0].inbox))
+
+    def _claims(self) -> Claims:
+        self.record.claims.wanting = {one.name: one.last for one in self.claimants if not one.finished}
+        return self.record.claims
+
+    def _subscribed(self) -> dict[tuple[str, str], list[str]]:
+        subscribed: dict[tuple[str, str], list[str]] = {}
+        for consumer in self.consumers:
+            regions = subscribed.setdefault((full(consumer.plan.topic), consumer.plan.subscription), [])
+            regions += [region for region in consumer.visited if region not in regions]
+        return subscribed
+
+    def _left(self) -> dict[tuple[str, str, str], Left]:
+        """By (region, topic, subscription): where consumers are, and everywhere else where a replicated one is."""
+        found: dict[tuple[str, str, str], Left] = {}
+        cursors = self.disks.cursors()
+        for consumer in self.consumers:
+            topic, subscription = full(consumer.plan.topic), consumer.plan.subscription
+            is_replicated = (topic, subscription) in self.record.given.replicated
+            for region in self.world.homes.regions(topic) if is_replicated else [consumer.region]:
+                cursor = cursors.get((region, topic, subscription))
+                view = self.disks.logs.get((region, topic))
+                if cursor is not None and view is not None:
+                    left = [one for one in view.messages if not cursor.is_done(one.entry, one.batch_index)]
+                    claim = self.world.regions[region].backlog(topic, subscription)
+                    must_be_none = region == consumer.region or (
+                        self._carries_everything() and self._hears_of(region, consumer, topic, subscription)
+                    )
+                    found[region, topic, subscription] = Left(left, claim, must_be_none)
+        return found
+
+    def _hears_of(self, region: str, consumer: ConsumerActor, topic: str, subscription: str) -> bool:
+        """Whether a region certainly hears where a subscription is consumed. Where it was deleted or sought it begins
+        anew, and what was consumed elsewhere before then is not told a second time."""
+        moved_at = self.record.windows.last_end(region, topic, subscription)
+        return moved_at < 0 or any(
+            seconds_of(event) > moved_at
+            for event in self.record.events
+            if event.op == "acknowledge"
+            and (event.region, event.topic and full(event.topic), event.subscription)
+            == (consumer.region, topic, subscription)
+        )
+
+    def _carries_everything(self) -> bool:
+        """Whether the position of a replicated subscription certainly comes to the other regions. Messages that never
+        reach the region where others are consumed stay."""
+        return not any(one.plan.choosy for one in self.producers)

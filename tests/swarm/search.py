@@ -1,0 +1,56 @@
+"""Runs many seeds of a workload, and finds the first one that detects a mutant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+from emulator.simulation.parallel_runner import SeedResult, run_seeds
+from tests.swarm.mutant import Ablation
+from tests.swarm.mutants import seams_without
+from tests.swarm.runner import run_seed
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadResult(SeedResult):
+    """What is reported of one seed of a workload."""
+
+    deeds: Mapping[tuple[str, str], int]
+    """(workload, outcome) -> number of operations."""
+
+
+def run_workload(
+    kind: str,
+    seeds: Iterable[int],
+    *,
+    jobs: int = 1,
+    time_budget_seconds: float | None = None,
+    without: str | None = None,
+) -> Generator[WorkloadResult, None, None]:
+    """Yield the results in the order of the seeds, under a mutant if one is named."""
+    return run_seeds(partial(_run, kind, without), seeds, jobs=jobs, time_budget_seconds=time_budget_seconds)
+
+
+def _run(kind: str, without: str | None, seed: int) -> WorkloadResult:
+    outcome = run_seed(kind, seed, seams=seams_without(without))
+    return WorkloadResult(
+        seed,
+        outcome.violation,
+        outcome.virtual_seconds,
+        outcome.digest,
+        outcome.figures,
+        Counter((deed.word, deed.outcome) for deed in outcome.deeds),
+    )
+
+
+def first_caught(ablation: Ablation, *, seeds_max: int = 200, jobs: int = 1) -> WorkloadResult | None:
+    """Return the first seed that detects the mutant by one of the invariants it violates. None: no seed does."""
+    results = run_workload(ablation.kind, range(1, seeds_max + 1), jobs=jobs, without=ablation.name)
+    with closing(results):
+        for result in results:
+            if result.violation is not None and result.violation.invariant in ablation.invariants:
+                return result
+    return None

@@ -1,0 +1,28 @@
+"""What programs with a transaction key leave behind is evidence like anybody's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.cli.seed_report import store_run
+from spark_jobs.engines.embedded.engine import embedded_engine
+from spark_jobs.evaluation import judge_run
+from tests.swarm.runner import run_seed
+
+
+@pytest.mark.parametrize("seed", [1, 3, 7])
+def test_a_kept_world_of_tasks_is_judged_from_its_folder_alone(seed: int, tmp_path: Path) -> None:
+    """Of those that were killed, cut off and fenced too: nothing that they wrote comes from a stranger, and what they
+    were told was not stored is not."""
+    outcome = run_seed("transaction-key", seed)
+    assert outcome.violation is None
+    store_run(outcome, tmp_path / "run")
+    with embedded_engine(0) as engine:
+        judgement = judge_run(engine, tmp_path / "run")
+    verdicts = {check.invariant: check.verdict for check in judgement.checks}
+    assert {verdicts[name] for name in ("INV-1", "INV-3", "INV-58", "INV-59", "INV-70", "INV-71")} == {
+        "valid"
+    }
+    assert judgement.verdict == "valid"

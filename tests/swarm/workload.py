@@ -1,0 +1,147 @@
+"""A word of the swarm's vocabulary: one feature, its users and abusers, its judges, and what its loss would do.
+
+    draw      adds acts of the word to a plan, often enough that every few dozen seeds have some
+    Act       a plain value in the plan: who does what when; `perform` does it, and says what came of it
+    checks    what must hold because of it, judged from outside
+    ablations parts without the safeguards that the word is there for
+
+A hostile word has checks for *others*: what an honest client was promised holds beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from emulator.client import Client, ClientError
+from emulator.run.history import payload_digest
+from tests.swarm.evidence import Deed
+from tests.swarm.names import public_name
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from emulator.simulation.checkers import Check
+    from emulator.simulation.host import Host
+    from tests.swarm.evidence import Evidence
+    from tests.swarm.mutant import Ablation
+    from tests.swarm.plan import Plan
+    from tests.swarm.record import Record
+    from tests.swarm.world import SwarmWorld
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that one program does once."""
+
+    at_seconds: float
+    region: str
+
+    word: ClassVar[str]
+    is_waited_for: ClassVar[bool] = False
+    """Whether a world is not judged before it has its outcome: it publishes what consumers are owed."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Regions and clients without which it makes no sense."""
+        return (self.region,)
+
+    def host(self, stage: Stage) -> Host | None:
+        """Where it runs. None: there is no occasion."""
+        return stage.world.client_host(stage.name, self.region)
+
+    async def perform(self, stage: Stage) -> None:
+        """Do it. ClientError when a region refuses it or does not answer."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{self.at_seconds:.2f} s: {public_name(self.word)} in {self.region}"
+
+
+class Stage:
+    """What one act needs, and where it says what came of it."""
+
+    def __init__(self, world: SwarmWorld, record: Record, act: Act, number: int) -> None:
+        self.world = world
+        self.record = record
+        self.act = act
+        self.name = f"{act.word}-{number}"
+        self.random: Random = world.simulation.random(f"act {self.name}")
+        self._did = False
+
+    @property
+    def now(self) -> float:
+        return self.world.simulation.now
+
+    def client(self) -> Client:
+        """Of the act's host, for its region."""
+        return self.world.client_on(self.world.client_host(self.name, self.act.region), (self.act.region,))
+
+    def begin(self) -> None:
+        """Run it where it runs."""
+        host = self.act.host(self)
+        if host is None:
+            self.did("nothing")
+        else:
+            host.start(self._run(), name=self.name)
+
+    async def _run(self) -> None:
+        began = self.now
+        try:
+            await self.act.perform(self)
+        except ClientError as failure:
+            self.did("refused" if failure.definite and failure.code is not None else "nothing", began=began)
+        if not self._did:
+            self.did("nothing", began=began)
+
+    def note_publish(
+        self,
+        topic: str,
+        number: int,
+        payload: bytes,
+        outcome: Literal["asked", "ok", "failed"],
+        **fields: Any,
+    ) -> None:
+        """As any producer does: what is taken has to come everywhere."""
+        self.record.note(
+            self.name,
+            "publish",
+            outcome,
+            region=self.act.region,
+            topic=topic,
+            origin_region=self.act.region,
+            producer=self.name,
+            sequence_id=number,
+            session=f"{self.name}#1",
+            payload_digest=payload_digest(payload),
+            detail=payload.decode(),
+            **fields,
+        )
+
+    def did(
+        self, outcome: Literal["accepted", "refused", "nothing"], *, began: float | None = None, **fields: Any
+    ) -> Deed:
+        """Note what came of it."""
+        self._did = True
+        fields.setdefault("region", self.act.region)
+        deed = Deed(self.act.word, outcome, self.now if began is None else began, self.now, **fields)
+        self.record.deeds.append(deed)
+        return deed
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    seed_name: str
+    """What its random sources are seeded with; also the prefix of its topics and programs (`simulation.names`)."""
+    draw: Callable[[Random, Plan], Plan]
+    """The plan with acts of this word, or as it was."""
+    checks: tuple[Check[Evidence], ...] = ()
+    ablations: tuple[Ablation, ...] = ()
+    acts: bool = True
+    """Whether it has acts of its own. Otherwise it changes what other words work with."""
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return public_name(self.seed_name)

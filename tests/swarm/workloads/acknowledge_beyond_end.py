@@ -1,0 +1,87 @@
+"""Consumers that acknowledge messages which are not in the log yet, by mistake or on purpose. No message may count as
+consumed because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.client import MessageId
+from emulator.core.dispatch import Dispatcher
+from emulator.simulation.host import Host
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.consumer_acts import ConsumerAct
+
+ENTRY_ID_MAX = 2**63 - 1
+ENTRIES_AHEAD = (100_000, 1_000_000)
+"""So far that nothing is there before the world ends: markers may stand right behind the newest message."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgeAhead(ConsumerAct):
+    entries: int
+    """So many behind the newest it was given."""
+    cumulative: bool
+
+    word: ClassVar[str] = "acknowledge-ahead"
+
+    def host(self, stage: Stage) -> Host | None:
+        return ConsumerAct.host(self, stage) if self.actor(stage).known_ids else None
+
+    async def perform(self, stage: Stage) -> None:
+        """The broker says nothing to what it ignores, so its answer proves only that it is still there."""
+        actor = self.actor(stage)
+        consumer = actor.consumer
+        if consumer is None or not actor.known_ids:
+            return
+        end = await consumer.last_message_id()
+        if end is None:
+            return
+        beyond = MessageId(end.ledger, end.entry + self.entries)
+        if self.cumulative:
+            await consumer.acknowledge_cumulative(beyond, confirmed=True)
+        else:
+            await consumer.acknowledge(beyond, confirmed=True)
+        stage.did("accepted", region=actor.region, detail=str(beyond))
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.15:
+        return plan
+    consumer = random.choice(plan.consumers)
+    acts = [
+        AcknowledgeAhead(
+            round(random.uniform(0.5, plan.break_seconds), 3),
+            consumer.region,
+            consumer.name,
+            random.choice(ENTRIES_AHEAD),
+            random.random() < 0.7,
+        )
+        for _ in range(3)
+    ]
+    return replace(plan, acts=(*plan.acts, *acts))
+
+
+class _BelievesConsumers(Dispatcher):
+    def acknowledge_cumulative(
+        self, entries: Iterable[tuple[int, Sequence[int] | None]], end_entry_id: int
+    ) -> None:
+        super().acknowledge_cumulative(entries, ENTRY_ID_MAX)
+
+
+WORD = Word(
+    "acknowledge-ahead",
+    draw,
+    ablations=(
+        Ablation(
+            "acknowledgement-beyond-end-accepted",
+            "An acknowledgement beyond the end of the log counts for messages that are stored later.",
+            ("INV-5",),
+            parts(dispatcher=_BelievesConsumers),
+        ),
+    ),
+)

@@ -1,0 +1,296 @@
+"""A byzantine peer: a region whose replicator is authenticated and sends false statements.
+
+What a region says of its own messages cannot be held against anything, and is believed. All else can: that it speaks in
+the name of others, that it sends again under a place which it used before, that it puts a subscription where our log
+does not reach, or in another log. Nobody else may be harmed by it; and the region's honest replicator, whose place the
+liar takes, comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.broker.replication.peer_auth import METHOD, proof_of, replicator_name
+from emulator.client import ClientError
+from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.replication.subscription_updates import Applied, apply_update, own_entry_id
+from emulator.errors import ServerError
+from emulator.model.markers import Marker, Snapshot, SnapshotResponse, SubscriptionUpdate
+from emulator.model.values import Position
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.durable_media import DurableLog
+from emulator.simulation.evidence import full, scan_once
+from emulator.simulation.world import SERVICE_PORT
+from emulator.wire import peering, requests
+from emulator.wire.codec import PONG_FRAME, CommandType, send_frame
+from emulator.wire.entry import plain_entry, with_replication
+from emulator.wire.frames import FrameBuffer
+from emulator.wire.markers import encode_marker
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Act, Stage, Word
+
+FAR = 10**9
+"""An entry behind everything that comes in a world's life."""
+ANSWER_SECONDS = 5.0
+FRAME_BYTES_MAX = 6_000_000
+PRODUCER_ID = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lie(Act):
+    """Somebody proves to `region` to be `other`, and lies."""
+
+    other: str
+    third: str
+    """A region in whose name it speaks, when it does."""
+    topic: str
+    kind: str
+    """One of OF_OTHERS or OF_PLACES."""
+    subscription: str
+
+    word: ClassVar[str] = "lie"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.region, self.other)
+
+    async def perform(self, stage: Stage) -> None:
+        entry = self._entry(stage)
+        if entry is None:
+            return
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                line = await self._attached(stage)
+                line.write(send_frame(PRODUCER_ID, 0, data=entry))
+                type_, command = await line.next()
+        except TimeoutError:
+            return
+        line.hang_up()
+        if type_ == CommandType.SEND_RECEIPT:
+            stage.did("accepted", detail=self.kind, topic=full(self.topic))
+        elif type_ == CommandType.SEND_ERROR:
+            # What the store did not take would have been taken.
+            is_refusal = peering.SendError.read(command).code is ServerError.NotAllowedError
+            stage.did("refused" if is_refusal else "nothing", detail=self.kind, topic=full(self.topic))
+
+    async def _attached(self, stage: Stage) -> _Line:
+        """A connection that was proven to be the other region's, with the producer of its replicator."""
+        line, config = _Line(), stage.world.regions[self.region].config
+        host = stage.world.client_host(stage.name, self.region)
+        try:
+            await host.network.connect(lambda: line, self.region, SERVICE_PORT)
+        except OSError as failure:
+            raise ClientError(f"no connection: {failure}", definite=True) from None
+        line.write(peering.connect("liar", METHOD, self.other.encode()))
+        method, nonce = peering.read_challenge(await line.expect(CommandType.AUTH_CHALLENGE))
+        proof = proof_of(config.run_secret, nonce, self.other, self.region)
+        line.write(peering.auth_response(method, proof))
+        await line.expect(CommandType.CONNECTED)
+        name = replicator_name(self.other, self.region)
+        line.write(requests.create_producer(1, PRODUCER_ID, full(self.topic), name, name_is_given=True))
+        await line.expect(CommandType.PRODUCER_SUCCESS)
+        return line
+
+    def _entry(self, stage: Stage) -> bytes | None:
+        """None: there is no occasion."""
+        logs = {name: stage.world.regions[name].disk.logs.get(full(self.topic)) for name in self.places}
+        here, there = logs[self.region], logs[self.other]
+        if here is None or there is None:
+            return None
+        if self.kind in OF_OTHERS:
+            return OF_OTHERS[self.kind](self)
+        if self.kind == USED_PLACE:
+            used = last_of(self.other, here)
+            return None if used is None else with_replication(_forged(self), self.other, used)
+        if (full(self.topic), self.subscription) not in stage.record.given.replicated:
+            return None
+        place = unused_place(self.other, here, there)
+        if place is None:
+            return None
+        update = SubscriptionUpdate(self.subscription, ((self.region, OF_PLACES[self.kind](here)),))
+        return with_replication(encode_marker(update, 1)[0], self.other, place)
+
+
+# What it may say of where entries stand.
+
+
+def last_of(region: str, log: DurableLog) -> Position | None:
+    """The place of the newest entry in this log that came from that region."""
+    places = (scan_once(entry).source_position for entry in log.entries if _origin(entry) == region)
+    return max(filter(None, places), default=None)
+
+
+def unused_place(region: str, here: DurableLog, there: DurableLog) -> Position | None:
+    """A place in the region's log behind all that it sent here, and before all that it has still to send: that of an
+    entry which is not its own. An entry under that place is new here, and takes nothing from the honest ones."""
+    sent = last_of(region, here)
+    found = None
+    for entry_id, entry in zip(there.ids, there.entries, strict=True):
+        place = Position(there.ledger_id, entry_id)
+        if sent is not None and place <= sent:
+            continue
+        if _origin(entry) is None:
+            break
+        found = place
+    return found
+
+
+def _origin(entry: bytes) -> str | None:
+    return scan_once(entry).replicated_from
+
+
+def _forged(lie: Lie) -> bytes:
+    return plain_entry(f"liar-{lie.other}", FAR, 1, b"forged")
+
+
+def _as_of(lie: Lie, marker: Marker) -> bytes:
+    return with_replication(encode_marker(marker, 1)[0], lie.other, Position(FAR, FAR))
+
+
+OF_OTHERS: dict[str, Callable[[Lie], bytes]] = {
+    "another region's message": lambda lie: with_replication(_forged(lie), lie.third, Position(FAR, FAR)),
+    "a message without origin": _forged,
+    "another region's answer": lambda lie: _as_of(
+        lie, SnapshotResponse("forged", lie.third, Position(FAR, FAR))
+    ),
+    "a snapshot": lambda lie: _as_of(
+        lie, Snapshot("forged", Position(1, 0), ((lie.region, Position(1, FAR)),))
+    ),
+}
+"""Is refused."""
+OF_PLACES: dict[str, Callable[[DurableLog], Position]] = {
+    "an update beyond the end": lambda here: Position(here.ledger_id, FAR),
+    "an update of another log": lambda here: Position(here.ledger_id + 1, here.next_entry_id - 1),
+}
+"""Is stored, and does nothing."""
+USED_PLACE = "a place it has used"
+"""Is taken for known, and not stored."""
+
+
+class _Line(asyncio.Protocol):
+    """One connection, command by command."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameBuffer(FRAME_BYTES_MAX)
+        self._heard: deque[tuple[int, bytes]] = deque()
+        self._news = asyncio.Event()
+        self._ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for type_, command, _ in self._frames.feed(data):
+            if type_ == CommandType.PING:
+                self.write(PONG_FRAME)
+            else:
+                self._heard.append((type_, bytes(command)))
+        self._news.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = True
+        self._news.set()
+
+    def write(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def hang_up(self) -> None:
+        assert self._transport is not None
+        self._transport.close()
+
+    async def next(self) -> tuple[int, bytes]:
+        """The next command. ClientError when the region ended the connection."""
+        while not self._heard:
+            if self._ended:
+                raise ClientError("the connection ended", definite=False)
+            self._news.clear()
+            await self._news.wait()
+        return self._heard.popleft()
+
+    async def expect(self, type_: int) -> bytes:
+        """The command, which is the next one. ClientError when it is another."""
+        found, command = await self.next()
+        if found != type_:
+            raise ClientError(f"command {found} came for {type_}", definite=True)
+        return command
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if len(plan.regions) < 2 or random.random() >= 0.35:
+        return plan
+    acts = []
+    for _ in range(random.randint(1, 3)):
+        region, other = random.sample(plan.regions, 2)
+        third = random.choice([name for name in plan.regions if name != other])
+        consumer = random.choice(plan.consumers)
+        kind = random.choice((*OF_OTHERS, *OF_PLACES, *OF_PLACES, USED_PLACE))
+        at = round(random.uniform(0.5, plan.break_seconds * 0.9), 3)
+        acts.append(Lie(at, region, other, third, consumer.topic, kind, consumer.subscription))
+    return replace(plan, acts=(*plan.acts, *acts))
+
+
+def regions_speak_for_themselves(evidence: Evidence) -> Found:
+    """What a region says in the name of another one is not stored."""
+    for deed in evidence.deeds:
+        if deed.word == Lie.word and deed.outcome == "accepted" and deed.detail in OF_OTHERS:
+            yield (
+                f"{deed.region} took {deed.detail} from a region that is not entitled to it",
+                {"region": deed.region, "topic": deed.topic},
+            )
+
+
+def _believes_a_region(
+    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: Limits
+) -> Refusal | None:
+    if isinstance(publisher, Peer):
+        return None
+    return check(publisher, entry, marker, entry_bytes, limits)
+
+
+def _goes_beyond_the_end(
+    cursor: Cursor, own_position_entry: int, last_entry_id: int, unseen: Iterable[int]
+) -> Applied:
+    return apply_update(cursor, own_position_entry, max(own_position_entry, last_entry_id), unseen)
+
+
+def _reads_any_log(update: SubscriptionUpdate, region: str, ledger_id: int) -> int | None:
+    here = tuple((name, Position(ledger_id, place.entry)) for name, place in update.positions)
+    return own_entry_id(replace(update, positions=here), region, ledger_id)
+
+
+WORD = Word(
+    "lie",
+    draw,
+    checks=(Check("peers-claim-only-their-own", "INV-21", regions_speak_for_themselves),),
+    ablations=(
+        Ablation(
+            "peer-claims-accepted",
+            "Every statement of a region is accepted, also about other regions.",
+            ("INV-21", "INV-3", "INV-2"),
+            parts(check_entry=_believes_a_region),
+        ),
+        Ablation(
+            "update-beyond-end-accepted",
+            "An update with a position beyond the end of the log is applied.",
+            ("INV-5",),
+            parts(apply_update=_goes_beyond_the_end),
+        ),
+        Ablation(
+            "update-of-another-ledger-accepted",
+            "An update for another ledger is applied to this one.",
+            ("INV-5",),
+            parts(own_entry_id=_reads_any_log),
+        ),
+    ),
+)

@@ -1,0 +1,206 @@
+"""Programs that set and delete values by key, administrators that compact the topic repeatedly, and readers of the
+compacted view: for each key it has the value that the topic has, regardless of crashes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.client import EARLIEST, Client, ClientError, MessageId, Reader
+from emulator.core.topic.compaction import KeyedEntry, LatestOfKeys
+from emulator.net.http import NoAnswer
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import full
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import ConsumerPlan, Plan
+from tests.swarm.workload import Act, Stage, Word
+
+NAME = "compact"
+TOPIC = "table"
+KEYS = 6
+COMPACTION = f"/admin/v2/persistent/public/default/{TOPIC}/compaction"
+READING_SECONDS = 30.0
+SAYS_OTHERWISE = "says otherwise: "
+
+_KEYS = tuple(f"key-{number}" for number in range(KEYS))
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Act):
+    """Some changes of one producer, one after the other."""
+
+    changes: tuple[tuple[int, bool], ...]
+    """(number of a key, whether it is deleted)."""
+
+    word: ClassVar[str] = NAME
+    is_waited_for: ClassVar[bool] = True
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        try:
+            producer = await client.producer(full(TOPIC), name=stage.name)
+            for number, (key, deletes) in enumerate(self.changes):
+                payload = b"" if deletes else f"{stage.name}/{number}/1".encode()
+                stage.note_publish(TOPIC, number, payload, "asked")
+                try:
+                    place = await producer.send(payload, key=_KEYS[key], sequence_id=number)
+                except ClientError as failure:
+                    if failure.definite:
+                        stage.note_publish(TOPIC, number, payload, "failed")
+                    raise
+                stage.note_publish(TOPIC, number, payload, "ok", message_id=str(place))
+            stage.did("accepted", topic=full(TOPIC))
+        finally:
+            await client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Compact(Act):
+    """Has the topic compacted."""
+
+    word: ClassVar[str] = NAME
+
+    async def perform(self, stage: Stage) -> None:
+        host = stage.world.client_host(stage.name, self.region)
+        try:
+            answer = await stage.world.ask_admin(self.region, "PUT", COMPACTION, None, host=host)
+        except NoAnswer:
+            return
+        stage.did("accepted" if answer.status == 204 else "refused", topic=full(TOPIC))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable(Act):
+    """The compacted view from its beginning to its end, and what the topic says itself."""
+
+    word: ClassVar[str] = NAME
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        try:
+            async with asyncio.timeout(READING_SECONDS):
+                plain = await client.reader(full(TOPIC), EARLIEST)
+                before = await plain.last_message_id()
+                table = await _compacted(client)
+                after = await plain.last_message_id()
+                allowed = await _allowed(plain, before, after)
+        except TimeoutError:
+            return  # a region was away for too long: nothing is known
+        finally:
+            await client.close()
+        wrong = next((key for key in _KEYS if table.get(key, b"") not in allowed.get(key, {b""})), None)
+        if wrong is None:
+            stage.did("accepted", topic=full(TOPIC), detail=str(len(table)))
+        else:
+            told, meant = table.get(wrong, b""), sorted(allowed.get(wrong, {b""}))
+            detail = f"{SAYS_OTHERWISE}for {wrong} {told!r}, and the topic has {meant}"
+            stage.did("refused", topic=full(TOPIC), detail=detail)
+
+
+async def _compacted(client: Client) -> dict[str, bytes]:
+    """By key what came last."""
+    table: dict[str, bytes] = {}
+    reader = await client.reader(full(TOPIC), EARLIEST, read_compacted=True)
+    while await reader.has_message():
+        message = await reader.receive()
+        assert message.key is not None
+        table[message.key] = message.payload
+    return table
+
+
+async def _allowed(
+    reader: Reader, before: MessageId | None, after: MessageId | None
+) -> dict[str, set[bytes]]:
+    """By key what it was when the other one began to read, and what became of it until that one had read all: of such
+    changes the view may have all or none. Empty: nothing, or deleted."""
+    allowed: dict[str, set[bytes]] = {}
+    while after is not None and await reader.has_message():
+        message = await reader.receive()
+        assert message.key is not None
+        if _place(message.id) > _place(after):
+            break
+        if before is None or _place(message.id) > _place(before):
+            allowed.setdefault(message.key, {b""}).add(message.payload)
+        else:
+            allowed[message.key] = {message.payload}
+    return allowed
+
+
+def _place(message_id: MessageId) -> tuple[int, int]:
+    return message_id.ledger, message_id.entry
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Writers and administrators everywhere; who reads, reads often."""
+    seconds = plan.break_seconds
+
+    def at(until: float = 1.0) -> float:
+        return round(random.uniform(0.2, seconds * until), 3)
+
+    acts: list[Act] = [
+        Write(at(0.8), random.choice(plan.regions), _changes(random)) for _ in range(random.randint(3, 8))
+    ]
+    acts += [Compact(at(), random.choice(plan.regions)) for _ in range(random.randint(2, 8))]
+    acts += [ReadTable(at(1.5), region) for region in plan.regions for _ in range(random.randint(1, 4))]
+    consumer = ConsumerPlan("everything", "all", TOPIC, random.choice(plan.regions))
+    return replace(plan, acts=(*plan.acts, *acts), consumers=(*plan.consumers, consumer))
+
+
+def _changes(random: Random) -> tuple[tuple[int, bool], ...]:
+    return tuple((random.randrange(KEYS), random.random() < 0.25) for _ in range(random.randint(2, 15)))
+
+
+# INV-33
+
+
+def tables_agree(evidence: Evidence) -> Found:
+    """Who reads compacted knows of each key what the topic says of it."""
+    for deed in evidence.deeds:
+        if deed.word == NAME and deed.detail.startswith(SAYS_OTHERWISE):
+            yield (
+                f"the compacted view of {deed.region} has {deed.detail.removeprefix(SAYS_OTHERWISE)}",
+                {"region": deed.region, "topic": deed.topic},
+            )
+
+
+class KeepsTheFirst(LatestOfKeys):
+    """Of each key the first message of a compaction counts."""
+
+    def note(self, entry_id: int, entry: KeyedEntry) -> None:
+        known = dict(self._newest)
+        super().note(entry_id, entry)
+        self._newest.update(known)
+
+
+class _BelievesNoDeletion(LatestOfKeys):
+    """What is deleted stays as it was."""
+
+    def note(self, entry_id: int, entry: KeyedEntry) -> None:
+        if not any(message.deletes for message in entry.messages or ()):
+            super().note(entry_id, entry)
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(Check("compacted-view-matches", "INV-33", tables_agree),),
+    ablations=(
+        Ablation(
+            "compaction-keeps-oldest",
+            "Compaction keeps the oldest message of each key, not the newest.",
+            ("INV-33",),
+            parts(latest_of_keys=KeepsTheFirst),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "compaction-ignores-tombstones",
+            "Compaction ignores tombstones.",
+            ("INV-33",),
+            parts(latest_of_keys=_BelievesNoDeletion),
+            seed_name=NAME,
+        ),
+    ),
+)

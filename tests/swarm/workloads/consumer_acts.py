@@ -1,0 +1,29 @@
+"""What the acts of a world's own consumers share: each runs where its consumer runs, wherever that is by then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emulator.simulation.host import Host, HostState
+from tests.swarm.actors.clients import ConsumerActor
+from tests.swarm.workload import Act, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAct(Act):
+    """One of the plan's consumers does something, in whatever region it is."""
+
+    consumer: str
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.consumer,)
+
+    def host(self, stage: Stage) -> Host | None:
+        actor = self.actor(stage)
+        return actor.host if actor.host.state is HostState.UP and actor.consumer is not None else None
+
+    def actor(self, stage: Stage) -> ConsumerActor:
+        actor = stage.world.actors[self.consumer]
+        assert isinstance(actor, ConsumerActor)
+        return actor

@@ -1,0 +1,336 @@
+"""Consumers that cannot process some messages: they acknowledge negatively, use the retry letter topic or let the
+acknowledgement time out, with dead letters. Each message ends acknowledged or as a dead letter, regardless of
+crashes, and no message is delivered more often than the policy allows.
+
+Each program has a topic of its own. What it was given, how often, and what became of it, it knows itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar, Literal
+
+from emulator.client import (
+    Client,
+    ClientError,
+    Consumer,
+    ConsumerType,
+    DeadLetters,
+    InitialPosition,
+    Message,
+    MessageId,
+)
+from emulator.client.multi_topic_consumer import MultiTopicConsumer
+from emulator.client.topic_consumer import TopicConsumer
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
+from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.types import ConsumerState
+from emulator.simulation.checkers import Check, Found
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.topics import TRANSACTED
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.own_topic import OwnTopic
+
+NAME = "give-up"
+SUBSCRIPTION = "worker"
+GRAVES = "graves"
+"""Subscription to the dead letters, which is made with their topic."""
+ACK_TIMEOUT_SECONDS = 0.5
+PUT_OFF_SECONDS = 0.3
+PATIENCE_SECONDS = 90.0
+"""For what has to come about, once nothing goes wrong any more."""
+STEP_SECONDS = 1.0
+LOST, MISCOUNTED = "lost: ", "miscounted: "
+
+Fate = Literal["accept", "refuse", "hesitate", "forget", "put off"]
+FATES: tuple[Fate, ...] = ("accept", "refuse", "hesitate", "forget")
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp(OwnTopic):
+    """Publishes here and works there."""
+
+    fates: tuple[Fate, ...]
+    """What it does with each message whenever it is given it; who hesitates accepts it the second time."""
+    redeliveries_max: int
+    leaves_seconds: tuple[float, ...]
+    """When its consumer goes away with all that it has, and another one comes."""
+    pause_seconds: float
+    """Between two messages."""
+    breaks_end_seconds: float
+    """From then on nothing goes wrong."""
+
+    word: ClassVar[str] = NAME
+
+    def topic(self, stage: Stage) -> str:
+        """One that only this word judges: the client buries what comes too often without giving it to the program."""
+        return f"{TRANSACTED}{stage.name}"
+
+    @property
+    def letters(self) -> DeadLetters:
+        retries = "put off" in self.fates
+        return DeadLetters(self.redeliveries_max, initial_subscription=GRAVES, retries=retries)
+
+    async def perform(self, stage: Stage) -> None:
+        writer = stage.client()
+        work = _Work(self, stage)
+        try:
+            publishing = asyncio.ensure_future(self._publish(writer, stage, work.owed))
+            for until in (*self.leaves_seconds, self.breaks_end_seconds):
+                await work.go_on(until)
+            await publishing
+            await work.finish(self.breaks_end_seconds + PATIENCE_SECONDS)
+            told = work.verdict()
+            stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=told)
+        finally:
+            await writer.close()
+            await work.close()
+
+    async def _publish(self, client: Client, stage: Stage, owed: set[bytes]) -> None:
+        """What a region took goes into `owed`."""
+        producer = await client.producer(self.topic(stage), name=stage.name)
+        for number in range(len(self.fates)):
+            payload = f"{stage.name}/{number}".encode()
+            try:
+                await producer.send(payload, sequence_id=number)
+            except ClientError:
+                return  # nobody was told that it, or anything after it, is stored
+            owed.add(payload)
+            await asyncio.sleep(self.pause_seconds)
+
+
+class _Work:
+    """What a program did with its messages, and how often each came."""
+
+    def __init__(self, act: GiveUp, stage: Stage) -> None:
+        self._act = act
+        self._stage = stage
+        self._clients: list[Client] = []
+        self.owed: set[bytes] = set()
+        self._accepted: set[bytes] = set()
+        self._buried: set[bytes] = set()
+        self._counts: dict[MessageId, tuple[int, int]] = {}
+        """Of the consumer that there is now: how often it had been opened when the message came last, and the count
+        that was told with it."""
+        self._miscounted = ""
+
+    async def go_on(self, until_seconds: float) -> None:
+        """Work with a consumer of its own, which then goes away."""
+        client = self._client()
+        try:
+            consumer = await self._subscribed(client)
+            while self._stage.now < until_seconds:
+                await self._step(consumer)
+        except ClientError:  # what a region that dies says at a bad moment; the next one tries again
+            await asyncio.sleep(max(0.0, until_seconds - self._stage.now))
+        await client.close()
+        self._clients.remove(client)
+
+    async def finish(self, deadline_seconds: float) -> None:
+        """Until every message that is owed has ended, or for long enough."""
+        consumer = await self._subscribed(self._client())
+        digging: asyncio.Task[None] | None = None
+        while self._stage.now < deadline_seconds and self._missing:
+            await self._step(consumer)
+            if digging is None and self._stage.now > self._act.breaks_end_seconds + STEP_SECONDS:
+                digging = asyncio.ensure_future(self._dig())
+        if digging is not None:
+            digging.cancel()
+            await asyncio.wait([digging])
+
+    @property
+    def _missing(self) -> set[bytes]:
+        return self.owed - self._accepted - self._buried
+
+    def verdict(self) -> str:
+        missing = self._missing
+        if missing and not self._miscounted:
+            return f"{LOST}{min(missing).decode()} and {len(missing) - 1} more of {len(self.owed)}"
+        return self._miscounted
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+    # Messages.
+
+    async def _step(self, consumer: Consumer) -> None:
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                message = await consumer.receive()
+        except TimeoutError:
+            return
+        self._look_at_count(consumer, message)
+        try:
+            await self._meet(consumer, message)
+        except ClientError:  # it comes again
+            consumer.negative_acknowledge(message)
+
+    async def _meet(self, consumer: Consumer, message: Message) -> None:
+        match self._act.fates[int(message.payload.rpartition(b"/")[2])]:
+            case "hesitate" if not message.redelivery_count:
+                consumer.negative_acknowledge(message)
+            case "accept" | "hesitate":
+                self._accepted.add(message.payload)
+                await consumer.acknowledge(message, confirmed=True)
+            case "refuse":
+                consumer.negative_acknowledge(message)
+            case "put off":
+                await consumer.reconsume_later(message, PUT_OFF_SECONDS)
+
+    def _look_at_count(self, consumer: Consumer, message: Message) -> None:
+        """INV-97. A region begins to count anew when it loses a consumer, so only one attachment is looked at."""
+        count, most = message.redelivery_count, self._act.redeliveries_max
+        if count > most:
+            said = f"was delivered {count + 1} times, {most + 1} are allowed"
+            self._miscounted = f"{MISCOUNTED}{message.payload.decode()} {said}"
+        opened = _attachment(consumer, message)
+        before = self._counts.get(message.id)
+        if before is not None and before[0] == opened and count != before[1] + 1:
+            said = f"was delivered with redelivery count {count} after {before[1]}"
+            self._miscounted = f"{MISCOUNTED}{message.payload.decode()} {said}"
+        self._counts[message.id] = (opened, count)
+
+    async def _dig(self) -> None:
+        """Look for dead letters. Its subscription is there already if there is any: what is older is not lost to it."""
+        consumer = await self._client().subscribe(
+            f"{self._act.topic(self._stage)}-{SUBSCRIPTION}-DLQ", GRAVES
+        )
+        while True:
+            message = await consumer.receive()
+            self._buried.add(message.payload)
+            await consumer.acknowledge(message)
+
+    def _client(self) -> Client:
+        client = self._act.reader(self._stage)
+        self._clients.append(client)
+        self._counts.clear()
+        return client
+
+    async def _subscribed(self, client: Client) -> Consumer:
+        return await client.subscribe(
+            self._act.topic(self._stage),
+            SUBSCRIPTION,
+            type_=ConsumerType.SHARED,
+            initial_position=InitialPosition.EARLIEST,
+            negative_ack_delay_seconds=0.05,
+            ack_timeout_seconds=ACK_TIMEOUT_SECONDS,
+            dead_letters=self._act.letters,
+            receiver_queue_size=5,
+        )
+
+
+def _attachment(consumer: Consumer, message: Message) -> int:
+    """How often the consumer of its topic was opened."""
+    child = consumer.consumers.get(message.topic) if isinstance(consumer, MultiTopicConsumer) else consumer
+    return child.session.times_opened if isinstance(child, TopicConsumer) else -1
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere, some of which work elsewhere."""
+    seconds = plan.break_seconds
+
+    def program() -> GiveUp:
+        count, fates = random.randint(3, 15), (*FATES, *(["put off"] if random.random() < 0.4 else []))
+        return GiveUp(
+            round(random.uniform(0.2, seconds * 0.4), 3),
+            random.choice(plan.regions),
+            random.choice(plan.regions),
+            tuple(random.choices(fates, k=count)),  # type: ignore[arg-type]
+            random.choice((0, 1, 2)),
+            tuple(
+                sorted(
+                    round(random.uniform(seconds * 0.4, seconds), 3) for _ in range(random.choice((0, 1, 2)))
+                )
+            ),
+            round(seconds / count * random.uniform(0.05, 0.5), 4),
+            seconds + 1.0,
+        )
+
+    return replace(plan, acts=(*plan.acts, *(program() for _ in range(random.randint(2, 4)))))
+
+
+# INV-96 and INV-97
+
+
+def ends_somewhere(evidence: Evidence) -> Found:
+    """What was taken is acknowledged by the program, or is a dead letter."""
+    return _told(evidence, LOST, "neither acknowledged nor a dead letter: ")
+
+
+def counts_are_right(evidence: Evidence) -> Found:
+    """Each message says how often it came, and comes no more often than it may."""
+    return _told(evidence, MISCOUNTED, "")
+
+
+def _told(evidence: Evidence, what: str, sentence: str) -> Found:
+    for deed in evidence.deeds:
+        if deed.word == NAME and deed.detail.startswith(what):
+            told = f"{deed.topic}: {sentence}{deed.detail.removeprefix(what)}"
+            yield told, {"region": deed.region, "topic": deed.topic}
+
+
+class _CountsNothing(Shared):
+    """What comes again says that it comes for the first time."""
+
+    def _give_back(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
+        super()._give_back(consumer, entry_ids)
+        self._redelivery_counts.clear()
+
+
+class _ForgetsWhatComesBack(Shared):
+    """What a consumer gives back is taken from it, and given to nobody."""
+
+    def returned(self, consumer: ConsumerState, entry_ids: object) -> None:
+        for entry_id in list(consumer.pending.by_entry):
+            consumer.pending.take(entry_id)
+
+
+def _with(careless: type[Shared]) -> object:
+    def made(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+        is_shared = type_ is SubscriptionType.SHARED
+        return careless(cursor, limits) if is_shared else strategy_for(type_, cursor, limits)
+
+    return made
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "acknowledged-or-dead-letter",
+            "INV-96",
+            ends_somewhere,
+            applies=lambda evidence: bool(evidence.deeds),
+        ),
+        Check(
+            "redelivery-counts-correct",
+            "INV-97",
+            counts_are_right,
+            applies=lambda evidence: bool(evidence.deeds),
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "redelivery-forgotten",
+            "A negatively acknowledged message is never redelivered.",
+            ("INV-96",),
+            parts(strategy_for=_with(_ForgetsWhatComesBack)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "redelivery-not-counted",
+            "A redelivered message has redelivery count 0.",
+            ("INV-97",),
+            parts(strategy_for=_with(_CountsNothing)),
+            seed_name=NAME,
+        ),
+    ),
+)

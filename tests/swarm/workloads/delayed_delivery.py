@@ -1,0 +1,185 @@
+"""Producers of messages with a delivery time, in regions that crash meanwhile: no message is delivered early or lost.
+
+Clocks are right in these worlds: what a region's clock says is what the judge's says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.client import ClientError, MessageId
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
+from emulator.core.dispatch.delayed import Delayed
+from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.types import Delivery, Read, Wake
+from emulator.run.history import Event
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.clocks import EPOCH_MS
+from emulator.simulation.evidence import full
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import ConsumerPlan, Plan
+from tests.swarm.workload import Act, Stage, Word
+
+NAME = "delay"
+TOPIC = "later"
+SUBSCRIPTIONS = {"later-shared": "SHARED", "later-by-key": "KEY_SHARED"}
+
+
+@dataclass(frozen=True, slots=True)
+class Delay(Act):
+    """A few messages of one producer, all sent at once."""
+
+    delays_seconds: tuple[float, ...]
+    """Until each is due."""
+
+    word: ClassVar[str] = NAME
+    is_waited_for: ClassVar[bool] = True
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        try:
+            producer = await client.producer(full(TOPIC), name=stage.name)
+            now_ms = EPOCH_MS + round(stage.now * 1000)
+            sent = []
+            for number, seconds in enumerate(self.delays_seconds):
+                payload = f"{stage.name}/{number}/1".encode()
+                stage.note_publish(TOPIC, number, payload, "asked")
+                due_ms = now_ms + round(seconds * 1000)
+                future = producer.send_nowait(payload, sequence_id=number, deliver_at_ms=due_ms)
+                sent.append(self._noted(stage, number, payload, future))
+            await asyncio.gather(*sent)
+            stage.did("accepted", topic=full(TOPIC))
+        finally:
+            await client.close()
+
+    async def _noted(
+        self, stage: Stage, number: int, payload: bytes, future: asyncio.Future[MessageId]
+    ) -> None:
+        try:
+            place = await future
+        except ClientError as failure:
+            if failure.definite:
+                stage.note_publish(TOPIC, number, payload, "failed")
+            raise
+        stage.note_publish(TOPIC, number, payload, "ok", message_id=str(place))
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Senders everywhere, and consumers of both kinds in one region, or two."""
+    seconds = plan.break_seconds
+    acts = [
+        Delay(
+            round(random.uniform(0.2, seconds * 0.7), 3),
+            random.choice(plan.regions),
+            _delays(random, seconds),
+        )
+        for _ in range(random.randint(3, 8))
+    ]
+    consumers = [
+        ConsumerPlan(
+            *(f"{subscription}-{region}-{number}", subscription, TOPIC, region, type_),
+            refuses=random.choice((0.0, 0.2)),
+            holds=random.choice((0, 3)),
+            queue=random.choice((1, 5, 100)),
+        )
+        for subscription, type_ in SUBSCRIPTIONS.items()
+        for region in random.sample(plan.regions, random.randint(1, min(2, len(plan.regions))))
+        for number in range(random.choice((1, 2)))
+    ]
+    return replace(plan, acts=(*plan.acts, *acts), consumers=(*plan.consumers, *consumers))
+
+
+def _delays(random: Random, seconds: float) -> tuple[float, ...]:
+    """Some are due at once, some in the past, most while things go wrong."""
+    return tuple(
+        round(random.choice((0.0, -5.0, 0.2, *(random.uniform(0.1, seconds) for _ in range(4)))), 3)
+        for _ in range(random.randint(2, 12))
+    )
+
+
+# INV-29
+
+
+def never_early(evidence: Evidence) -> Found:
+    """No consumer is given a message before it is due."""
+    for event in _deliveries(evidence.events):
+        assert event.region is not None
+        stored = evidence.log(event.region, full(TOPIC)).by_place.get(event.message_id or "")
+        # The clock of a region tells whole milliseconds.
+        if stored is not None and event.at_ms < stored.due_ms:
+            early_ms = stored.due_ms - event.at_ms
+            yield (
+                f"{event.actor} received {event.detail} in {event.region} {early_ms:.0f} ms before it was due",
+                {"given": stored.place, "region": event.region, "due_ms": str(stored.due_ms)},
+            )
+
+
+def _deliveries(events: Iterable[Event]) -> Iterable[Event]:
+    return (one for one in events if one.op == "receive" and one.subscription in SUBSCRIPTIONS)
+
+
+class _LooksAtNoClock(Shared):
+    """It hands out as if it were always later than any time."""
+
+    def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
+        return super().next(end_entry_id, now_ms, _LATE_MS)
+
+    def _hand_out(self, candidates: Any, wall_ms: int) -> list[Delivery]:
+        return super()._hand_out(candidates, _LATE_MS)
+
+
+_LATE_MS = 2**62
+
+
+class _Forgetful(Delayed):
+    """Of what waits it keeps the first few only."""
+
+    def add(self, due_ms: int, entry_id: int) -> None:
+        if self.count < 2:
+            super().add(due_ms, entry_id)
+
+
+class _ForgetsWhatWaits(Shared):
+    def __init__(self, cursor: Cursor, limits: Limits) -> None:
+        super().__init__(cursor, limits)
+        self.delayed = _Forgetful()
+
+
+def _with(careless: type[Shared]) -> object:
+    def made(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+        return (
+            careless(cursor, limits)
+            if type_ is SubscriptionType.SHARED
+            else strategy_for(type_, cursor, limits)
+        )
+
+    return made
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(Check("never-before-due", "INV-29", never_early),),
+    ablations=(
+        Ablation(
+            "delivered-before-due",
+            "A message is dispatched before its delivery time if its consumer has permits.",
+            ("INV-29",),
+            parts(strategy_for=_with(_LooksAtNoClock)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "delayed-messages-forgotten",
+            "Only a few of the messages that wait for their delivery time are remembered.",
+            ("INV-5",),
+            parts(strategy_for=_with(_ForgetsWhatWaits)),
+            seed_name=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,48 @@
+"""Producers that send a message twice with the same sequence id before they receive any response."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from emulator.broker.topic.topic import Topic
+from tests.swarm.mutant import Ablation, topic
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Word
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Only where regions deduplicate, and not in batches: everywhere else it stores twice, as it should."""
+    if random.random() >= 0.2:
+        return plan
+    namespaces = plan.topology.namespaces
+    producers = tuple(
+        replace(one, repeats=random.choice((0.2, 0.9)))
+        if one.batching is None and all(namespace.deduplication for namespace in namespaces)
+        else one
+        for one in plan.producers
+    )
+    return replace(plan, producers=producers)
+
+
+class _AnswersDuplicatesFirst(Topic):
+    def flush(self) -> None:
+        batch, self._batch = self._batch, []
+        self._acknowledge([publish for publish in batch if publish.duplicate])
+        self._batch = [publish for publish in batch if not publish.duplicate]
+        super().flush()
+
+
+WORD = Word(
+    "repeat",
+    draw,
+    ablations=(
+        Ablation(
+            "duplicate-acknowledged-first",
+            "A duplicate is acknowledged before earlier appends are durable.",
+            ("INV-1",),
+            topic(_AnswersDuplicatesFirst),
+        ),
+    ),
+    acts=False,
+)

@@ -1,0 +1,286 @@
+"""Programs that encrypt what they publish, singly, in batches and in chunks, and readers in two regions: a consumer
+with the key receives everything unchanged; one without it can read nothing and leaves it to others.
+
+Each program has a topic of its own. What it sent and what a region took it knows itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.client import (
+    EARLIEST,
+    Batching,
+    Client,
+    ClientError,
+    Compression,
+    Consumer,
+    Decryption,
+    Encryption,
+    InitialPosition,
+    OnUnreadable,
+    Producer,
+)
+from emulator.simulation.checkers import Check
+from emulator.simulation.overrides import Seams
+from tests.swarm.mutant import Ablation
+from tests.swarm.plan import Plan, with_settings
+from tests.swarm.topics import TRANSACTED
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.own_topic import OwnTopic
+from tests.swarm.workloads.self_reported import acted, told
+
+NAME = "encrypt"
+SUBSCRIPTION = "insiders"
+MESSAGE_BYTES_MAX = 4_000
+"""Of every region: what is longer goes in pieces."""
+SECRET = b"nobody else's business/"
+"""Each payload is full of it."""
+STEP_SECONDS = 3.0
+PATIENCE_SECONDS = 90.0
+"""For what has to come about, once nothing goes wrong any more."""
+LOST, OPEN = "lost: ", "open: "
+
+
+@cache
+def keys(name: str) -> tuple[bytes, bytes]:
+    """(public, private), drawn once: what they are changes nothing."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    encoding = serialization.Encoding.PEM
+    return (
+        key.public_key().public_bytes(encoding, serialization.PublicFormat.SubjectPublicKeyInfo),
+        key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )
+
+
+def opening(*names: str, otherwise: OnUnreadable = OnUnreadable.FAIL) -> Decryption:
+    """With the keys of these."""
+    return Decryption({name: keys(name)[1] for name in names}, otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Encrypt(OwnTopic):
+    """Publishes here, and looks for it here and there."""
+
+    sizes: tuple[int, ...]
+    """Of its messages, in bytes, about; each of three producers sends every third."""
+    compression: Compression
+    readers: tuple[str, ...]
+    """Each of them has a key, and all messages are encrypted for each."""
+    pause_seconds: float
+    """Between two messages."""
+    breaks_end_seconds: float
+    """From then on nothing goes wrong."""
+
+    word: ClassVar[str] = NAME
+
+    def topic(self, stage: Stage) -> str:
+        """One that only this word judges: what all worlds are judged by does not look through encryption."""
+        return f"{TRANSACTED}{stage.name}"
+
+    def payload(self, stage: Stage, number: int) -> bytes:
+        """Different for each number."""
+        return f"{stage.name}/{number}/".encode() + SECRET * (1 + self.sizes[number] // len(SECRET))
+
+    async def perform(self, stage: Stage) -> None:
+        client = self.client_for(self.reading, stage, "outsider")
+        writer = stage.client()
+        try:
+            outsider = asyncio.ensure_future(self._look_on(client, stage))
+            taken = await self._publish(writer, stage)
+            await asyncio.sleep(max(0.0, self.breaks_end_seconds - stage.now))
+            outsider.cancel()
+            seen = (await asyncio.gather(outsider, return_exceptions=True))[0]
+            if isinstance(seen, Exception):
+                raise seen
+            await client.close()
+            told = await self._judged(stage, taken, seen if isinstance(seen, str) else "")
+            detail = told or f"{len(taken)} messages for {len(self.readers)}"
+            stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=detail)
+        finally:
+            await writer.close()
+            await client.close()
+
+    async def _look_on(self, client: Client, stage: Stage) -> str:
+        """A consumer of the same subscription without a key: it is given nothing, and takes nothing from others."""
+        consumer = await client.subscribe(
+            self.topic(stage), SUBSCRIPTION, initial_position=InitialPosition.EARLIEST
+        )
+        message = await consumer.receive()
+        return f"{OPEN}a consumer without a key received {len(message.payload)} bytes"
+
+    async def _publish(self, client: Client, stage: Stage) -> set[bytes]:
+        """What a region took."""
+        taken: set[bytes] = set()
+        producers = [await self._producer(client, stage, which) for which in range(3)]
+        for number in range(len(self.sizes)):
+            payload = self.payload(stage, number)
+            try:
+                await producers[number % 3].send(payload)
+                taken.add(payload)
+            except ClientError:
+                pass
+            await asyncio.sleep(self.pause_seconds)
+        return taken
+
+    async def _producer(self, client: Client, stage: Stage, which: int) -> Producer:
+        """One sends batches, one large messages in pieces, one neither."""
+        return await client.producer(
+            self.topic(stage),
+            name=f"{stage.name}-{which}",
+            compression=self.compression,
+            batching=Batching(3, delay_ms_max=20.0) if which == 0 else None,
+            chunking=which > 0,
+            encryption=Encryption({reader: keys(reader)[0] for reader in self.readers}),
+        )
+
+    # In the end.
+
+    async def _judged(self, stage: Stage, taken: set[bytes], seen: str) -> str:
+        if seen:
+            return seen
+        client = self.client_for(self.reading, stage, "insider")
+        try:
+            insider = await client.subscribe(
+                self.topic(stage),
+                SUBSCRIPTION,
+                initial_position=InitialPosition.EARLIEST,
+                decryption=opening(self.readers[0]),
+            )
+            missing = taken - await self._everything(insider, taken)
+        finally:
+            await client.close()
+        if missing:
+            count = f"{len(missing)} of {len(taken)} messages"
+            return f"{LOST}{count} were not delivered to {SUBSCRIPTION}, after a consumer without a key"
+        for region in dict.fromkeys(self.places):
+            told = await self._look(stage, region, taken)
+            if told:
+                return told
+        return ""
+
+    async def _look(self, stage: Stage, region: str, taken: set[bytes]) -> str:
+        """The log of a region, with the last reader's key and with none."""
+        client = self.client_for(region, stage, f"look-{region}")
+        try:
+            reader = await client.reader(self.topic(stage), EARLIEST, decryption=opening(self.readers[-1]))
+            missing = taken - await self._everything(reader, taken)
+            if missing:
+                return f"{LOST}{len(missing)} of {len(taken)} messages cannot be read in {region}"
+            nobody = opening(otherwise=OnUnreadable.CONSUME)
+            stranger = await client.reader(self.topic(stage), EARLIEST, decryption=nobody)
+            for payload in await self._everything(stranger, set()):
+                if SECRET in payload:
+                    return f"{OPEN}{region} has a message that is readable without a key"
+        finally:
+            await client.close()
+        return ""
+
+    async def _everything(self, consumer: Any, wanted: set[bytes]) -> set[bytes]:
+        """All that comes, until nothing of what is wanted is missing any more, or for long enough."""
+        came: set[bytes] = set()
+        while True:
+            try:
+                async with asyncio.timeout(STEP_SECONDS if wanted <= came else PATIENCE_SECONDS):
+                    message = await consumer.receive()
+            except TimeoutError:
+                return came
+            came.add(message.payload)
+            if isinstance(consumer, Consumer):
+                await consumer.acknowledge(message)
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere, most of which look elsewhere, too."""
+    seconds = plan.break_seconds
+
+    def program() -> Encrypt:
+        sizes = tuple(random.choice((10, 200, 9_000)) for _ in range(random.randint(6, 24)))
+        return Encrypt(
+            round(random.uniform(0.2, seconds * 0.4), 3),
+            random.choice(plan.regions),
+            random.choice(plan.regions),
+            sizes,
+            random.choice((Compression.NONE, Compression.ZLIB)),
+            random.choice((("ours",), ("ours", "theirs"))),
+            round(seconds / len(sizes) * random.uniform(0.1, 0.8), 4),
+            seconds + 1.0,
+        )
+
+    topology = with_settings(
+        plan.topology,
+        max_message_bytes=MESSAGE_BYTES_MAX,
+        max_unacked_messages_per_consumer=50_000,
+    )
+    acts = (*plan.acts, *(program() for _ in range(random.randint(1, 3))))
+    return replace(plan, topology=topology, acts=acts)
+
+
+# INV-113
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+class _SendsOpenly(Client):
+    """It encrypts nothing, whatever the application asked for."""
+
+    async def producer(self, topic: str, **named: Any) -> Producer:
+        return await super().producer(topic, **{**named, "encryption": None})
+
+
+class _ThrowsAway(Client):
+    """What it cannot read it acknowledges, also when it is to leave it to others."""
+
+    async def subscribe(self, topic: Any, subscription: str, **named: Any) -> Consumer:
+        decryption: Decryption = named.get("decryption") or Decryption()
+        named["decryption"] = replace(decryption, on_unreadable=OnUnreadable.DISCARD)
+        return await super().subscribe(topic, subscription, **named)
+
+
+def _client(type_: type[Client]) -> Callable[[Seams], Seams]:
+    return lambda seams: replace(seams, client=type_)
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "key-holders-read-everything",
+            "INV-113",
+            _told(LOST, "not received with the key"),
+            applies=_acted,
+        ),
+        Check(
+            "nothing-readable-without-key",
+            "INV-113",
+            _told(OPEN, "readable without the key"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "sent-unencrypted",
+            "A producer that is configured to encrypt does not encrypt.",
+            ("INV-113",),
+            _client(_SendsOpenly),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "undecryptable-acknowledged",
+            "A consumer acknowledges messages that it cannot decrypt.",
+            ("INV-113",),
+            _client(_ThrowsAway),
+            seed_name=NAME,
+        ),
+    ),
+)

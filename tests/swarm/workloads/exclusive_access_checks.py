@@ -1,0 +1,253 @@
+"""Exclusive access, judged from outside: what lies on the disks, and what claimants were told and when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import inf
+
+from emulator.errors import ServerError
+from emulator.simulation.checkers import Check, Found, witness_of
+from emulator.simulation.evidence import Stored
+from tests.swarm.checkers.claims import Attempt, GrantRow, Place, Sent
+from tests.swarm.evidence import Evidence
+
+# INV-25
+
+
+def epochs_grow(evidence: Evidence) -> Found:
+    """Epochs are counted without a gap, and what they cover follows one another."""
+    for (region, topic), grants in sorted(evidence.grants.items()):
+        for number, grant in enumerate(grants):
+            if grant.problem or grant.epoch != number:
+                why = grant.problem or f"epoch {number} is missing in front of it"
+                yield (
+                    f"epoch {grant.epoch} of {topic} in {region} is impossible: {why}",
+                    _of(region, topic, grant),
+                )
+                return
+        for before, after in pairwise(grants):
+            end = before.first_entry if before.end_entry is None else before.end_entry
+            if after.first_entry < end or end < before.first_entry:
+                yield (
+                    f"epoch {after.epoch} of {topic} in {region} begins at entry {after.first_entry}, "
+                    f"and epoch {before.epoch} lasts to {end}",
+                    _of(region, topic, after),
+                )
+
+
+def one_owner(evidence: Evidence) -> Found:
+    """What a region's clients stored within a grant is its owner's, and an owner stores nothing outside of its."""
+    for place, grants in sorted(evidence.grants.items()):
+        exclusive = _always_exclusive(evidence, place)
+        for one in _own_messages(evidence, place):
+            grant = _grant_at(grants, one.entry)
+            name = one.origin.producer
+            if grant is not None and grant.owner != name:
+                sentence = f"{one.origin} is stored at {one.place}, in epoch {grant.epoch} of {grant.owner}"
+                yield sentence, {**witness_of(one), **_of(*place, grant)}
+            elif grant is None and name in exclusive:
+                yield f"{one.origin} is stored at {one.place}, without a grant", witness_of(one)
+
+
+def _own_messages(evidence: Evidence, place: Place) -> Iterator[Stored]:
+    region, topic = place
+    return (one for one in evidence.log(region, topic).messages if one.origin.region == region)
+
+
+def _grant_at(grants: Sequence[GrantRow], entry: int) -> GrantRow | None:
+    found = None
+    for grant in grants:
+        if grant.first_entry <= entry:
+            found = grant
+    if found is None or (found.end_entry is not None and entry >= found.end_entry):
+        return None
+    return found
+
+
+def _always_exclusive(evidence: Evidence, place: Place) -> set[str]:
+    attempts = [one for one in evidence.claims.attempts if one.place == place]
+    return {one.name for one in attempts} - {one.name for one in attempts if not one.is_exclusive}
+
+
+# INV-26
+
+
+def told_is_durable(evidence: Evidence) -> Found:
+    """When an owner hears of its epoch, the epoch is stored as its own, and stays so."""
+    for place, opened in sorted(evidence.claims.opened().items()):
+        grants = {grant.epoch: grant for grant in evidence.grants.get(place, ())}
+        for one in opened:
+            now = grants.get(one.epoch or 0)
+            if one.stored_owner != one.name or now is None or now.owner != one.name:
+                then = "nothing" if one.stored_owner is None else one.stored_owner
+                later = "nothing" if now is None else now.owner
+                yield (
+                    f"{one.name} was notified of epoch {one.epoch} in {place[0]}, for which {then} was stored then "
+                    f"and {later} is now",
+                    _about(one),
+                )
+
+
+def told_epochs_grow(evidence: Evidence) -> Found:
+    """An epoch is told to one name only, and whoever asks after it was told is told no older one."""
+    for opened in evidence.claims.opened().values():
+        names: dict[int, str] = {}
+        for one in opened:
+            assert one.epoch is not None
+            if names.setdefault(one.epoch, one.name) != one.name:
+                other = names[one.epoch]
+                sentence = (
+                    f"{one.name} was notified of epoch {one.epoch} in {one.place[0]}, and so was {other}"
+                )
+                yield sentence, _about(one)
+            for before in opened:
+                if _told(before) < one.asked and (before.epoch or 0) > one.epoch:
+                    yield (
+                        f"{one.name} was notified of epoch {one.epoch} in {one.place[0]} for a request sent after "
+                        f"{before.name} was notified of {before.epoch}",
+                        _about(one),
+                    )
+
+
+# INV-27
+
+
+def fenced_for_good(evidence: Evidence) -> Found:
+    """A producer that lost the topic to another one does not get it again: only a new one may."""
+    for place, opened in sorted(evidence.claims.opened().items()):
+        owners = {grant.epoch: grant.owner for grant in evidence.grants.get(place, ())}
+        by_instance: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
+        for one in opened:
+            by_instance[one.name, one.instance].append(one)
+        for (name, _), told in sorted(by_instance.items()):
+            for before, after in pairwise(told):
+                assert before.epoch is not None
+                assert after.epoch is not None
+                between = [owners.get(epoch) for epoch in range(before.epoch + 1, after.epoch)]
+                other = next((owner for owner in between if owner not in (None, name)), None)
+                if other is not None:
+                    yield (
+                        f"{name} had epoch {before.epoch} in {place[0]}, lost it to {other}, and was granted it again "
+                        f"with epoch {after.epoch}",
+                        _about(after),
+                    )
+
+
+def losers_are_refused(evidence: Evidence) -> Found:
+    """What a producer sends after another one was told a newer epoch is never acknowledged to it, and what it meets is
+    ProducerFenced."""
+    opened = evidence.claims.opened()
+    for sent in evidence.claims.sent:
+        newer = _newer(opened.get(sent.by.place, ()), sent)
+        if sent.acknowledged and newer is not None:
+            yield (
+                f"{sent.by.name} sent {sent.text} in {sent.by.place[0]} after {newer.name} was notified of epoch "
+                f"{newer.epoch}, and it was acknowledged",
+                {**_about(sent.by), "text": sent.text},
+            )
+    for ending in evidence.claims.endings:
+        code = ending.code
+        if ending.attempt.epoch is not None and code not in (None, ServerError.ProducerFenced):
+            yield f"{ending.attempt.name} lost the topic and received {code}", _about(ending.attempt)
+
+
+def _newer(opened: Sequence[Attempt], sent: Sent) -> Attempt | None:
+    """Who was told a newer epoch before it was sent."""
+    if sent.by.epoch is None:
+        return None  # A shared one may come back when the owner is gone.
+    for one in opened:
+        if one.name != sent.by.name and (one.epoch or 0) > sent.by.epoch and _told(one) < sent.asked:
+            return one
+    return None
+
+
+# INV-28
+
+
+def promoted_in_order(evidence: Evidence) -> Found:
+    """Of two that certainly stood in line together, the one with the higher priority is promoted first; of two alike,
+    the one that came first."""
+    for place, opened in sorted(evidence.claims.opened().items()):
+        promoted = [one for one in opened if one.waits is not None]
+        for early in promoted:
+            for late in promoted:
+                if early is late or (early.epoch or 0) >= (late.epoch or 0) or early.name == late.name:
+                    continue
+                if _must_be_behind(evidence, early, late):
+                    yield (
+                        f"{early.name} (priority {early.priority}) got {place[1]} in {place[0]} before {late.name} "
+                        f"(priority {late.priority}), which waited at the same time",
+                        {**_about(early), "before": late.name},
+                    )
+
+
+def _must_be_behind(evidence: Evidence, early: Attempt, late: Attempt) -> bool:
+    """`late` stood in line from when it heard so until it was promoted, which was later: it did not lose its place."""
+    assert late.waits is not None
+    if early.priority > late.priority or early.line is None or early.line is not late.line:
+        return False
+    if early.asked > late.waits:
+        came_back = any(
+            one.name == early.name
+            and one.place == early.place
+            and one.waits is not None
+            and one.asked < early.asked
+            for one in evidence.claims.attempts
+        )
+        # The region remembers for a while, by name, when somebody came.
+        return early.priority < late.priority or not came_back
+    return early.priority < late.priority and _was_held_after(evidence, early, late.waits)
+
+
+def _was_held_after(evidence: Evidence, early: Attempt, moment: float) -> bool:
+    """Whoever had the topic before `early` published then still: so `early` was chosen later."""
+    return any(
+        sent.acknowledged
+        and sent.asked > moment
+        and sent.by.place == early.place
+        and sent.by.epoch == (early.epoch or 0) - 1
+        for sent in evidence.claims.sent
+    )
+
+
+def nobody_waits_in_vain(evidence: Evidence) -> Found:
+    """After healing everybody who wants the topic gets it in its turn."""
+    for name, last in sorted(evidence.claims.wanting.items()):
+        if last is None:
+            yield f"{name} never requested it", {"name": name}
+        elif last.place[0] not in evidence.lost:
+            how = "owns it and cannot publish" if last.opened is not None else "waits without being promoted"
+            if last.opened is None and last.waits is None:
+                how = "requests it without success"
+            yield f"{name} {how} for {last.place[1]} in {last.place[0]}", _about(last)
+
+
+def _told(one: Attempt) -> float:
+    return inf if one.opened is None else one.opened
+
+
+def _of(region: str, topic: str, grant: GrantRow) -> dict[str, str]:
+    return {"region": region, "topic": topic, "epoch": str(grant.epoch), "owner": grant.owner}
+
+
+def _about(one: Attempt) -> dict[str, str]:
+    region, topic = one.place
+    return {"producer": one.name, "region": region, "topic": topic, "epoch": str(one.epoch)}
+
+
+def _is_claimed(evidence: Evidence) -> bool:
+    return bool(evidence.claims.attempts)
+
+
+CHECKS = (
+    Check("epoch-durable-before-notified", "INV-26", told_is_durable, applies=_is_claimed),
+    Check("notified-epochs-increase", "INV-26", told_epochs_grow, applies=_is_claimed),
+    Check("epochs-increase", "INV-25", epochs_grow, applies=_is_claimed),
+    Check("one-owner", "INV-25", one_owner, applies=_is_claimed),
+    Check("fenced-for-good", "INV-27", fenced_for_good, applies=_is_claimed),
+    Check("former-owners-rejected", "INV-27", losers_are_refused, applies=_is_claimed),
+    Check("promoted-in-order", "INV-28", promoted_in_order, applies=_is_claimed),
+    Check("no-starved-waiter", "INV-28", nobody_waits_in_vain, only_healed=True, applies=_is_claimed),
+)

@@ -1,0 +1,238 @@
+"""Programs whose messages expire or are evicted by a policy that is set and removed
+(`tests/swarm/workloads/expiry_policy.py`), or whose topic is deleted by force with clients attached. No message
+expires early, every expired message is removed, and a topic that is used after its deletion has all messages that
+are published to it then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+
+from emulator.client import ClientError, Consumer, InitialPosition, Producer
+from emulator.core.policies.lifetime import Quotas
+from emulator.core.topic.retention import Ages, Backlog, Exceeded, Seen, exceeded
+from emulator.model.stored_keys import CursorKey
+from emulator.simulation.checkers import Check
+from emulator.simulation.disk import DiskStore, SimulatedDisk
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.topics import DELETED
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.expiring_program import NAME, PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from tests.swarm.workloads.expiry_policy import EARLY, STAYS, Eviction, Expiry, by_quota
+from tests.swarm.workloads.self_reported import acted, told
+
+BACK = "back: "
+LOST = "lost: "
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion(Mortal):
+    """It publishes, reads a part, deletes the topic with both clients attached, and goes on with them."""
+
+    def topic(self, stage: Stage) -> str:
+        return f"{DELETED}{stage.name}"
+
+    async def perform(self, stage: Stage) -> None:
+        reader = self.reader(stage)
+        try:
+            consumer = await self.subscribed(reader, stage, SUBSCRIPTION)
+            producer = await reader.producer(self.topic(stage), name=stage.name)
+            first = await self._publish(producer, stage, "first")
+            await self._read_some(consumer, stage)
+            if not await self.insist(stage, "DELETE", "?force=true"):
+                return
+            await self.calm(stage)
+            second = await self._publish(producer, stage, "second")
+            came = await self.everything(consumer, stage, second)
+            late = await reader.subscribe(
+                self.topic(stage), "late", initial_position=InitialPosition.EARLIEST
+            )
+            back = first & await self.everything(late, stage, second)
+            self._tell(stage, second - came, back)
+        finally:
+            await reader.close()
+
+    async def _publish(self, producer: Producer, stage: Stage, life: str) -> set[bytes]:
+        """What the region took."""
+        stored: set[bytes] = set()
+        for number in range(self.messages):
+            payload = f"{stage.name}/{life}/{number}".encode()
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await producer.send(payload)
+            except (ClientError, TimeoutError):
+                continue
+            stored.add(payload)
+            await asyncio.sleep(self.pause_seconds)
+        return stored
+
+    async def _read_some(self, consumer: Consumer, stage: Stage) -> None:
+        """So that the subscription stands somewhere when the topic goes."""
+        for _ in range(self.messages // 2):
+            try:
+                async with asyncio.timeout(STEP_SECONDS):
+                    await consumer.acknowledge(await self.given(consumer, stage), confirmed=True)
+            except (TimeoutError, ClientError):
+                return
+
+    def _tell(self, stage: Stage, lost: set[bytes], back: set[bytes]) -> None:
+        for what, payloads in ((LOST, lost), (BACK, back)):
+            if payloads:
+                told = f"{what}{min(payloads).decode()} and {len(payloads) - 1} more"
+                stage.did("refused", topic=self.topic(stage), detail=told)
+                return
+        stage.did("accepted", topic=self.topic(stage))
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs of both kinds; most of the first read elsewhere."""
+    seconds = plan.break_seconds
+
+    def mortal(make: Callable[..., Mortal], *more: object) -> Mortal:
+        count, region = random.randint(4, 30), random.choice(plan.regions)
+        reading = region if make is Deletion else random.choice(plan.regions)
+        pause = round(seconds / count * random.uniform(0.1, 0.8), 4)
+        begin = round(random.uniform(0.2, seconds * 0.4), 3)
+        return make(begin, region, reading, count, pause, seconds + 1.0, *more)
+
+    def letting_go() -> Mortal:
+        lasts = round(random.uniform(0.0, seconds * 0.5), 3) if random.random() < 0.7 else None
+        begin = round(random.uniform(0.5, seconds), 3)
+        if random.random() < 0.6:
+            return mortal(Expiry, begin, lasts, random.randint(1, 4))
+        return mortal(Eviction, begin, lasts, random.randint(600, 6_000))
+
+    acts = [letting_go() if random.random() < 0.7 else mortal(Deletion) for _ in range(random.randint(2, 5))]
+    # Drawn without chance, so that worlds stay what they were but for it.
+    ageing = [(number, act) for number, act in enumerate(acts) if isinstance(act, Expiry)]
+    for number, act in ageing[1::2]:
+        acts[number] = by_quota(act)
+    return replace(plan, acts=(*plan.acts, *acts))
+
+
+# INV-87 to INV-89
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+class _NothingIsYoung(Ages):
+    """Whatever is looked at has expired."""
+
+    def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
+        return True
+
+
+class _NothingIsOld(Ages):
+    """Nothing ever expires."""
+
+    def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
+        return False
+
+
+def _everything_is_too_much(*_: int) -> int:
+    return 2**40
+
+
+def _nothing_is_too_much(*_: int) -> int:
+    return 0
+
+
+def _no_backlog_is_too_old(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    return exceeded(quotas, backlog._replace(age_ms=0))
+
+
+class _KeepsCursorsStore(DiskStore):
+    """What subscriptions of a deleted topic acknowledged stays in the store."""
+
+    def delete(self, key: str) -> asyncio.Future[None]:
+        if not key.startswith(CursorKey.prefix()):
+            return super().delete(key)
+        kept: asyncio.Future[None] = self.loop.create_future()
+        kept.set_result(None)
+        return kept
+
+
+class _KeepsCursors(SimulatedDisk):
+    def make_store(self, owner: int) -> DiskStore:
+        return _KeepsCursorsStore(self, owner)
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "nothing-expires-early",
+            "INV-87",
+            _told(EARLY, "skipped by its subscription before the policy allows it"),
+            applies=_acted,
+        ),
+        Check(
+            "expired-is-removed",
+            "INV-88",
+            _told(STAYS, "beyond its policy, and still stored"),
+            applies=_acted,
+        ),
+        Check(
+            "deleted-messages-stay-deleted",
+            "INV-89",
+            _told(BACK, "delivered after its topic was deleted"),
+            applies=_acted,
+        ),
+        Check(
+            "recreated-topic-complete",
+            "INV-89",
+            _told(LOST, "published after the topic was deleted, and never delivered"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "expiry-ignores-age",
+            "A message expires before its time to live.",
+            ("INV-87",),
+            parts(ages=_NothingIsYoung),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "nothing-expires",
+            "No message expires, regardless of its age.",
+            ("INV-88",),
+            parts(ages=_NothingIsOld),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "quota-always-exceeded",
+            "Every backlog counts as over its quota.",
+            ("INV-87",),
+            parts(backlog_bytes=_everything_is_too_much),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "quota-never-exceeded",
+            "No backlog counts as over its quota.",
+            ("INV-88",),
+            parts(backlog_bytes=_nothing_is_too_much),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "quota-never-too-old",
+            "A quota by age is never exceeded, regardless of the age of the backlog.",
+            ("INV-88",),
+            parts(exceeded=_no_backlog_is_too_old),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "cursors-outlive-topics",
+            "Deleting a topic does not delete the cursors of its subscriptions.",
+            ("INV-89",),
+            lambda seams: replace(seams, disk=_KeepsCursors),
+            seed_name=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,221 @@
+"""Clients with forged claims: messages of another region, another producer's name, markers, the name of a region.
+
+Nothing of it is stored, and nobody else notices: what is counted (deduplication by name, watermarks by region) is
+folded from the log, so one forged entry would have honest messages taken for known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.broker.replication.peer_auth import REPLICATOR_PREFIX, publisher_of, replicator_name
+from emulator.core.admission import Client, Limits, Peer, Publisher, Refusal, Scanned, check
+from emulator.errors import ServerError
+from emulator.model.markers import Marker, SubscriptionUpdate
+from emulator.model.values import Position
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import full
+from emulator.wire import requests
+from emulator.wire.codec import send_frame
+from emulator.wire.entry import plain_entry, with_replication
+from emulator.wire.entry_layout import ensure_checksum
+from emulator.wire.markers import encode_marker
+from emulator.wire.protobuf import length_delimited, tag, varint
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Act, Stage, Word
+
+FAR = 10**9
+"""A number, and a place, behind everything that comes in a world's life."""
+ANSWER_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Forge(Act):
+    topic: str
+    kind: str
+    """One of KINDS, or REGION_NAME."""
+    victim: str
+    """A producer of that topic."""
+    other: str
+    """A region whose messages it pretends to have."""
+
+    word: ClassVar[str] = "forge"
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        try:
+            connection = await client.connection_for(full(self.topic))
+            sender, name = _Sender(), self._name(stage)
+            producer_id, request_id = client.new_id(), client.new_id()
+            connection.producers[producer_id] = sender
+            request = requests.create_producer(
+                request_id, producer_id, full(self.topic), name, name_is_given=True
+            )
+            await connection.request(request_id, request)
+            forged = KINDS.get(self.kind, _origin)(self, name)
+            connection.write(send_frame(producer_id, 0, data=forged))
+            async with asyncio.timeout(ANSWER_SECONDS):
+                is_stored = await sender.outcome
+            if is_stored is not None:
+                stage.did("accepted" if is_stored else "refused", detail=self.kind, topic=full(self.topic))
+        except TimeoutError:
+            stage.did("nothing")
+        finally:
+            await client.close()
+
+    def _name(self, stage: Stage) -> str:
+        return replicator_name(self.other, self.region) if self.kind == REGION_NAME else stage.name
+
+
+def _origin(act: Forge, name: str) -> bytes:
+    return with_replication(plain_entry(name, 0, 1, b"forged"), act.other, Position(FAR, FAR))
+
+
+def _update(act: Forge, name: str) -> bytes:
+    marker, _ = encode_marker(SubscriptionUpdate("sub-0", ((act.region, Position(1, 0)),)), 1)
+    return with_replication(marker, act.other, Position(FAR, FAR))
+
+
+def _name_of_another(act: Forge, name: str) -> bytes:
+    return plain_entry(act.victim, FAR, 1, b"forged")
+
+
+def _garbled_marker(act: Forge, name: str) -> bytes:
+    """Field by field: producer_name, sequence_id, publish_time, marker_type."""
+    metadata = b"".join(
+        (
+            length_delimited(1, name.encode()),
+            tag(2) + varint(0),
+            tag(3) + varint(1),
+            tag(20) + varint(11),
+        )
+    )
+    return ensure_checksum(len(metadata).to_bytes(4, "big") + metadata + b"\xff\xff")
+
+
+REGION_NAME = "a region's name"
+KINDS: dict[str, Callable[[Forge, str], bytes]] = {
+    "an origin": _origin,
+    "an update": _update,
+    "another producer": _name_of_another,
+    "a marker": _garbled_marker,
+}
+
+
+class _Sender:
+    """Hears what becomes of the one entry."""
+
+    def __init__(self) -> None:
+        self.outcome: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+        """Whether it was stored. None: the connection ended without an answer."""
+
+    def _settle(self, outcome: bool | None) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+    def receipt(self, receipt: Any) -> None:
+        self._settle(True)
+
+    def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
+        # What the store did not take would have been taken.
+        self._settle(False if code is ServerError.NotAllowedError else None)
+
+    def connection_lost(self) -> None:
+        self._settle(None)
+
+    def closed_by_broker(self) -> None:
+        self._settle(None)
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.25:
+        return plan
+    acts = []
+    for _ in range(random.randint(1, 2)):
+        victim = random.choice(plan.producers)
+        at = round(random.uniform(0.5, plan.break_seconds * 0.8), 3)
+        others = [name for name in plan.regions if name != victim.region] or ["elsewhere"]
+        kind = random.choice((*KINDS, REGION_NAME))
+        acts.append(Forge(at, victim.region, victim.topic, kind, victim.name, random.choice(others)))
+    return replace(plan, acts=(*plan.acts, *acts))
+
+
+def forgeries_refused(evidence: Evidence) -> Found:
+    """No region takes for true what a client cannot know."""
+    for deed in evidence.deeds:
+        if deed.word == Forge.word and deed.outcome == "accepted":
+            yield (
+                f"{deed.region} stored what a client forged: {deed.detail}",
+                {"region": deed.region, "topic": deed.topic},
+            )
+
+
+# Careless gates.
+
+
+def _overlooks(**shown: Any) -> Callable[..., Refusal | None]:
+    """The gate, shown these claims in place of those that a client makes."""
+
+    def careless(
+        publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: Limits
+    ) -> Refusal | None:
+        if isinstance(publisher, Client):
+            entry = copy(entry)
+            for field, value in shown.items():
+                setattr(entry, field, value)
+        return check(publisher, entry, marker, entry_bytes, limits)
+
+    return careless
+
+
+def _believes_a_name(
+    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: Limits
+) -> Refusal | None:
+    named = Client(entry.producer_name, "?") if isinstance(publisher, Client) else publisher
+    return check(named, entry, marker, entry_bytes, limits)
+
+
+def _believes_a_regions_name(peer: Peer | None, name: str, connection: str) -> Publisher:
+    if name.startswith(REPLICATOR_PREFIX):
+        return Peer(name.removeprefix(REPLICATOR_PREFIX).partition("-->")[0])
+    return publisher_of(peer, name, connection)
+
+
+WORD = Word(
+    "forge",
+    draw,
+    checks=(Check("forged-claims-rejected", "INV-21", forgeries_refused),),
+    ablations=(
+        Ablation(
+            "forged-origin-accepted",
+            "A client may claim that its message came from another region, with a source position.",
+            ("INV-3", "INV-2", "INV-21"),
+            parts(check_entry=_overlooks(replicated_from=None, source_position=None)),
+        ),
+        Ablation(
+            "forged-producer-accepted",
+            "Deduplication uses the producer name in the entry, not the name of its sender.",
+            ("INV-3", "INV-1", "INV-21"),
+            parts(check_entry=_believes_a_name),
+        ),
+        Ablation(
+            "client-marker-accepted",
+            "A client may write markers.",
+            ("INV-21", "INV-2", "INV-14"),
+            parts(check_entry=_overlooks(marker_type=None)),
+        ),
+        Ablation(
+            "forged-replicator-accepted",
+            "Any producer with the name of a replicator is accepted as that replicator.",
+            ("INV-2", "INV-3", "INV-21"),
+            parts(publisher_of=_believes_a_regions_name),
+        ),
+    ),
+)

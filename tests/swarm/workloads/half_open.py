@@ -1,0 +1,131 @@
+"""Consumers with a half-open connection: their host is frozen or without power, so they neither read nor respond.
+
+Nobody tells their region. It finds out by asking, lets go of the connection, and gives their place and what they were
+sent to others. Judged on the network, and by the honest consumers of the same subscription.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.broker.connection.liveness import Liveness
+from emulator.client import ConsumerType, InitialPosition
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.host import Host, HostState
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import ConsumerPlan, Plan, with_settings
+from tests.swarm.workload import Act, Stage, Word
+
+KEEP_ALIVE_MS = 1_000
+SECONDS_MAX = 2 * KEEP_ALIVE_MS / 1000 + 0.5
+"""A question goes unanswered for a whole interval, and may be asked an interval after the last word."""
+LOOK_SECONDS = 0.25
+QUEUE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class FallSilent(Act):
+    """Somebody subscribes beside an honest consumer, and is heard of no more."""
+
+    consumer: ConsumerPlan
+    """Whose subscription it is."""
+    loses_power: bool
+    """Otherwise its program is frozen, and its kernel goes on."""
+
+    word: ClassVar[str] = "fall-silent"
+
+    async def perform(self, stage: Stage) -> None:
+        one, client = self.consumer, stage.client()
+        await client.subscribe(
+            one.topic,
+            one.subscription,
+            type_=ConsumerType[one.type],
+            initial_position=InitialPosition.EARLIEST,
+            replicated=one.replicated,
+            name=stage.name,
+            receiver_queue_size=QUEUE,
+        )
+        host = stage.world.client_host(stage.name, self.region)
+        _Lookout(stage, host).look()
+        if self.loses_power:
+            host.power_off()
+        else:
+            host.pause()
+        await asyncio.get_running_loop().create_future()
+
+
+class _Lookout:
+    """Looks from outside how long the region keeps the connection, while it lives and could have asked."""
+
+    def __init__(self, stage: Stage, silent: Host) -> None:
+        self._stage = stage
+        self._silent = silent
+        self._region = stage.world.regions[stage.act.region].host
+        self._life = self._region.life
+        self._began = stage.now
+        self._seconds = 0.0
+
+    def look(self) -> None:
+        region, stage = self._region, self._stage
+        if region.life != self._life or region.state is HostState.DOWN:
+            stage.did("nothing", began=self._began)
+        elif not any(one.peer_name[0] == self._silent.name for one in region.network.endpoints):
+            stage.did("refused", began=self._began)
+        elif self._seconds > SECONDS_MAX:
+            stage.did("accepted", began=self._began, detail=f"{self._seconds:g}")
+        else:
+            # What it does in the moment in which it wakes up counts from then on.
+            self._seconds = self._seconds + LOOK_SECONDS if region.state is HostState.UP else 0.0
+            stage.world.simulation.at(stage.now + LOOK_SECONDS, self.look)
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.12:
+        return plan
+    acts = []
+    for _ in range(random.randint(1, 2)):
+        consumer = random.choice(plan.consumers)
+        at = round(random.uniform(0.5, plan.break_seconds * 0.8), 3)
+        acts.append(FallSilent(at, consumer.region, consumer, random.random() < 0.5))
+    topology = with_settings(plan.topology, keep_alive_interval_ms=KEEP_ALIVE_MS)
+    return replace(plan, topology=topology, acts=(*plan.acts, *acts))
+
+
+def silent_ones_go(evidence: Evidence) -> Found:
+    """A region lets go of a connection from which nothing comes any more."""
+    for deed in evidence.deeds:
+        if deed.word == FallSilent.word and deed.outcome == "accepted":
+            yield (
+                f"{deed.region} kept a connection for {deed.detail} s that sent nothing",
+                {"region": deed.region},
+            )
+
+
+class _BelievesSilence(Liveness):
+    """Asks, and takes no answer for one."""
+
+    def _check(self) -> None:
+        self.heard()
+        super()._check()
+
+    async def is_alive(self) -> bool:
+        return True
+
+
+WORD = Word(
+    "fall-silent",
+    draw,
+    checks=(Check("half-open-disconnected", "INV-24", silent_ones_go),),
+    ablations=(
+        Ablation(
+            "no-keep-alive-timeout",
+            "A client that sends nothing is considered alive.",
+            ("INV-24", "INV-5", "INV-14"),
+            parts(liveness=_BelievesSilence),
+        ),
+    ),
+)

@@ -1,0 +1,184 @@
+"""Programs whose topic becomes inactive repeatedly while its link to another region breaks: every message that is
+published there arrives in the other region.
+
+Each program has a topic of its own and knows which of its messages were acknowledged. The other region deletes the
+topic first, so that it refuses the replicator for a while: retries are due when the link breaks and the topic rests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.broker.replication.replicator import Replicator
+from emulator.broker.topic.topic import Topic
+from emulator.client import Client
+from emulator.core.policies.inactivity import DeleteMode
+from emulator.core.replication.progress import ReplicatorState
+from emulator.simulation.checkers import Check
+from tests.swarm.mutant import Ablation, topic
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.expiring_program import SUBSCRIPTION
+from tests.swarm.workloads.self_reported import acted, told
+from tests.swarm.workloads.topic_termination_acts import LOST, Finishing, Receipts
+
+NAME = "inactive-topic"
+POLICY = {
+    "inactiveTopicDeleteMode": DeleteMode.NO_SUBSCRIPTIONS.value,
+    "maxInactiveDurationSeconds": 1,
+    "deleteWhileInactive": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inactive(Finishing):
+    """It publishes in its region, with pauses in which the topic becomes inactive; `reading` is the other region."""
+
+    refused_seconds: float
+    """How long the other region refuses the replicator before a consumer subscribes there."""
+    pauses: tuple[float, ...]
+    """How long the topic is unused after each round of messages."""
+
+    word: ClassVar[str] = NAME
+
+    async def perform(self, stage: Stage) -> None:
+        here = self.client_for(self.region, stage, "here")
+        there = self.client_for(self.reading, stage, "there")
+        try:
+            await self._publish(here, stage, Receipts(), until=1)
+            if await self._deleted_there(stage):
+                await self._rounds(here, there, stage)
+        finally:
+            await here.close()
+            await there.close()
+
+    async def _deleted_there(self, stage: Stage) -> bool:
+        """The topic exists in both regions, then only here, where it becomes inactive soon."""
+        if not await self.insist(stage, "GET", "/stats", done=(200,)):
+            return False
+        if not await self.insist(stage, "DELETE", "?force=true"):
+            return False
+        while await self._ask_here(stage) != 204:
+            await asyncio.sleep(0.2)
+        return True
+
+    async def _ask_here(self, stage: Stage) -> int | None:
+        at_home = replace(self, reading=self.region)
+        return await at_home.ask(stage, "POST", "/inactiveTopicPolicies", POLICY)
+
+    async def _rounds(self, here: Client, there: Client, stage: Stage) -> None:
+        receipts = Receipts()
+        await self._publish(here, stage, receipts, until=self.messages)
+        await asyncio.sleep(self.refused_seconds)
+        await (await self.subscribed(there, stage, SUBSCRIPTION)).close()
+        for number, pause in enumerate(self.pauses, 2):
+            stage.world.simulation.network.reset(self.region, self.reading)
+            await asyncio.sleep(pause)
+            await self._publish(here, stage, receipts, until=self.messages * number)
+        await self.calm(stage)
+        await self._publish(here, stage, receipts, until=receipts.asked + 1)
+        if lost := await self.lost(there, stage, SUBSCRIPTION, receipts):
+            self.tell(stage, f"{LOST}{lost}")
+        else:
+            stage.did("accepted", topic=self.topic(stage))
+
+    async def _publish(self, client: Client, stage: Stage, receipts: Receipts, *, until: int) -> None:
+        """Ask for messages until there are `until` of them, and close the producer."""
+        producer = None
+        while receipts.asked < until:
+            producer = await self.publish_one(client, producer, stage, receipts)
+            await asyncio.sleep(self.pause_seconds)
+        if producer is not None:
+            await self._let_go(producer)
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs in any two regions; none where there is only one."""
+    if len(plan.regions) < 2:
+        return plan
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
+
+
+def _program(random: Random, plan: Plan) -> Inactive:
+    here, there = random.sample(plan.regions, 2)
+    return Inactive(
+        round(random.uniform(0.1, 1.0), 3),
+        here,
+        there,
+        random.randint(1, 4),
+        0.02,
+        plan.break_seconds + 1.0,
+        round(random.uniform(0.5, 8.0), 3),
+        tuple(round(random.uniform(0.5, 8.0), 3) for _ in range(random.randint(2, 4))),
+    )
+
+
+# INV-121
+
+
+class _TimerDecides(Replicator):
+    """A retry that is due opens the producer, whatever has happened since it was started."""
+
+    def _stop_retry(self) -> None:
+        self._retry = None
+
+    def _retry_due(self) -> None:
+        if (
+            self.peer.connected
+            and not self.life.is_connected
+            and self.life.state is not ReplicatorState.CLOSED
+        ):
+            self.life.state = ReplicatorState.OPENING
+            self.peer.open_producer(self, self.topic.full_name)
+
+
+class _RestsForEver(Replicator):
+    """A message that is published while the replicator rests does not open its producer."""
+
+    def pump(self) -> None:
+        if self.life.state is not ReplicatorState.RESTING:
+            super().pump()
+
+    def wake(self) -> None:
+        return
+
+
+def _with(careless: type[Replicator]) -> type[Topic]:
+    class CarelesslyReplicated(Topic):
+        replicator_type: type[Any] = careless
+
+    return CarelesslyReplicated
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "inactive-topic-replicates",
+            "INV-121",
+            partial(told, NAME)(LOST, "acknowledged, and not in the other region"),
+            applies=acted(NAME),
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "retry-timer-decides",
+            "A replicator opens its producer when a retry is due, although its state has changed since.",
+            ("INV-121",),
+            topic(_with(_TimerDecides)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "inactive-replicator-never-resumes",
+            "The replicator of an inactive topic does not open its producer for a new message.",
+            ("INV-121",),
+            topic(_with(_RestsForEver)),
+            seed_name=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,345 @@
+"""Administrators of several clusters who change the same metadata at the same time (PIP-136).
+
+Namespaces are made and deleted, their policies set and unset, partitioned topics made, grown and deleted: over HTTP, in
+any region of 2 to 5 clusters, while regions die, links are cut, clocks are wrong or stand still, and stores are away or
+lose answers. Each cluster also has a namespace that nobody else changes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.broker.metadata.store import Metadata
+from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.messages import Events
+from emulator.core.metadata.outbox import Outbox
+from emulator.core.metadata.record import LATEST, Entry, Record
+from emulator.errors import StorageError
+from emulator.net.http import NoAnswer
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.world import NAMESPACE
+from emulator.storage.configuration.contract import Conflict
+from tests.swarm.checkers.stored_metadata import EVENT_TOPIC, fold
+from tests.swarm.evidence import Deed, Evidence
+from tests.swarm.faults import (
+    ClockJump,
+    ConfigurationAway,
+    ConfigurationLosesAnswers,
+    Cut,
+    Fault,
+    Hold,
+    Kill,
+    Pause,
+    PowerOff,
+)
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan, with_settings
+from tests.swarm.workload import Act, Stage, Word
+
+NAME = "change-metadata"
+PUBLISHED_FIRST = "metadata-sync-upstream"
+"""Worlds of the same acts in which a change is published before it is made."""
+NAMESPACES = ("public/a", "public/b")
+TOPICS = ("one", "two")
+POLICIES = {
+    "deduplication": ("POST", (True, False)),
+    "keepAliveInterval": ("POST", tuple(range(1_000, 30_000, 1_000))),
+    "compactionThreshold": ("PUT", tuple(range(100_000, 130_000))),
+}
+"""Path of a policy -> how it is set, and to what."""
+OWN_POLICY, OWN_FIELD = "compactionThreshold", "compaction_threshold"
+STANDS_STILL_PPM = -1_000_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMetadata(Act):
+    """One call of an administrator."""
+
+    method: str
+    path: str
+    """Behind `/admin/v2/`."""
+    body: Any = None
+
+    word: ClassVar[str] = NAME
+
+    async def perform(self, stage: Stage) -> None:
+        host, began = stage.world.client_host(stage.name, self.region), stage.now
+        about = {"topic": self.path, "detail": "" if self.body is None else repr(self.body)}
+        try:
+            target = f"/admin/v2/{self.path}"
+            answer = await stage.world.ask_admin(self.region, self.method, target, self.body, host=host)
+        except NoAnswer:
+            stage.did("nothing", began=began, **about)
+            return
+        # What a region could not do it may have done, as far as it knows.
+        outcome = {2: "accepted", 4: "refused"}.get(answer.status // 100, "nothing")
+        stage.did(outcome, began=began, **about)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.at_seconds:.2f} s: {self.method} {self.path} {self.body or ''} in {self.region}"
+
+
+def own_namespace(cluster: str) -> str:
+    return f"public/of-{cluster}"
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    topology = with_settings(
+        plan.topology,
+        configuration_metadata_sync_event_topic=EVENT_TOPIC,
+        metadata_sync_hybrid_clocks=random.random() < 0.4,
+    )
+    clusters = {one.name: [region.name for region in one.regions] for one in topology.clusters}
+    acts = [act for cluster in clusters for act in _own(random, plan, cluster, clusters[cluster])]
+    acts += [_act(random, plan) for _ in range(random.randint(10, 50))]
+    if random.random() < 0.4:
+        acts += _races(random, plan, [members[0] for members in clusters.values()])
+    faults = [_trouble(random, plan, list(clusters)) for _ in range(random.randint(0, 10))]
+    return replace(
+        plan,
+        topology=topology,
+        acts=(*plan.acts, *sorted(acts, key=lambda one: one.at_seconds)),
+        faults=tuple(sorted((*plan.faults, *faults), key=lambda one: one.at_seconds)),
+        clocks=_clocks(random, plan.regions),
+    )
+
+
+def _clocks(random: Random, regions: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
+    """All right; or each wrong in its way; or all stand still, so that all that happens happens at the same time."""
+    kind = random.choice(("right", "wrong", "wrong", "still"))
+    if kind == "still":
+        return tuple((name, 0.0, STANDS_STILL_PPM) for name in regions)
+    offsets = (0.0,) if kind == "right" else (0.0, -3_000.0, -200.0, 200.0, 3_000.0)
+    return tuple((name, random.choice(offsets), random.gauss(0, 100)) for name in regions)
+
+
+def _at(random: Random, plan: Plan) -> float:
+    return round(random.uniform(0.5, plan.break_seconds), 3)
+
+
+def _own(random: Random, plan: Plan, cluster: str, regions: list[str]) -> list[ChangeMetadata]:
+    """Of the namespace that only one cluster changes. Values are told apart by what they are."""
+    path = f"namespaces/{own_namespace(cluster)}"
+    acts = [ChangeMetadata(0.6, random.choice(regions), "PUT", path)]
+    for number in range(random.randint(1, 6)):
+        at, region = round(random.uniform(1.2, plan.break_seconds), 3), random.choice(regions)
+        unsets = random.random() < 0.2
+        call = ("DELETE", None) if unsets else ("PUT", 1_000 + number)
+        acts.append(ChangeMetadata(at, region, call[0], f"{path}/{OWN_POLICY}", call[1]))
+    return acts
+
+
+def _act(random: Random, plan: Plan) -> ChangeMetadata:
+    at, region = _at(random, plan), random.choice(plan.regions)
+    namespace = f"namespaces/{random.choice(NAMESPACES)}"
+    topic = f"persistent/{NAMESPACE}/{random.choice(TOPICS)}/partitions"
+    policy, (method, values) = random.choice(list(POLICIES.items()))
+    calls: list[tuple[int, tuple[str, str, Any]]] = [
+        (3, ("PUT", namespace, None)),
+        (2, ("DELETE", namespace, None)),
+        (8, (method, f"{namespace}/{policy}", random.choice(values))),
+        (2, ("DELETE", f"{namespace}/{policy}", None)),
+        (2, ("PUT", topic, random.randint(1, 4))),
+        (2, ("POST", topic, random.randint(2, 8))),
+        (1, ("DELETE", topic, None)),
+    ]
+    method, path, body = random.choices([call for _, call in calls], [weight for weight, _ in calls])[0]
+    return ChangeMetadata(at, region, method, path, body)
+
+
+def _races(random: Random, plan: Plan, regions: list[str]) -> list[ChangeMetadata]:
+    """Every cluster changes one policy at one moment, again and again."""
+    path = f"namespaces/{NAMESPACES[0]}"
+    acts = [ChangeMetadata(0.6, regions[0], "PUT", path)]
+    for _ in range(random.randint(1, 4)):
+        at = _at(random, plan)
+        acts += [
+            ChangeMetadata(at, region, "POST", f"{path}/keepAliveInterval", random.randint(1_000, 60_000))
+            for region in regions
+        ]
+    return acts
+
+
+def _trouble(random: Random, plan: Plan, clusters: list[str]) -> Fault:
+    at = _at(random, plan)
+    lasts = round(min(random.expovariate(1.0) * random.choice((0.3, 1.0, 4.0)), plan.break_seconds), 3)
+    region, cluster = random.choice(plan.regions), random.choice(clusters)
+    other = random.choice([name for name in plan.regions if name != region])
+    one_way = random.random() < 0.3
+    kinds: tuple[Fault, ...] = (
+        Cut(at, lasts, region, other, one_way),
+        Cut(at, lasts, region, other, one_way),
+        Hold(at, lasts, region, other, one_way),
+        Kill(at, lasts, region),
+        Kill(at, round(min(lasts, 0.5), 3), region),
+        PowerOff(at, lasts, region),
+        Pause(at, lasts, region),
+        ClockJump(at, lasts, region, random.choice((-3_000, -200, 200, 3_000))),
+        ConfigurationAway(at, lasts, cluster),
+        ConfigurationLosesAnswers(at, lasts, cluster, random.choice((0.1, 0.5))),
+    )
+    return random.choice(kinds)
+
+
+# INV-51
+
+
+def all_is_heard(evidence: Evidence) -> Found:
+    """After healing every cluster has all that the others have."""
+    if evidence.metadata is None:
+        return
+    for cluster, other, heard, there_are in evidence.metadata.lacking():
+        yield (
+            f"{cluster} has the metadata events of {other} up to number {heard}; number {there_are} exists there",
+            {"cluster": cluster, "other": other},
+        )
+
+
+# INV-53
+
+
+def stores_are_the_fold(evidence: Evidence) -> Found:
+    """After healing every cluster's store has what all events together mean."""
+    if evidence.metadata is None:
+        return
+    expected = fold(evidence.metadata.changes)
+    for cluster in sorted(evidence.metadata.stores):
+        found = evidence.metadata.documents(cluster)
+        for path in sorted(expected.keys() | found.keys()):
+            if found.get(path) != expected.get(path):
+                yield (
+                    f"{path} is {found.get(path)} in {cluster}; its events give {expected.get(path)}",
+                    {"path": path, "cluster": cluster},
+                )
+
+
+# INV-77
+
+
+def own_changes_last(evidence: Evidence) -> Found:
+    """After healing what only one cluster changes is everywhere as it was changed last there, as far as anybody was
+    told."""
+    if evidence.metadata is None:
+        return
+    for owner, deeds in sorted(_of_owners(evidence).items()):
+        path = "namespace/" + own_namespace(owner).replace("/", "%2F")
+        allowed = _possibly_last(deeds)
+        for cluster in sorted(evidence.metadata.stores):
+            document = evidence.metadata.documents(cluster).get(path, {})
+            value = document.get("policies", {}).get(OWN_FIELD)
+            told = "" if value is None else repr(value)
+            if told not in allowed:
+                yield (
+                    f"{path} has {OWN_FIELD} {told or 'unset'} in {cluster}; {owner}, which alone changes it, "
+                    f"received the response that it is {' or '.join(one or 'unset' for one in sorted(allowed))}",
+                    {"path": path, "cluster": cluster, "owner": owner},
+                )
+
+
+def _of_owners(evidence: Evidence) -> dict[str, list[Deed]]:
+    assert evidence.metadata is not None
+    found: dict[str, list[Deed]] = defaultdict(list)
+    for owner in evidence.metadata.stores:
+        path = f"namespaces/{own_namespace(owner)}/{OWN_POLICY}"
+        found[owner] = [one for one in evidence.deeds if one.topic == path]
+    return found
+
+
+def _possibly_last(deeds: list[Deed]) -> set[str]:
+    """The last one that was accepted; what overlapped with it; and whatever nobody knows the outcome of."""
+    unknown = {one.detail for one in deeds if one.outcome == "nothing"}
+    accepted = [one for one in deeds if one.outcome == "accepted"]
+    if not accepted:
+        return unknown | {""}
+    latest = max(one.began for one in accepted)
+    return unknown | {one.detail for one in accepted if one.ended >= latest}
+
+
+def _has_metadata(evidence: Evidence) -> bool:
+    return evidence.metadata is not None
+
+
+# Ablations.
+
+
+def _not_earlier(stamp: Stamp, present: Entry | None, here: str) -> bool:
+    return present is None or stamp.reading >= present.stamp.reading
+
+
+class _OutboxInMemory(Outbox):
+    """What the carrier itself saw change is to be told, and nothing else."""
+
+    def __init__(self, cluster: str, incarnation: str, published: int) -> None:
+        super().__init__(cluster, incarnation, published)
+        self._from_before: set[Stamp] = set()
+
+    def begins_with(self, record: Record) -> None:
+        self._from_before.update(event.stamp for event in record.events())
+
+    def packs(self, records: Iterable[Record], settled: int, *how: Any) -> list[Events]:
+        seen = [self._seen(record) for record in records]
+        newest = max((event.stamp.sequence for record in seen for event in record.events()), default=0)
+        return super().packs(seen, min(settled, newest), *how)
+
+    def _seen(self, record: Record) -> Record:
+        entries = {name: one for name, one in record.entries.items() if one.stamp not in self._from_before}
+        return Record(record.path, entries, None if record.deleted in self._from_before else record.deleted)
+
+
+class _SaysDone(Metadata):
+    """Whatever the store says."""
+
+    async def put(self, path: str, value: bytes | None, expected: int | None = None, **how: Any) -> int:
+        try:
+            return await super().put(path, value, expected, **how)
+        except Conflict:
+            raise
+        except StorageError:
+            return self.revision
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check("all-events-received", "INV-51", all_is_heard, only_healed=True, applies=_has_metadata),
+        Check(
+            "stores-equal-event-fold", "INV-53", stores_are_the_fold, only_healed=True, applies=_has_metadata
+        ),
+        Check("own-changes-persist", "INV-77", own_changes_last, only_healed=True, applies=_has_metadata),
+    ),
+    ablations=(
+        Ablation(
+            "ties-not-broken",
+            "Of two metadata events with the same timestamp the one that arrives last wins.",
+            ("INV-53",),
+            parts(metadata_rule=replace(LATEST, wins=_not_earlier)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "metadata-deletion-forgotten",
+            "A cluster forgets metadata deletions.",
+            ("INV-53",),
+            parts(metadata_rule=replace(LATEST, has_tombstones=False)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "outbox-in-memory",
+            "Unpublished metadata events are only in the memory of the sync leader.",
+            ("INV-51",),
+            parts(metadata_outbox=_OutboxInMemory),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "failed-change-confirmed",
+            "A change that the configuration store rejected is confirmed.",
+            ("INV-77",),
+            parts(metadata=_SaysDone),
+            seed_name=NAME,
+        ),
+    ),
+)

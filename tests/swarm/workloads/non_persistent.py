@@ -1,0 +1,116 @@
+"""Programs that publish to non-persistent topics, with fast and slow consumers in the same and in another region:
+what consumers receive was sent and comes once and in order, dropped messages are counted, and nothing is stored.
+
+Each program has a topic of its own (`tests/swarm/workloads/non_persistent_acts.py`). What it sent and its consumers
+were given it knows itself; what is stored, the disks say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+from emulator.client import ConsumerType
+from emulator.core.flow.meters import Drops
+from emulator.core.topic.deduplication import SourceWatermarks
+from emulator.model.values import Position
+from emulator.simulation.checkers import Check
+from emulator.storage.contract import Store
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Word
+from tests.swarm.workloads.non_persistent_acts import GIVEN, LEFT, NAME, UNCOUNTED, Fleeting, Listener
+from tests.swarm.workloads.self_reported import acted, told
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere, most of which are heard elsewhere, too."""
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
+
+
+def _program(random: Random, plan: Plan) -> Fleeting:
+    seconds, count = plan.break_seconds, random.randint(20, 120)
+    region, reading = random.choice(plan.regions), random.choice(plan.regions)
+    return Fleeting(
+        round(random.uniform(0.2, seconds * 0.4), 3),
+        *(region, reading, count, round(seconds / count * random.uniform(0.3, 0.9), 4), seconds + 1.0),
+        tuple(
+            _listener(random, place, number)
+            for number, place in enumerate((region, region, reading, reading))
+        ),
+        random.choice((1, 5, 30)),
+    )
+
+
+def _listener(random: Random, place: str, number: int) -> Listener:
+    type_ = random.choice(list(ConsumerType))
+    return Listener(
+        *(place, f"listener-{number}", type_.name),
+        1 if type_ is ConsumerType.EXCLUSIVE else random.randint(1, 2),
+        random.choice((1, 3, 20, 1000)),
+        random.choice((0.0, 0.0, 0.02, 0.2)),
+    )
+
+
+# INV-103
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+class _EverythingIsNew(SourceWatermarks):
+    """What another region sends again is given again."""
+
+    def accepts(self, source_region: str, position: Position) -> bool:
+        return True
+
+
+class _NothingIsCounted(Drops):
+    """Nobody hears of what was dropped."""
+
+    def count(self, messages: int, now_ms: int) -> None:
+        return
+
+
+def _kept_by_the_region(store: Store) -> Store:
+    return store
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check("received-once-in-order", "INV-103", _told(GIVEN, "delivered wrongly"), applies=_acted),
+        Check(
+            "drops-are-counted",
+            "INV-103",
+            _told(UNCOUNTED, "delivered and dropped messages do not add up to those sent"),
+            applies=_acted,
+        ),
+        Check("nothing-is-stored", "INV-103", _told(LEFT, "stored on a disk"), applies=_acted),
+    ),
+    ablations=(
+        Ablation(
+            "non-persistent-duplicates-delivered",
+            "A message of a non-persistent topic that another region sends again is delivered twice.",
+            ("INV-103",),
+            parts(watermarks=_EverythingIsNew),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "drops-not-counted",
+            "Dropped messages are not counted.",
+            ("INV-103",),
+            parts(drops=_NothingIsCounted),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "non-persistent-state-stored",
+            "The state of non-persistent topics is stored.",
+            ("INV-103",),
+            parts(store_of_fleeting=_kept_by_the_region),
+            seed_name=NAME,
+        ),
+    ),
+)

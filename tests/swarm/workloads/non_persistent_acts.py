@@ -1,0 +1,271 @@
+"""Acts of the word `pass-by`: a program that publishes to a topic that keeps nothing, those who listen, and what they
+were given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from emulator.client import Client, ClientError, Consumer, ConsumerType, Producer
+from emulator.net.http import NoAnswer
+from tests.swarm.workload import Stage
+from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, Mortal
+
+NAME = "pass-by"
+SWIFT_SECONDS = 0.03
+"""A send that takes no longer was sent once: our client waits longer than that before it connects again."""
+SETTLE_SECONDS = 1.0
+"""Without anything that was sent or given, in a world where nothing goes wrong."""
+GIVEN = "given: "
+UNCOUNTED = "uncounted: "
+LEFT = "left: "
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """The consumers of one subscription in one region."""
+
+    region: str
+    subscription: str
+    type: str
+    consumers: int
+    queue: int
+    think_seconds: float
+    """About how long each takes for a message."""
+
+    def __str__(self) -> str:
+        return f"{self.subscription} ({self.type}) in {self.region}"
+
+
+class Heard(NamedTuple):
+    place: str
+    number: int
+    consumer: int
+
+    @property
+    def life(self) -> str:
+        """Of the topic there: its ledger. What is sent again to a region that died no region can tell from what is
+        new."""
+        return self.place.partition(":")[0]
+
+
+@dataclass(slots=True)
+class Notes:
+    """What the program knows."""
+
+    sent: set[int] = field(default_factory=set)
+    """Numbers that it asked to be published."""
+    swift: set[int] = field(default_factory=set)
+    """Those that were certainly sent once."""
+    heard: dict[Listener, list[Heard]] = field(default_factory=dict)
+
+    def wrong(self) -> str:
+        """What received that must not be; empty: nothing."""
+        for listener, heard in self.heard.items():
+            if told := self._wrong_for(heard):
+                return f"{listener} {told}"
+        return ""
+
+    def _wrong_for(self, heard: list[Heard]) -> str:
+        places = Counter(one.place for one in heard)
+        numbers = Counter((one.life, one.number) for one in heard)
+        last: dict[tuple[str, int], int] = {}
+        for one in heard:
+            place, number, consumer = one
+            times = max(places[place], numbers[one.life, number] if number in self.swift else 0)
+            before = last.get((one.life, consumer), -1)
+            if number not in self.sent:
+                return f"received {number}, which no client sent"
+            if times > 1:
+                return f"received {number} {times} times, once at {place}"
+            if number in self.swift:
+                if number < before:
+                    return f"received {number} after {before}"
+                last[one.life, consumer] = number
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleeting(Mortal):
+    """It publishes while things go wrong, and once more when nothing does; then everything is counted."""
+
+    listeners: tuple[Listener, ...]
+    burst: int
+    """So many at once."""
+
+    word: ClassVar[str] = NAME
+
+    def topic(self, stage: Stage) -> str:
+        return f"non-persistent://public/default/{stage.name}"
+
+    async def perform(self, stage: Stage) -> None:
+        notes, clients = Notes(), [self.client_for(self.region, stage, "writer")]
+        listening = []
+        for listener in dict.fromkeys(self.listeners):
+            clients.append(self._listening_in(listener.region, stage, f"{listener}"))
+            notes.heard[listener] = []
+            listening += [
+                asyncio.ensure_future(
+                    self._listen(clients[-1], stage, listener, number, notes.heard[listener])
+                )
+                for number in range(listener.consumers)
+            ]
+        try:
+            await self._publish_and_count(clients[0], stage, notes)
+        finally:
+            for one in listening:
+                one.cancel()
+            for client in clients:
+                await client.close()
+
+    def _listening_in(self, region: str, stage: Stage, instance: str) -> Client:
+        """On a host there: what happens to links between regions, it hears of from its region alone."""
+        host = stage.world.client_host(f"{stage.name}@{region}", region)
+        host.network.loop = stage.world.client_host(stage.name, self.region).loop
+        return stage.world.client_on(host, (region,), instance=instance)
+
+    async def _listen(
+        self, client: Client, stage: Stage, listener: Listener, consumer: int, heard: list[Heard]
+    ) -> None:
+        """For ever."""
+        taken = await self._taken(client, stage, listener)
+        while True:
+            message = await taken.receive()
+            place = f"{message.id.ledger}:{message.id.entry}:{message.id.batch_index}"
+            heard.append(Heard(place, int(message.payload.rpartition(b"/")[2]), consumer))
+            if stage.random.random() < 0.2:
+                taken.negative_acknowledge(message)
+            if listener.think_seconds:
+                await asyncio.sleep(listener.think_seconds * stage.random.random())
+
+    async def _taken(self, client: Client, stage: Stage, listener: Listener) -> Consumer:
+        """As soon as the region takes it."""
+        while True:
+            try:
+                return await client.subscribe(
+                    self.topic(stage),
+                    listener.subscription,
+                    type_=ConsumerType[listener.type],
+                    receiver_queue_size=listener.queue,
+                )
+            except ClientError:
+                await asyncio.sleep(0.2)
+
+    async def _publish_and_count(self, client: Client, stage: Stage, notes: Notes) -> None:
+        producer = await client.producer(self.topic(stage), name=stage.name)
+        while stage.now < self.breaks_end_seconds and len(notes.sent) < self.messages:
+            await asyncio.gather(*(self._send(producer, stage, notes) for _ in range(self.burst)))
+            await asyncio.sleep(self.pause_seconds * self.burst)
+        await self.calm(stage)
+        told = await self._counted(producer, stage, notes)
+        if wrong := notes.wrong():
+            self._tell(stage, f"{GIVEN}{wrong}")
+        elif told:
+            self._tell(stage, f"{UNCOUNTED}{told}")
+        elif left := self._left(stage):
+            self._tell(stage, f"{LEFT}{left}")
+        else:
+            stage.did("accepted", topic=self.topic(stage))
+
+    async def _send(self, producer: Producer, stage: Stage, notes: Notes) -> None:
+        number, began = len(notes.sent), stage.now
+        notes.sent.add(number)
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                await producer.send(self._payload(stage, number), key=f"key-{number % 3}")
+        except (ClientError, TimeoutError):
+            return
+        if stage.now - began <= SWIFT_SECONDS:
+            notes.swift.add(number)
+
+    def _payload(self, stage: Stage, number: int) -> bytes:
+        return f"{stage.name}/{number}".encode()
+
+    # Counting, when nothing goes wrong any more.
+
+    async def _counted(self, producer: Producer, stage: Stage, notes: Notes) -> str:
+        """What is not as the counts say; empty: nothing."""
+        before = await self._from_when_all_hear(producer, stage, notes)
+        if before is None:
+            return "nothing arrives any more"
+        first, sent = len(notes.sent), 0
+        while sent < self.messages:
+            count = min(self.burst, self.messages - sent)
+            sends = [
+                producer.send(self._payload(stage, first + sent + number), key=f"key-{number % 3}")
+                for number in range(count)
+            ]
+            notes.sent |= set(range(first + sent, first + sent + count))
+            await asyncio.gather(*sends)
+            sent += count
+            await asyncio.sleep(self.pause_seconds)
+        give_up_at = stage.now + PATIENCE_SECONDS
+        while wrong := self._difference(before, await self._totals(stage, notes), sent):
+            if stage.now > give_up_at:
+                return wrong
+            await asyncio.sleep(0.2)
+        return ""
+
+    async def _from_when_all_hear(
+        self, producer: Producer, stage: Stage, notes: Notes
+    ) -> Mapping[Listener, int] | None:
+        """The totals once everything that is sent arrives and nothing is under way. None: it never does."""
+        give_up_at = stage.now + 2 * PATIENCE_SECONDS
+        before = await self._totals(stage, notes)
+        while stage.now < give_up_at:
+            await self._send(producer, stage, notes)
+            await asyncio.sleep(SETTLE_SECONDS)
+            now = await self._totals(stage, notes)
+            if not self._difference(before, now, 1):
+                return now
+            before = now
+        return None
+
+    def _difference(self, before: Mapping[Listener, int], after: Mapping[Listener, int], sent: int) -> str:
+        for listener in dict.fromkeys(self.listeners):
+            if listener not in before or listener not in after:
+                return f"{listener}: the number of dropped messages is unknown"
+            count = after[listener] - before[listener]
+            if count != sent:
+                return f"of {sent} messages {listener} received {count}, including those counted as dropped"
+        return ""
+
+    async def _totals(self, stage: Stage, notes: Notes) -> dict[Listener, int]:
+        """Of each listener: what it received and what was dropped for it, on the way and where it listens."""
+        totals = {}
+        stats = {
+            region: await self._stats(stage, region) for region in dict.fromkeys((self.region, self.reading))
+        }
+        for listener in dict.fromkeys(self.listeners):
+            subscription = stats[listener.region].get("subscriptions", {}).get(listener.subscription)
+            on_the_way: Any = {"msgDropCount": 0}
+            if listener.region != self.region:
+                on_the_way = stats[self.region].get("replication", {}).get(listener.region)
+            if subscription is not None and on_the_way is not None:
+                dropped = subscription["msgDropCount"] + on_the_way["msgDropCount"]
+                totals[listener] = len(notes.heard[listener]) + dropped
+        return totals
+
+    async def _stats(self, stage: Stage, region: str) -> dict[str, Any]:
+        """Empty: nobody says."""
+        host = stage.world.client_host(stage.name, self.region)
+        target = f"/admin/v2/non-persistent/public/default/{stage.name}/stats"
+        try:
+            answer = await stage.world.ask_admin(region, "GET", target, host=host)
+        except NoAnswer:
+            return {}
+        return dict(answer.json()) if answer.status == 200 else {}
+
+    def _left(self, stage: Stage) -> str:
+        """What the disks have of it."""
+        for name, region in stage.world.regions.items():
+            for key in (*region.disk.logs, *region.disk.values):
+                if stage.name in key:
+                    return f"{name} has {key}"
+        return ""
+
+    def _tell(self, stage: Stage, told: str) -> None:
+        stage.did("refused", topic=self.topic(stage), detail=told)

@@ -1,0 +1,203 @@
+"""Clients that send messages above the size limit: a payload that is too large, or metadata that leaves no room for
+what replication adds. Regions reject both where they are published; the largest allowed entry reaches every
+region."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from emulator.broker.topic.publishing import limits_of
+from emulator.client import Batching
+from emulator.core.admission import Limits, Publisher, Refusal, Scanned, check
+from emulator.errors import ServerError
+from emulator.model.markers import Marker
+from emulator.run.history import payload_digest
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import full
+from emulator.wire import requests
+from emulator.wire.codec import Receipt, send_frame
+from emulator.wire.entry_layout import ensure_checksum
+from emulator.wire.protobuf import length_delimited, tag, varint
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan, ProducerPlan, with_settings
+from tests.swarm.workload import Act, Stage, Word
+
+MESSAGE_BYTES_MAX = 4_000
+"""Of every region in such a world: large entries pass slow links, too."""
+ANSWER_SECONDS = 30.0
+CHECKSUM_BYTES = 6
+LARGEST = "the largest"
+"""The one kind that has to be taken."""
+EXCESS: dict[str, tuple[int, int]] = {
+    LARGEST: (0, 0),
+    "a payload": (1, 0),
+    "a replicated form": (0, 1),
+}
+"""By kind: by how many bytes the payload, and the whole entry, exceed what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oversize(Act):
+    topic: str
+    kind: str
+    """One of EXCESS."""
+
+    word: ClassVar[str] = "oversize"
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        try:
+            connection = await client.connection_for(full(self.topic))
+            sender = _Sender()
+            producer_id, request_id = client.new_id(), client.new_id()
+            connection.producers[producer_id] = sender
+            request = requests.create_producer(
+                request_id, producer_id, full(self.topic), stage.name, name_is_given=True
+            )
+            await connection.request(request_id, request)
+            payload, entry = self._entry(stage)
+            self._note(stage, payload, "asked")
+            connection.write(send_frame(producer_id, 0, data=entry))
+            async with asyncio.timeout(ANSWER_SECONDS):
+                place = await sender.place
+            if place:
+                self._note(stage, payload, "ok", message_id=place)
+                stage.did("accepted", detail=self.kind, topic=full(self.topic))
+            elif place is not None:
+                self._note(stage, payload, "failed")
+                stage.did("refused", detail=self.kind, topic=full(self.topic))
+        except TimeoutError:
+            stage.did("nothing")
+        finally:
+            await client.close()
+
+    def _entry(self, stage: Stage) -> tuple[bytes, bytes]:
+        """Payload, and the entry around it."""
+        limits = limits_of(stage.world.regions[self.region].config)
+        more_payload, more_entry = EXCESS[self.kind]
+        text = f"{stage.name}/0/1"
+        if more_payload:
+            payload = text.encode().ljust(limits.payload_bytes + more_payload)
+            return payload, entry_of(stage.name, payload)
+        payload = text.encode().ljust(limits.payload_bytes)
+        return payload, entry_of(stage.name, payload, limits.entry_bytes + more_entry)
+
+    def _note(
+        self, stage: Stage, payload: bytes, outcome: Literal["asked", "ok", "failed"], **fields: Any
+    ) -> None:
+        """As any producer does: what is taken has to come everywhere."""
+        stage.record.note(
+            stage.name,
+            "publish",
+            outcome,
+            region=self.region,
+            topic=self.topic,
+            origin_region=self.region,
+            producer=stage.name,
+            sequence_id=0,
+            session=f"{stage.name}#1",
+            payload_digest=payload_digest(payload),
+            detail=payload.rstrip(b" ").decode(),
+            **fields,
+        )
+
+
+def entry_of(name: str, payload: bytes, total_bytes: int = 0) -> bytes:
+    """An entry of exactly so many bytes, what is missing of them in a property. Field by field: producer_name,
+    sequence_id, publish_time, properties."""
+    head = length_delimited(1, name.encode()) + tag(2) + varint(0) + tag(3) + varint(1)
+    size = max(0, total_bytes - len(payload))
+    while True:
+        filler = length_delimited(1, b"filler") + length_delimited(2, b"." * size)
+        metadata = head + (length_delimited(4, filler) if total_bytes else b"")
+        excess = CHECKSUM_BYTES + 4 + len(metadata) + len(payload) - total_bytes
+        if not total_bytes or excess <= 0:
+            return ensure_checksum(len(metadata).to_bytes(4, "big") + metadata + payload)
+        size -= excess
+
+
+class _Sender:
+    """Hears what becomes of the one entry."""
+
+    def __init__(self) -> None:
+        self.place: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        """Where it is stored; empty: it was refused. None: nobody knows."""
+
+    def _settle(self, place: str | None) -> None:
+        if not self.place.done():
+            self.place.set_result(place)
+
+    def receipt(self, receipt: Receipt) -> None:
+        self._settle(f"{receipt.ledger_id}:{receipt.entry_id}:-1")
+
+    def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
+        # What the store did not take would have been taken.
+        self._settle("" if code is ServerError.NotAllowedError else None)
+
+    def connection_lost(self) -> None:
+        self._settle(None)
+
+    def closed_by_broker(self) -> None:
+        self._settle(None)
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.12:
+        return plan
+    acts = []
+    for _ in range(random.randint(1, 3)):
+        producer = random.choice(plan.producers)
+        at = round(random.uniform(0.5, plan.break_seconds * 0.8), 3)
+        acts.append(Oversize(at, producer.region, producer.topic, random.choice(tuple(EXCESS))))
+    return replace(
+        plan,
+        topology=with_settings(plan.topology, max_message_bytes=MESSAGE_BYTES_MAX),
+        producers=tuple(map(_that_fit, plan.producers)),
+        acts=(*plan.acts, *acts),
+    )
+
+
+def _that_fit(producer: ProducerPlan) -> ProducerPlan:
+    """Honest batches stay below the limit."""
+    if producer.batching is None:
+        return producer
+    return replace(producer, batching=Batching(2, delay_ms_max=producer.batching.delay_ms_max))
+
+
+def oversized_refused(evidence: Evidence) -> Found:
+    """What cannot travel is refused where it came in, and nothing that can."""
+    for deed in evidence.deeds:
+        if deed.word != Oversize.word or deed.outcome == "nothing":
+            continue
+        if (deed.outcome == "accepted") != (deed.detail == LARGEST):
+            yield (
+                f"{deed.region} {deed.outcome} an entry above the limit by {deed.detail}"
+                if deed.outcome == "accepted"
+                else f"{deed.region} rejected the largest allowed entry",
+                {"region": deed.region, "topic": deed.topic},
+            )
+
+
+def _forgets_that_it_travels(
+    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: Limits
+) -> Refusal | None:
+    return check(publisher, entry, marker, entry_bytes, replace(limits, entry_bytes=2 * limits.entry_bytes))
+
+
+WORD = Word(
+    "oversize",
+    draw,
+    checks=(Check("oversized-rejected", "INV-23", oversized_refused),),
+    ablations=(
+        Ablation(
+            "replicated-size-ignored",
+            "An entry may be so large that it leaves no room for what replication adds.",
+            ("INV-23", "INV-2", "INV-6"),
+            parts(check_entry=_forgets_that_it_travels),
+        ),
+    ),
+)

@@ -1,0 +1,134 @@
+"""Programs of the word `spread` consume: a topic with partitions, a list, a pattern, one topic; and keep tables."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, TableView
+from emulator.run.history import payload_digest
+from emulator.simulation.history import place_of, text_of
+from tests.swarm.topics import DELETED
+from tests.swarm.workloads.partition_growth.environment import AGAIN_SECONDS, PATTERN, Reading, Scene
+from tests.swarm.workloads.partition_growth.ledger import Standing
+
+
+class Follower:
+    """One consumer of a subscription, for as long as its program runs."""
+
+    def __init__(self, scene: Scene, reading: Reading, number: int) -> None:
+        self._scene = scene
+        self._reading = reading
+        self._subscription = f"{scene.stage.name}-{reading.subscription}"
+        self._name = f"{self._subscription}-{number}"
+        self._standing = scene.ledger.standing.setdefault(
+            self._subscription,
+            Standing(lambda topic: scene.fits(reading.of, topic), reading.type_ != "SHARED"),
+        )
+
+    async def follow(self) -> None:
+        client = self._scene.client(self._scene.reading, asks_seconds=self._reading.asks_seconds)
+        try:
+            while True:
+                with contextlib.suppress(ClientError):
+                    consumer = await self._subscribed(client)
+                    try:
+                        await self._pause(consumer)
+                        await self._consume(consumer)
+                    finally:
+                        await consumer.close()
+                await asyncio.sleep(AGAIN_SECONDS)
+        finally:
+            await client.close()
+
+    async def _subscribed(self, client: Client) -> Consumer:
+        """Whoever comes back wants what is new: what it is owed is the subscription's business. That of a pattern is
+        not in the topics yet that came meanwhile."""
+        reading, standing = self._reading, self._standing
+        is_new = standing.since is None or reading.of == PATTERN
+        consumer = await client.subscribe(
+            self._scene.topics(reading.of),
+            self._subscription,
+            type_=ConsumerType[reading.type_],
+            initial_position=InitialPosition.EARLIEST if is_new else InitialPosition.LATEST,
+            name=self._name,
+            receiver_queue_size=reading.queue,
+            start_paused=bool(reading.paused_seconds),
+        )
+        if standing.since is None:
+            standing.since = self._scene.now
+        return consumer
+
+    async def _pause(self, consumer: Consumer) -> None:
+        if not self._reading.paused_seconds:
+            return
+        await asyncio.sleep(self._reading.paused_seconds)
+        if consumer.waiting:
+            sentence = f"{self._name} received {len(consumer.waiting)} messages while it was paused"
+            self._scene.ledger.early.append(sentence)
+        consumer.resume()
+
+    async def _consume(self, consumer: Consumer) -> None:
+        """Until it leaves; then it stays away for a while."""
+        away = self._reading.away
+        leaves = away is not None and self._scene.now < away[0]
+        until = self._scene.loop_time(away[0]) if away is not None and leaves else None
+        try:
+            async with asyncio.timeout_at(until):
+                while True:
+                    message = await consumer.receive()
+                    self._given(consumer, message)
+                    await consumer.acknowledge(message)
+        except TimeoutError:
+            await consumer.close()
+            await asyncio.sleep(0.0 if away is None else away[1])
+
+    def _given(self, consumer: Consumer, message: Message) -> None:
+        key = message.key or ""
+        self._standing.give(message.topic, message.producer_name, message.sequence_id, key)
+        if not self._reading.queue and any(one.id[:2] != message.id[:2] for one in consumer.waiting):
+            # Of one entry it is given all messages at once.
+            sentence = f"{self._name} received {len(consumer.waiting)} messages that it did not request"
+            self._scene.ledger.early.append(sentence)
+        if message.topic.startswith(DELETED):
+            return  # Nobody else judges it.
+        self._scene.stage.record.note(
+            self._scene.stage.name,
+            "receive",
+            "ok",
+            region=self._scene.reading,
+            topic=message.topic,
+            subscription=consumer.subscription,
+            origin_region=message.replicated_from or self._scene.reading,
+            producer=message.producer_name,
+            sequence_id=message.sequence_id,
+            message_id=place_of(message),
+            payload_digest=payload_digest(message.payload),
+            detail=text_of(message),
+        )
+
+
+class Table:
+    """Kept from early on until the end."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._view: TableView | None = None
+
+    async def keep(self) -> None:
+        client = self._scene.client(self._scene.reading, asks_seconds=1.0)
+        try:
+            while self._view is None:
+                try:
+                    self._view = await client.table_view(self._scene.base)
+                except ClientError:
+                    await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await client.close()
+
+    @property
+    def disagreement(self) -> str:
+        """With what was published; empty: there is none."""
+        table = {} if self._view is None else dict(self._view)
+        return self._scene.ledger.disagreement(self._scene.base, table)

@@ -1,0 +1,170 @@
+"""What a program of the word `spread` is told to do, and what all its parts need."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, replace
+
+from emulator.client import Batching, Client
+from emulator.net.http import Answer, NoAnswer
+from emulator.simulation.evidence import full
+from emulator.simulation.world import CLIENT_SETTINGS
+from tests.swarm.topics import DELETED
+from tests.swarm.workload import Stage
+from tests.swarm.workloads.partition_growth.ledger import Ledger
+
+PATIENCE_SECONDS = 60.0
+"""For what has to come about, once nothing goes wrong any more."""
+AGAIN_SECONDS = 0.2
+"""Before something that was refused, or not answered, is asked for again."""
+PARTITIONS, LIST, PATTERN, ONE = "partitions", "list", "pattern", "one"
+"""What a subscription is of."""
+LISTED, OTHER = "listed", "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Of a writer, from opening a producer to closing it."""
+
+    begins_seconds: float
+    place: str
+    """The region in which it publishes."""
+    topic: str
+    """See `Scene.topic`."""
+    messages: int
+    pause_seconds: float
+    keys: int
+    deletes: float
+    """How often a message takes its key away."""
+    batching: Batching | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A subscription, and its consumers."""
+
+    subscription: str
+    of: str
+    type_: str
+    consumers: int
+    queue: int
+    asks_seconds: float
+    """How often its client asks for partitions; ten times as long for topics."""
+    away: tuple[float, float] | None = None
+    """When its consumers leave, and for how long."""
+    paused_seconds: float = 0.0
+    """So long it is paused when it begins; 0: it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    at_seconds: float
+    region: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remaking:
+    """A topic that the pattern fits is made, deleted by force while it is read, and made anew."""
+
+    at_seconds: float
+    messages: int
+    """In each of its lives."""
+
+
+class Scene:
+    """Of one program."""
+
+    def __init__(self, stage: Stage, region: str, reading: str, breaks_end_seconds: float) -> None:
+        self.stage = stage
+        self.reading = reading
+        """The region in which it reads."""
+        self.breaks_end_seconds = breaks_end_seconds
+        self.base = full(stage.name)
+        """The topic with partitions."""
+        self.ledger = Ledger()
+        self.host = stage.world.client_host(stage.name, region)
+        self._clients = 0
+
+    # Topics.
+
+    def topic(self, what: str) -> str:
+        """The full name of a topic of the program's; empty: the one with partitions."""
+        if what == OTHER:
+            return f"{self.base}x"
+        if what.startswith("gone"):
+            return f"{DELETED}{self.stage.name}-{what}"
+        return f"{self.base}-{what}" if what else self.base
+
+    def topics(self, of: str) -> str | list[str] | re.Pattern[str]:
+        """As a client is asked for them."""
+        if of == PARTITIONS:
+            return self.base
+        if of == LIST:
+            return [self.base, self.topic(LISTED)]
+        if of == ONE:
+            return self.topic(LISTED)
+        namespace, _, name = self.base.rpartition("/")
+        return re.compile(rf"{namespace}/(deleted-)?{re.escape(name)}(-[a-z0-9]+)?")
+
+    def fits(self, of: str, topic: str) -> bool:
+        """Whether a subscription of these is one of a topic, by code of our own. Of a partition its topic counts."""
+        base, _, index = topic.partition("-partition-")
+        if of == ONE or (of == LIST and base != self.base):
+            return topic == self.topic(LISTED)
+        if of == PATTERN:
+            beginning = (f"{self.base}-", f"{DELETED}{self.stage.name}-")
+            return base == self.base or base.startswith(beginning)
+        return base == self.base and index.isdigit()
+
+    # Clients and administrators.
+
+    def client(self, region: str, *, asks_seconds: float) -> Client:
+        settings = replace(
+            CLIENT_SETTINGS,
+            asks_for_partitions=True,
+            partitions_interval_seconds=asks_seconds,
+            topics_interval_seconds=asks_seconds * 10,
+        )
+        self._clients += 1
+        instance = f"{self.stage.name}-{self._clients}"
+        return self.stage.world.client_on(self.host, (region,), settings, instance=instance)
+
+    async def call(
+        self, method: str, region: str, topic: str, what: str, body: int | None = None
+    ) -> Answer | None:
+        """None: no answer."""
+        target = f"/admin/v2/persistent/{topic.partition('://')[2]}{what}"
+        try:
+            return await self.stage.world.ask_admin(region, method, target, body, host=self.host)
+        except NoAnswer:
+            return None
+
+    async def insist(
+        self, method: str, region: str, topic: str, what: str, body: int | None, done: tuple[int, ...]
+    ) -> bool:
+        """Ask until the region says that it is so; False when it never did."""
+        give_up_at = self.give_up_at
+        while self.now < give_up_at:
+            answer = await self.call(method, region, topic, what, body)
+            if answer is not None and answer.status in done:
+                return True
+            await asyncio.sleep(AGAIN_SECONDS)
+        return False
+
+    # Time.
+
+    @property
+    def now(self) -> float:
+        return self.stage.now
+
+    @property
+    def give_up_at(self) -> float:
+        return max(self.now, self.breaks_end_seconds) + PATIENCE_SECONDS
+
+    async def sleep_until(self, at_seconds: float) -> None:
+        await asyncio.sleep(max(0.0, at_seconds - self.now))
+
+    def loop_time(self, at_seconds: float) -> float:
+        return asyncio.get_running_loop().time() + at_seconds - self.now

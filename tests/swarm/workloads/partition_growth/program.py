@@ -1,0 +1,179 @@
+"""The program of the word `spread`: a topic with partitions that grows, others beside it, who publishes and reads."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tests.swarm.names import public_name
+from tests.swarm.workload import Act, Stage
+from tests.swarm.workloads.partition_growth.consumers import Follower, Table
+from tests.swarm.workloads.partition_growth.environment import (
+    AGAIN_SECONDS,
+    Growth,
+    Life,
+    Reading,
+    Remaking,
+    Scene,
+)
+from tests.swarm.workloads.partition_growth.producers import Writer, remake
+
+NAME = "spread"
+LOST, STRANGE, DISORDER, ASTRAY, EARLY = "lost: ", "strange: ", "disorder: ", "astray: ", "early: "
+TABLE, SMALL, STUCK = "table: ", "small: ", "stuck: "
+
+
+@dataclass(frozen=True, slots=True)
+class Spread(Act):
+    reading: str
+    """The region in which it reads."""
+    partitions: int
+    """At the beginning."""
+    growth: tuple[Growth, ...]
+    writers: tuple[tuple[Life, ...], ...]
+    readings: tuple[Reading, ...]
+    remakings: tuple[Remaking, ...]
+    keeps_table: bool
+    breaks_end_seconds: float
+    """From then on nothing goes wrong."""
+
+    word: ClassVar[str] = NAME
+    is_waited_for: ClassVar[bool] = True
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        writing = (life.place for lives in self.writers for life in lives)
+        return (self.region, self.reading, *writing, *(one.region for one in self.growth))
+
+    async def perform(self, stage: Stage) -> None:
+        await Program(self, stage).run()
+
+    def __str__(self) -> str:
+        grows = (f"{one.partitions} in {one.region} at {one.at_seconds:.2f} s" for one in self.growth)
+        return (
+            f"{self.at_seconds:.2f} s: {public_name(self.word)} in {self.region}, read in {self.reading}: "
+            f"{self.partitions} partitions, {', '.join(grows)}"
+        )
+
+
+class Program:
+    """One that runs."""
+
+    def __init__(self, act: Spread, stage: Stage) -> None:
+        self.act = act
+        self.stage = stage
+        self.scene = Scene(stage, act.region, act.reading, act.breaks_end_seconds)
+        self._table = Table(self.scene) if act.keeps_table else None
+
+    async def run(self) -> None:
+        if not await self._has_partitions():
+            self._tell(f"{STUCK}{self.scene.base} has no partitions in all regions")
+            return
+        async with asyncio.TaskGroup() as group:
+            reading = [group.create_task(one.follow()) for one in self._followers()]
+            if self._table is not None:
+                reading.append(group.create_task(self._table.keep()))
+            await asyncio.wait(self._doings(group))
+            sizes = await self._sizes_in_the_end()
+            await self._comes_about()
+            for task in reading:
+                task.cancel()
+        found = self._found(sizes)
+        self._tell(found[0] if found else "")
+
+    def _followers(self) -> list[Follower]:
+        return [
+            Follower(self.scene, reading, number)
+            for reading in self.act.readings
+            for number in range(reading.consumers)
+        ]
+
+    def _doings(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """What comes to an end by itself."""
+        name = self.stage.name
+        writing = [
+            Writer(self.scene, f"{name}-w{number}").live(lives)
+            for number, lives in enumerate(self.act.writers)
+        ]
+        remaking = [remake(self.scene, one, number) for number, one in enumerate(self.act.remakings)]
+        return [group.create_task(one) for one in (self._grow(), *writing, *remaking)]
+
+    # Administering.
+
+    async def _has_partitions(self) -> bool:
+        """Every region knows of them before anybody uses the topic: or it would be one without partitions there."""
+        region, wanted = self.act.region, self.act.partitions
+        base, insist = self.scene.base, self.scene.insist
+        if not await insist("PUT", region, base, "/partitions", wanted, done=(204, 409)):
+            return False
+        return await self._complete(region) and await self._have(wanted)
+
+    async def _complete(self, region: str) -> bool:
+        """Other clusters hear of partitions by the partitions: a call that was not answered may have made none."""
+        base = self.scene.base
+        return await self.scene.insist("POST", region, base, "/createMissedPartitions", None, done=(204,))
+
+    async def _have(self, wanted: int) -> bool:
+        """Whether all regions know of so many."""
+        give_up_at = self.scene.give_up_at
+        while self.stage.now < give_up_at:
+            if all(size >= wanted for size in (await self._sizes()).values()):
+                return True
+            await asyncio.sleep(AGAIN_SECONDS)
+        return False
+
+    async def _sizes(self) -> dict[str, int]:
+        return {place: await self._size(place) for place in dict.fromkeys(self.act.places)}
+
+    async def _size(self, region: str) -> int:
+        """How many partitions it says there are; -1: it does not answer."""
+        answer = await self.scene.call("GET", region, self.scene.base, "/partitions")
+        return -1 if answer is None or answer.status != 200 else int(answer.json()["partitions"])
+
+    async def _grow(self) -> None:
+        """One after the other; a region that does not know how large the topic is by now is asked again."""
+        for growth in self.act.growth:
+            await self.scene.sleep_until(growth.at_seconds)
+            region, wanted, give_up_at = growth.region, growth.partitions, self.scene.give_up_at
+            while self.stage.now < give_up_at and await self._size(region) < wanted:
+                await self.scene.call("POST", region, self.scene.base, "/partitions", wanted)
+                await asyncio.sleep(AGAIN_SECONDS)
+            await self._complete(region)
+
+    async def _sizes_in_the_end(self) -> str:
+        """What regions say that do not know how large the topic is; empty: all know."""
+        wanted = max([self.act.partitions, *(one.partitions for one in self.act.growth)])
+        if await self._have(wanted):
+            return ""
+        return f"{self.scene.base} has {wanted} partitions, and regions report {await self._sizes()}"
+
+    # In the end.
+
+    async def _comes_about(self) -> None:
+        """Wait until everything that is owed is there, or for long enough."""
+        give_up_at = self.scene.give_up_at
+        while self.stage.now < give_up_at and not (self.scene.ledger.is_given and not self._disagreement):
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    @property
+    def _disagreement(self) -> str:
+        return "" if self._table is None else self._table.disagreement
+
+    def _found(self, sizes: str) -> list[str]:
+        """What is wrong."""
+        ledger = self.scene.ledger
+        return [
+            *(f"{STRANGE}{sentence}" for sentence in ledger.strangers()),
+            *(f"{DISORDER}{sentence}" for sentence in ledger.disorder()),
+            *(f"{ASTRAY}{sentence}" for sentence in ledger.astray),
+            *(f"{EARLY}{sentence}" for sentence in ledger.early),
+            *([f"{SMALL}{sizes}"] if sizes else []),
+            *(f"{LOST}{sentence}" for sentence in ledger.lost()),
+            *([f"{TABLE}{self._disagreement}"] if self._disagreement else []),
+        ]
+
+    def _tell(self, found: str) -> None:
+        ledger = self.scene.ledger
+        told = found or f"{len(ledger.taken)} of {len(ledger.sent)} messages"
+        self.stage.did("refused" if found else "accepted", topic=self.scene.base, detail=told)

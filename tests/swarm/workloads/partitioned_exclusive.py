@@ -1,0 +1,284 @@
+"""Programs that compete for exclusive access to a partitioned topic: they wait, fence each other, hold it, leave and
+return, while the topic is compacted. Its owner has all partitions and no other producer has one, so owners follow
+each other in the same order in every partition; and the compacted topic has the values of the last owner.
+
+Each program has a topic of its own. What was taken it knows itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import ClassVar
+
+from emulator.client import EARLIEST, AccessMode, Client, ClientError, Producer
+from emulator.simulation.checkers import Check
+from emulator.simulation.world import CLIENT_SETTINGS
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.topics import TRANSACTED
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.compaction import KeepsTheFirst
+from tests.swarm.workloads.exclusive_access_mutants import keeps_publishing
+from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, Mortal
+from tests.swarm.workloads.self_reported import acted, told
+
+NAME = "own-all"
+KEYS = 12
+MIXED, LOST, SHUT, OTHER = "mixed: ", "lost: ", "shut: ", "other: "
+CREATED = (204, 409)
+COMPACTING = (204, 409)
+Log = list[tuple[str, bytes]]
+"""(key, payload) of each message of one partition in one region, in order."""
+
+
+class Receipts:
+    """What the region took, by partition."""
+
+    def __init__(self, partitions: int) -> None:
+        self.taken: list[set[bytes]] = [set() for _ in range(partitions)]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAll(Mortal):
+    """Several clients want it in one region; the logs are read there and elsewhere."""
+
+    partitions: int
+    claimants: tuple[AccessMode, ...]
+    elsewhere: str
+
+    word: ClassVar[str] = NAME
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.region, self.elsewhere)
+
+    def topic(self, stage: Stage) -> str:
+        return f"{TRANSACTED}{stage.name}"
+
+    async def perform(self, stage: Stage) -> None:
+        if not await self.insist(stage, "PUT", "/partitions", self.partitions, done=CREATED):
+            return
+        receipts = Receipts(self.partitions)
+        claims = [self._claim(stage, number, mode, receipts) for number, mode in enumerate(self.claimants)]
+        await asyncio.gather(*claims, self._compact(stage))
+        await self.calm(stage)
+        told = await self._judged(stage, receipts)
+        count = sum(map(len, receipts.taken))
+        stage.did(
+            "refused" if told else "accepted", topic=self.topic(stage), detail=told or f"{count} messages"
+        )
+
+    def client_for(self, region: str, stage: Stage, instance: str) -> Client:
+        """One that asks how many partitions there are."""
+        host = stage.world.client_host(stage.name, self.region)
+        settings = replace(CLIENT_SETTINGS, asks_for_partitions=True)
+        return stage.world.client_on(host, (region,), settings, instance=instance)
+
+    # Owning.
+
+    async def _claim(self, stage: Stage, number: int, mode: AccessMode, receipts: Receipts) -> None:
+        """Again and again, for as long as things go wrong."""
+        client = self.client_for(self.region, stage, f"claimant-{number}")
+        life = 0
+        try:
+            while stage.now < self.breaks_end_seconds:
+                life += 1
+                producer = await self._won(client, stage, f"{stage.name}-{number}-{life}", mode)
+                if producer is not None:
+                    await self._own(producer, stage, receipts)
+                await asyncio.sleep(stage.random.uniform(0.05, 0.5))
+        finally:
+            await client.close()
+
+    async def _won(self, client: Client, stage: Stage, name: str, mode: AccessMode) -> Producer | None:
+        try:
+            async with asyncio.timeout(stage.random.uniform(1.0, STEP_SECONDS)):
+                return await client.producer(self.topic(stage), name=name, access_mode=mode)
+        except (ClientError, TimeoutError):
+            return None
+
+    async def _own(self, producer: Producer, stage: Stage, receipts: Receipts) -> None:
+        """Publish until it is lost, or long enough."""
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                for number in range(stage.random.randint(1, self.messages)):
+                    key = f"key-{stage.random.randrange(KEYS)}"
+                    payload = f"{producer.name}/{number}".encode()
+                    place = await producer.send(payload, key=key)
+                    receipts.taken[place.partition].add(payload)
+                    await asyncio.sleep(self.pause_seconds)
+        except (ClientError, TimeoutError):
+            pass
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                await producer.close()
+        except (ClientError, TimeoutError):
+            return
+
+    async def _compact(self, stage: Stage) -> None:
+        while stage.now < self.breaks_end_seconds:
+            await self.ask(stage, "PUT", "/compaction")
+            await asyncio.sleep(stage.random.uniform(0.3, 2.0))
+
+    # In the end.
+
+    async def _judged(self, stage: Stage, receipts: Receipts) -> str:
+        client = self.client_for(self.region, stage, "last")
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                mode = AccessMode.WAIT_FOR_EXCLUSIVE
+                producer = await client.producer(
+                    self.topic(stage), name=f"{stage.name}-last", access_mode=mode
+                )
+                await producer.close()
+        except TimeoutError:
+            return f"{SHUT}no producer owns it, and one has waited for {PATIENCE_SECONDS:g} s"
+        finally:
+            await client.close()
+        for region in dict.fromkeys(self.places):
+            told = await self._look(stage, region, receipts)
+            if told:
+                return told
+        return ""
+
+    async def _look(self, stage: Stage, region: str, receipts: Receipts) -> str:
+        client = self.client_for(region, stage, f"look-{region}")
+        try:
+            logs = [
+                await self._log(client, f"{self.topic(stage)}-partition-{index}", taken)
+                for index, taken in enumerate(receipts.taken)
+            ]
+            for index, (log, taken) in enumerate(zip(logs, receipts.taken, strict=True)):
+                if missing := taken - {payload for _, payload in log}:
+                    return f"{LOST}{min(missing).decode()} is not in partition {index} in {region}"
+            if mixed := _mixed(logs):
+                return f"{MIXED}{mixed} in {region}"
+            return await self._compared(client, stage, region, logs)
+        finally:
+            await client.close()
+
+    async def _log(self, client: Client, topic: str, wanted: set[bytes]) -> Log:
+        log: Log = []
+        try:
+            reader = await client.reader(topic, EARLIEST)
+        except ClientError:
+            return log  # another cluster hears of a partition with the first message in it
+        while True:
+            missing = wanted - {payload for _, payload in log}
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS if missing else STEP_SECONDS):
+                    message = await reader.receive()
+            except TimeoutError:
+                return log
+            log.append((message.key or "", message.payload))
+
+    async def _compared(self, client: Client, stage: Stage, region: str, logs: list[Log]) -> str:
+        """With the compacted topic, which is compacted once more."""
+        if region == self.region:
+            await self.insist(stage, "PUT", "/compaction", done=COMPACTING)
+            await asyncio.sleep(STEP_SECONDS)
+        for index, log in enumerate(logs):
+            if not log:
+                continue
+            topic = f"{self.topic(stage)}-partition-{index}"
+            view = await client.table_view(topic)
+            said, meant = dict(view.items()), dict(log)
+            await view.close()
+            if said != meant:
+                key = min(set(said.items()) ^ set(meant.items()))[0]
+                return f"{OTHER}{key} is {said.get(key)!r} in {region}, and {meant.get(key)!r} in the log"
+        return ""
+
+
+def _owner(payload: bytes) -> bytes:
+    return payload.partition(b"/")[0]
+
+
+def _mixed(logs: list[Log]) -> str:
+    """Two owners of which neither is before the other in all partitions; empty: there are none."""
+    before: dict[tuple[bytes, bytes], int] = {}
+    for index, log in enumerate(logs):
+        owners = list(dict.fromkeys(_owner(payload) for _, payload in log))
+        blocks = [one for at, (_, one) in enumerate(log) if at == 0 or _owner(one) != _owner(log[at - 1][1])]
+        if len(blocks) > len(owners):
+            return f"owners took turns in partition {index}: {b' '.join(blocks).decode()}"
+        for at, first in enumerate(owners):
+            for second in owners[at + 1 :]:
+                if (second, first) in before:
+                    other = before[second, first]
+                    said = f"{first.decode()} is before {second.decode()} in partition {index}"
+                    return f"{said}, and after it in partition {other}"
+                before[first, second] = index
+    return ""
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 2)))))
+
+
+def _program(random: Random, plan: Plan) -> OwnAll:
+    seconds, region = plan.break_seconds, random.choice(plan.regions)
+    modes = (
+        AccessMode.WAIT_FOR_EXCLUSIVE,
+        AccessMode.WAIT_FOR_EXCLUSIVE,
+        AccessMode.EXCLUSIVE_WITH_FENCING,
+        AccessMode.EXCLUSIVE,
+    )
+    return OwnAll(
+        round(random.uniform(0.1, seconds * 0.2), 3),
+        region,
+        region,
+        random.choice((3, 10, 30)),
+        random.choice((0.01, 0.05, 0.2)),
+        seconds + 1.0,
+        random.choice((1, 2, 4)),
+        tuple(random.choice(modes) for _ in range(random.randint(2, 4))),
+        random.choice(plan.regions),
+    )
+
+
+# INV-117
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check("all-partitions-or-none", "INV-117", _told(MIXED, "it had two owners"), applies=_acted),
+        Check(
+            "owners-messages-not-lost",
+            "INV-117",
+            _told(LOST, "a message of an owner is missing"),
+            applies=_acted,
+        ),
+        Check("next-owner-gets-all-partitions", "INV-117", _told(SHUT, "no owner"), applies=_acted),
+        Check(
+            "compaction-keeps-last-owner",
+            "INV-33",
+            _told(OTHER, "its compacted view differs"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "fenced-owner-publishes-to-partition",
+            "A producer that lost a partition continues to publish to it.",
+            ("INV-117",),
+            keeps_publishing,
+            seed_name=NAME,
+        ),
+        Ablation(
+            "compaction-keeps-first-owner",
+            "Compaction keeps the first owner's value of a key, not the last owner's.",
+            ("INV-33",),
+            parts(latest_of_keys=KeepsTheFirst),
+            seed_name=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,90 @@
+"""Change policies while clients run: a region is removed from a namespace and added again, and invalid region lists
+are rejected.
+
+A region that is put in again is sent what it missed, so in the end all hold everything. Replicated subscriptions go on
+among the others meanwhile: what the region that is out sent to some of them and not to all is consumed by nobody there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.core.topic.state import TopicState
+from emulator.net.http import NoAnswer
+from emulator.simulation.host import Host
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Act, Stage, Word
+
+PATH = "/admin/v2/namespaces/public/default/replication"
+DONE = 204
+AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOut(Act):
+    """Takes a region out of the namespace, in the configuration of the cluster of the one that is asked."""
+
+    other: str
+    seconds: float
+    """Until it is put in again."""
+
+    word: ClassVar[str] = "administer"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.region, self.other)
+
+    async def perform(self, stage: Stage) -> None:
+        host = stage.world.client_host(stage.name, self.region)
+        everybody = list(stage.world.regions)
+        for wrong in ([], ["nowhere", self.region], [name for name in everybody if name != self.region]):
+            if await self._set(stage, host, wrong) == DONE:
+                raise AssertionError(f"{self.region} accepted {wrong}")
+        without = [name for name in everybody if name != self.other]
+        stage.random.shuffle(without)
+        status = await self._set(stage, host, without)
+        await asyncio.sleep(self.seconds)
+        while await self._set(stage, host, everybody) != DONE:
+            await asyncio.sleep(AGAIN_SECONDS)
+        stage.did("accepted" if status == DONE else "nothing", detail=self.other)
+
+    async def _set(self, stage: Stage, host: Host, regions: list[str]) -> int:
+        """The status; 0 when there was no answer."""
+        try:
+            return (await stage.world.ask_admin(self.region, "POST", PATH, regions, host=host)).status
+        except NoAnswer:
+            return 0
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if len(plan.regions) < 2 or random.random() >= 0.08:
+        return plan
+    region, other = random.sample(plan.regions, 2)
+    at = round(random.uniform(0.5, plan.break_seconds * 0.7), 3)
+    act = TakeOut(at, region, other, round(random.uniform(0.2, plan.break_seconds * 0.5), 3))
+    return replace(plan, acts=(*plan.acts, act))
+
+
+class _TakesAnybodysWord(TopicState):
+    def unvouched(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
+        return iter(())
+
+
+WORD = Word(
+    "administer",
+    draw,
+    ablations=(
+        Ablation(
+            "absent-region-acknowledged",
+            "An update acknowledges messages of a region that was not in the namespace when its "
+            "snapshot was taken.",
+            ("INV-5",),
+            parts(topic_state=_TakesAnybodysWord),
+        ),
+    ),
+)

@@ -1,0 +1,143 @@
+"""Of what acts of `rank` are made: consumers that take what comes at once, while they are open, and who publishes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, replace
+from math import inf
+
+from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, Producer
+from emulator.run.history import payload_digest
+from emulator.simulation.history import place_of, text_of
+from emulator.simulation.world import CLIENT_SETTINGS
+from tests.swarm.checkers.key_shared_sittings import Sitting
+from tests.swarm.workload import Stage
+from tests.swarm.workloads.expiring_program import STEP_SECONDS
+
+SUBSCRIPTION = "ranked"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where they all work."""
+
+    region: str
+    topic: str
+    type: str
+    partitions: int
+    """0: the topic has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One consumer. Times are seconds of the part that is judged."""
+
+    level: int
+    queue: int
+    holds: int
+    """So many messages it has before it acknowledges the first."""
+    joins: float = 0.0
+    leaves: float | None = None
+    shut: tuple[float, float] | None = None
+    """When it takes nothing, from and to."""
+
+
+class Taker:
+    """A consumer that takes what comes at once, while it is open."""
+
+    def __init__(self, place: Place, stage: Stage, seat: Seat, number: int, life: str) -> None:
+        self._place, self._stage, self._seat = place, stage, seat
+        self.sitting = Sitting(f"{stage.name}-{number}", seat.level, seat.queue)
+        host = stage.world.client_host(stage.name, place.region)
+        settings = replace(CLIENT_SETTINGS, asks_for_partitions=bool(place.partitions))
+        self._client = stage.world.client_on(host, (place.region,), settings, instance=f"{life}{number}")
+        self._consumer: Consumer | None = None
+        self._taking: asyncio.Task[None] | None = None
+        self._held: list[Message] = []
+        self.by_partition: list[tuple[float, int, str]] = []
+        """(when, partition, payload)."""
+
+    async def join(self) -> None:
+        self._consumer = await self._client.subscribe(
+            self._place.topic,
+            SUBSCRIPTION,
+            type_=ConsumerType[self._place.type],
+            initial_position=InitialPosition.EARLIEST,
+            name=self.sitting.name,
+            priority_level=self._seat.level,
+            receiver_queue_size=self._seat.queue,
+        )
+        self.sitting.began = self._stage.now
+        self.open()
+
+    def open(self) -> None:
+        if self._consumer is not None and self._taking is None and self.sitting.ended > self._stage.now:
+            self.sitting.open.append((self._stage.now, inf))
+            self._taking = asyncio.ensure_future(self._take(self._consumer))
+
+    def shut(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+            self.sitting.open[-1] = (self.sitting.open[-1][0], self._stage.now)
+
+    async def leave(self) -> None:
+        self.sitting.ended = min(self.sitting.ended, self._stage.now)
+        self.shut()
+        with contextlib.suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(STEP_SECONDS):
+                await self._client.close()
+
+    async def _take(self, consumer: Consumer) -> None:
+        with contextlib.suppress(ClientError):
+            while True:
+                message = await consumer.receive()
+                self._note(message)
+                self._held.append(message)
+                if len(self._held) > self._seat.holds:
+                    await consumer.acknowledge(self._held.pop(0))
+
+    def _note(self, message: Message) -> None:
+        now, text = self._stage.now, text_of(message)
+        self.sitting.taken.append((now, text))
+        self.by_partition.append((now, message.id.partition, text))
+        self._stage.record.note(
+            self.sitting.name,
+            "receive",
+            "ok",
+            region=self._place.region,
+            topic=message.topic,
+            subscription=SUBSCRIPTION,
+            origin_region=message.replicated_from or self._place.region,
+            producer=message.producer_name,
+            sequence_id=message.sequence_id,
+            message_id=place_of(message),
+            payload_digest=payload_digest(message.payload),
+            detail=text,
+        )
+
+
+class Publisher:
+    """To a topic, or to each of its partitions in turn."""
+
+    def __init__(self, place: Place, client: Client, stage: Stage, life: str) -> None:
+        self._place, self._client, self._stage, self._life = place, client, stage, life
+        self._producers: dict[str, Producer] = {}
+        self._asked = 0
+        self.taken: dict[str, float] = {}
+        """What its region took, and when it had said so."""
+
+    async def publish(self) -> None:
+        self._asked += 1
+        place, text = self._place, f"{self._stage.name}/{self._life}/{self._asked}"
+        topic = place.topic
+        if place.partitions:
+            topic = f"{topic}-partition-{self._asked % place.partitions}"
+        with contextlib.suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(STEP_SECONDS):
+                if topic not in self._producers:
+                    name = f"{self._stage.name}-{self._life}"
+                    self._producers[topic] = await self._client.producer(topic, name=name)
+                await self._producers[topic].send(text.encode())
+                self.taken[text] = self._stage.now

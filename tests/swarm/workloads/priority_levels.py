@@ -1,0 +1,301 @@
+"""Programs whose consumers have priority levels, join, stop taking messages, and leave: a lower level receives
+nothing while a higher one has permits, and the partitions of a topic are spread evenly over the best level.
+
+Each program has a topic of its own. It is judged when nothing goes wrong any more: what it knows of permits then
+holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import ClassVar
+
+from emulator.client import Client, ClientError
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
+from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.single_active import SingleActive
+from emulator.core.dispatch.types import ConsumerState
+from emulator.simulation.checkers import Check
+from tests.swarm.checkers.key_shared_sittings import (
+    MARGIN_SECONDS,
+    left_waiting,
+    passed_over,
+    unevenly_spread,
+)
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, Mortal
+from tests.swarm.workloads.priority_consumers import Place, Publisher, Seat, Taker
+from tests.swarm.workloads.self_reported import acted, told
+
+NAME = "rank"
+SETTLES_SECONDS = 2.0
+"""Until who came or went made a difference everywhere; longer than a region waits before another one is active."""
+PASSED_OVER, UNEVEN, WAITS = "passed over: ", "uneven: ", "waits: "
+
+
+@dataclass(frozen=True, slots=True)
+class Rank(Mortal):
+    """Its consumers consume while things go wrong; others of the same levels are judged afterwards."""
+
+    type: str
+    partitions: int
+    """0: the topic has none."""
+    seats: tuple[Seat, ...]
+
+    word: ClassVar[str] = NAME
+
+    async def perform(self, stage: Stage) -> None:
+        if self.partitions and not await self.insist(
+            stage, "PUT", "/partitions", self.partitions, done=(204, 409)
+        ):
+            return
+        client = stage.client()
+        try:
+            await self._live_through(client, stage)
+            await self.calm(stage)
+            publisher = Publisher(self._place(stage), client, stage, "calm")
+            takers = self._takers(stage, "calm")
+            try:
+                told = await (self._spread if self.partitions else self._attended)(stage, takers, publisher)
+            finally:
+                for taker in takers:
+                    await taker.leave()
+            stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=told)
+        finally:
+            await client.close()
+
+    async def _live_through(self, client: Client, stage: Stage) -> None:
+        """While things go wrong nobody is judged; what was given and not acknowledged comes back."""
+        takers = self._takers(stage, "broken")
+        tasks = [asyncio.ensure_future(self._trying(one)) for one in takers]
+        publisher = Publisher(self._place(stage), client, stage, "broken")
+        while stage.now < self.breaks_end_seconds - 1.0:
+            await publisher.publish()
+            await asyncio.sleep(self.pause_seconds)
+        for task in tasks:
+            task.cancel()
+        for taker in takers:
+            await taker.leave()
+
+    def _place(self, stage: Stage) -> Place:
+        return Place(self.region, self.topic(stage), self.type, self.partitions)
+
+    def _takers(self, stage: Stage, life: str) -> list[Taker]:
+        place = self._place(stage)
+        return [Taker(place, stage, seat, number, life) for number, seat in enumerate(self.seats)]
+
+    async def _trying(self, taker: Taker) -> None:
+        with contextlib.suppress(ClientError):
+            await taker.join()
+
+    async def _attended(self, stage: Stage, takers: list[Taker], publisher: Publisher) -> str:
+        """Consumers come, stop to take, and go, while messages come: what is wrong, or nothing."""
+        timing = [
+            asyncio.ensure_future(self._attend(one, seat))
+            for one, seat in zip(takers, self.seats, strict=True)
+        ]
+        for _ in range(self.messages):
+            await publisher.publish()
+            await asyncio.sleep(self.pause_seconds)
+        await asyncio.gather(*timing)
+        missing = await self._missing(stage, takers, publisher)
+        await asyncio.sleep(2 * MARGIN_SECONDS)  # what is on its way now counts, too
+        sittings = [one.sitting for one in takers]
+        is_shared = self.type == "SHARED"
+        over = next(passed_over(sittings, one_is_active=not is_shared), "")
+        waiting = next(left_waiting(sittings, publisher.taken), "") if is_shared else ""
+        return missing or (over and f"{PASSED_OVER}{over}") or (waiting and f"{WAITS}{waiting}")
+
+    async def _attend(self, taker: Taker, seat: Seat) -> None:
+        events: list[tuple[float, Callable[[], object]]] = [(seat.joins, taker.join)]
+        if seat.shut is not None:
+            events += [(seat.shut[0], taker.shut), (seat.shut[1], taker.open)]
+        if seat.leaves is not None:
+            events.append((seat.leaves, taker.leave))
+        began = asyncio.get_running_loop().time()
+        for at, event in sorted(events, key=lambda one: one[0]):
+            await asyncio.sleep(began + at - asyncio.get_running_loop().time())
+            outcome = event()
+            if asyncio.iscoroutine(outcome):
+                await outcome
+
+    async def _missing(self, stage: Stage, takers: list[Taker], publisher: Publisher) -> str:
+        """What was published and no consumer was given, however long they wait."""
+        give_up_at = stage.now + PATIENCE_SECONDS
+        while missing := publisher.taken.keys() - {what for one in takers for _, what in one.sitting.taken}:
+            if stage.now > give_up_at:
+                return f"{WAITS}for ever: {min(missing)} and {len(missing) - 1} more"
+            await asyncio.sleep(0.2)
+        return ""
+
+    async def _spread(self, stage: Stage, takers: list[Taker], publisher: Publisher) -> str:
+        """With all of them, and once more without those that leave."""
+        for taker in takers:
+            await taker.join()
+        for present in (
+            takers,
+            [t for t, seat in zip(takers, self.seats, strict=True) if seat.leaves is None],
+        ):
+            for taker in takers:
+                if taker not in present:
+                    await taker.leave()
+            await asyncio.sleep(SETTLES_SECONDS)
+            since = stage.now
+            for _ in range(3 * self.partitions):
+                await publisher.publish()
+            missing = await self._missing(stage, takers, publisher)
+            taken_by: dict[int, set[str]] = {}
+            for taker in present:
+                for at, partition, _ in taker.by_partition:
+                    if at >= since:
+                        taken_by.setdefault(partition, set()).add(taker.sitting.name)
+            uneven = unevenly_spread((one.sitting for one in present), taken_by)
+            if missing or uneven:
+                return missing or f"{UNEVEN}{uneven}"
+        return ""
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs of all kinds: Shared, Failover, and Failover of a topic with partitions."""
+    return replace(plan, acts=(*plan.acts, *(_rank(random, plan) for _ in range(random.randint(1, 3)))))
+
+
+def _rank(random: Random, plan: Plan) -> Rank:
+    region, seconds = random.choice(plan.regions), plan.break_seconds
+    type_, partitions = random.choice((("SHARED", 0), ("SHARED", 0), ("FAILOVER", 0), ("FAILOVER", 1)))
+    messages = random.randint(30, 120)
+    pause = round(random.uniform(0.005, 0.05), 4)
+    others = [_seat(random, messages * pause) for _ in range(random.randint(1, 4))]
+    return Rank(
+        round(random.uniform(0.2, seconds * 0.6), 3),
+        region,
+        region,
+        messages,
+        pause,
+        seconds + 1.0,
+        type_,
+        partitions and random.randint(2, 6),
+        (replace(_seat(random, messages * pause), leaves=None), *others),
+    )
+
+
+def _seat(random: Random, seconds: float) -> Seat:
+    """Now and then it is there from the beginning to the end, and open."""
+    begin, end = sorted(round(random.uniform(0.0, seconds), 3) for _ in range(2))
+    return Seat(
+        random.choice((0, 0, 1, 3)),
+        random.choice((1, 4, 20, 200)),
+        random.choice((0, 0, 5)),
+        round(random.choice((0.0, 0.0, random.uniform(0.0, seconds))), 3),
+        round(seconds * random.uniform(1.0, 1.2), 3) if random.random() < 0.3 else None,
+        (begin, end) if random.random() < 0.5 else None,
+    )
+
+
+# INV-100
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+class _KnowsNoLevels(Shared):
+    """Everybody who can take something is as good as anybody else."""
+
+    def _next_in_turn(self) -> ConsumerState | None:
+        able = [consumer for consumer in self.consumers if self._may_serve(consumer)]
+        self._turn += 1
+        return able[self._turn % len(able)] if able else None
+
+
+class _WaitsForTheBest(Shared):
+    """Who has not the best level is given nothing, also when those of the best level take nothing."""
+
+    def _next_in_turn(self) -> ConsumerState | None:
+        best = min((consumer.priority for consumer in self.consumers), default=0)
+        found = super()._next_in_turn()
+        return found if found is not None and found.priority == best else None
+
+
+class _FirstComeIsActive(SingleActive):
+    def _chosen(self) -> ConsumerState | None:
+        return self.consumers[0] if self.consumers else None
+
+
+class _OneIsActiveForAll(SingleActive):
+    """Every partition goes to the same consumer."""
+
+    def _chosen(self) -> ConsumerState | None:
+        return min(self.consumers, key=lambda one: (one.priority, one.name), default=None)
+
+
+def _with(careless: type[Strategy]) -> object:
+    def made(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+        shipped = strategy_for(type_, cursor, limits)
+        return careless(cursor, limits) if issubclass(careless, type(shipped)) else shipped
+
+    return made
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "best-level-first",
+            "INV-100",
+            _told(PASSED_OVER, "a better priority level was ignored"),
+            applies=_acted,
+        ),
+        Check(
+            "partitions-balanced",
+            "INV-100",
+            _told(UNEVEN, "partitions are not spread evenly over the best level"),
+            applies=_acted,
+        ),
+        Check(
+            "lower-levels-used",
+            "INV-100",
+            _told(WAITS, "published, and delivered to no consumer"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "priority-levels-ignored",
+            "A Shared subscription dispatches round-robin to all consumers, regardless of their "
+            "priority levels.",
+            ("INV-100",),
+            parts(strategy_for=_with(_KnowsNoLevels)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "only-best-level-served",
+            "A Shared subscription dispatches only to the best priority level, also when it has no permits.",
+            ("INV-100",),
+            parts(strategy_for=_with(_WaitsForTheBest)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "failover-ignores-level",
+            "The first consumer of a Failover subscription is active, regardless of its priority level.",
+            ("INV-100",),
+            parts(strategy_for=_with(_FirstComeIsActive)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "failover-partitions-not-spread",
+            "All partitions of a Failover subscription have the same active consumer of the best level.",
+            ("INV-100",),
+            parts(strategy_for=_with(_OneIsActiveForAll)),
+            seed_name=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,223 @@
+"""Programs whose topic has a backlog quota by size or age that holds or rejects producers while no consumer reads.
+Over the quota no client can publish, the subscription skips nothing (INV-5), and once everything is acknowledged
+producers can publish again.
+
+Each program has a topic of its own. What was taken from it, it knows itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.client import Client, ClientError, Producer
+from emulator.core.policies.lifetime import QuotaAction, Quotas
+from emulator.core.topic.retention import Backlog, Exceeded, exceeded
+from emulator.simulation.checkers import Check
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from tests.swarm.workloads.expiry_policy import AGE, SIZE, STAYS
+from tests.swarm.workloads.self_reported import acted, told
+
+NAME = "keep-away"
+SHUT = "shut: "
+FAILURES = 3
+"""In a row: it is kept away, since nothing goes wrong any more. Our client asks again, whatever it is told."""
+PAYLOAD_BYTES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAway(Mortal):
+    """It publishes until it is kept away, reads and acknowledges everything, and publishes again."""
+
+    kind: str
+    limit: int
+    """In bytes, or in seconds of age."""
+    action: str
+
+    word: ClassVar[str] = NAME
+
+    async def perform(self, stage: Stage) -> None:
+        client = self.reader(stage)
+        try:
+            await (await self.subscribed(client, stage, SUBSCRIPTION)).close()
+            where = f"/backlogQuota?backlogQuotaType={self.kind}"
+            if await self.insist(stage, "POST", where, self._quota, done=(204,)):
+                await self._fill_and_empty(client, stage)
+        finally:
+            await client.close()
+
+    @property
+    def _quota(self) -> dict[str, Any]:
+        by_size = self.kind == SIZE
+        return {
+            "limitSize": self.limit if by_size else -1,
+            "limitTime": -1 if by_size else self.limit,
+            "policy": self.action,
+        }
+
+    async def _fill_and_empty(self, client: Client, stage: Stage) -> None:
+        writer = Writer(self, client, stage)
+        while stage.now < self.breaks_end_seconds:
+            await writer.publish()
+            await asyncio.sleep(self.pause_seconds)
+        is_kept_away = await self._comes_about(stage, writer, lambda: writer.failures >= FAILURES)
+        consumer = await self.subscribed(client, stage, SUBSCRIPTION)
+        came = await self.everything(consumer, stage, set(writer.taken))
+        count = len(writer.taken)
+        if not is_kept_away:
+            self._tell(
+                stage, f"{STAYS}{count} messages of {PAYLOAD_BYTES} bytes or more; the quota: {self._quota}"
+            )
+        elif not await self._comes_about(stage, writer, lambda: len(writer.taken) > count):
+            self._tell(stage, f"{SHUT}{len(came)} of {count} messages were delivered and acknowledged")
+        else:
+            stage.did("accepted", topic=self.topic(stage), detail=f"{count} messages, {self._quota}")
+
+    async def _comes_about(self, stage: Stage, writer: Writer, is_so: Callable[[], bool]) -> bool:
+        """By publishing again and again."""
+        give_up_at = stage.now + PATIENCE_SECONDS
+        while stage.now < give_up_at:
+            await writer.publish()
+            if is_so():
+                return True
+            await asyncio.sleep(0.2)
+        return False
+
+    def _tell(self, stage: Stage, told: str) -> None:
+        stage.did("refused", topic=self.topic(stage), detail=told)
+
+
+class Writer:
+    """One producer after the other."""
+
+    def __init__(self, act: KeepAway, client: Client, stage: Stage) -> None:
+        self._act, self._client, self._stage = act, client, stage
+        self._producer: Producer | None = None
+        self._asked = 0
+        self.taken: set[bytes] = set()
+        self.failures = 0
+        """Since it last published."""
+
+    async def publish(self) -> None:
+        """A message that was not published before."""
+        self._asked += 1
+        payload = f"{self._stage.name}/{self._asked}/".encode().ljust(PAYLOAD_BYTES, b".")
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                if self._producer is None:
+                    name = f"{self._stage.name}-{self._asked}"
+                    self._producer = await self._client.producer(self._act.topic(self._stage), name=name)
+                await self._producer.send(payload)
+            self.taken.add(payload)
+            self.failures = 0
+        except (ClientError, TimeoutError):
+            self.failures += 1
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                await producer.close()
+        except (ClientError, TimeoutError):
+            return
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs in all regions, with little room each."""
+
+    def keep_away() -> KeepAway:
+        region, seconds = random.choice(plan.regions), plan.break_seconds
+        kind = random.choice((SIZE, SIZE, AGE))
+        return KeepAway(
+            round(random.uniform(0.2, seconds * 0.6), 3),
+            region,
+            region,
+            0,
+            round(random.uniform(0.05, 0.5), 3),
+            seconds + 1.0,
+            kind,
+            random.randint(300, 6_000) if kind == SIZE else random.randint(1, 8),
+            random.choice((QuotaAction.HOLD, QuotaAction.EXCEPTION)).value,
+        )
+
+    return replace(plan, acts=(*plan.acts, *(keep_away() for _ in range(random.randint(1, 4)))))
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+def _nobody_is_kept_away(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    return [one for one in exceeded(quotas, backlog) if one.action is QuotaAction.EVICT]
+
+
+def _nothing_is_old(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    return exceeded(quotas, backlog._replace(age_ms=0))
+
+
+def _evicts_instead(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    return [one._replace(action=QuotaAction.EVICT) for one in exceeded(quotas, backlog)]
+
+
+def _stays_over(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    """Whoever has a quota is over it."""
+    return exceeded(quotas, backlog._replace(size_bytes=2**40, age_ms=2**40))
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "quota-blocks-producers",
+            "INV-88",
+            _told(STAYS, "over its quota, and clients still publish"),
+            applies=_acted,
+        ),
+        Check(
+            "producers-unblocked",
+            "INV-88",
+            _told(SHUT, "everything was acknowledged, and no client can publish"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "quota-never-blocks",
+            "A quota that should hold or reject producers admits all of them.",
+            ("INV-88",),
+            parts(exceeded=_nobody_is_kept_away),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "quota-by-age-never-blocks",
+            "A quota by age blocks no producer, regardless of the age of the oldest message.",
+            ("INV-88",),
+            parts(exceeded=_nothing_is_old),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "blocking-quota-evicts",
+            "A quota that should hold or reject producers evicts messages.",
+            ("INV-5",),
+            parts(exceeded=_evicts_instead),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "quota-blocks-forever",
+            "A topic with a quota always counts as over it, regardless of its backlog.",
+            ("INV-88",),
+            parts(exceeded=_stays_over),
+            seed_name=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,171 @@
+"""Programs with more clients than a topic allows, or faster than a rate allows: limits and rates are never exceeded,
+and a waiting client is admitted once there is room.
+
+Each program has a topic and a policy of its own, which is set while things go wrong; it is judged when nothing does any
+more, by what the program knows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+from emulator.core.flow.rate_limit import Pace, Published, Throttle, ThrottleFactory
+from emulator.core.topic.limits import Caps
+from emulator.errors import ProtocolError
+from emulator.simulation.checkers import Check
+from tests.swarm.checkers.limits import Allowance
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Word
+from tests.swarm.workloads.expiring_program import Mortal
+from tests.swarm.workloads.rate_limits_crowd import CROWDED, KEPT_OUT, LIMITS, NAME, Crowd
+from tests.swarm.workloads.rate_limits_pacing import STARVED, TOO_FAST, Draining, Publishing
+from tests.swarm.workloads.self_reported import acted, told
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    return replace(plan, acts=(*plan.acts, *(_act(random, plan) for _ in range(random.randint(2, 4)))))
+
+
+def _act(random: Random, plan: Plan) -> Mortal:
+    region, seconds = random.choice(plan.regions), plan.break_seconds
+    begin = round(random.uniform(0.2, seconds * 0.6), 3)
+    base = (begin, region, region, random.randint(10, 80), 0.0, seconds + 1.0)
+    if random.random() < 0.5:
+        most = random.randint(1, 3)
+        stays = tuple(round(random.uniform(0.1, 1.5), 3) for _ in range(most + random.randint(1, 3)))
+        return Crowd(*base, random.choice(LIMITS), most, stays)
+    allowance = Allowance(random.choice((5, 20, 60)), 1)
+    clients, at_once = random.randint(1, 3), random.choice((1, 5, 20))
+    if random.random() < 0.5:
+        return Publishing(*base, allowance, clients, at_once)
+    allowance = replace(allowance, period_seconds=random.choice((1, 1, 3)))
+    return Draining(*base, allowance, clients, at_once, random.random() < 0.5)
+
+
+# INV-101
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+class _CountsNobody(Caps):
+    """A topic is never full."""
+
+    def check_producers(self, present: int, topic: str) -> None:
+        return
+
+    def check_consumers(self, of_topic: int, of_subscription: int, topic: str) -> None:
+        return
+
+    def check_subscriptions(self, present: int, topic: str) -> None:
+        return
+
+
+class _StaysFull(Caps):
+    """Once somebody was refused, everybody is."""
+
+    def check_producers(self, present: int, topic: str) -> None:
+        self._check(super().check_producers, present, topic)
+
+    def check_consumers(self, of_topic: int, of_subscription: int, topic: str) -> None:
+        self._check(super().check_consumers, of_topic, of_subscription, topic)
+
+    def check_subscriptions(self, present: int, topic: str) -> None:
+        self._check(super().check_subscriptions, present, topic)
+
+    def _check(self, check: Callable[..., None], *of: object) -> None:
+        before: ProtocolError | None = self.__dict__.get("refusal")
+        if before is not None:
+            raise before
+        try:
+            check(*of)
+        except ProtocolError as refusal:
+            self.__dict__["refusal"] = refusal
+            raise
+
+
+class _TakesNothing(Throttle):
+    """What went is not counted."""
+
+    def take(self, messages: int, size_bytes: int, now_ms: float) -> None:
+        return
+
+
+class _PilesUp(Throttle):
+    """What nobody used for a long time may go at once."""
+
+    def __init__(self, rate: Pace, now_ms: float, published: Published | None = None) -> None:
+        super().__init__(rate, now_ms, published)
+        for bucket in (self._messages, self._bytes):
+            if bucket is not None:
+                bucket._most = float("inf")
+
+
+class _NeverFills(Throttle):
+    """What one period allows goes, and nothing after it."""
+
+    def __init__(self, rate: Pace, now_ms: float, published: Published | None = None) -> None:
+        super().__init__(rate, now_ms, published)
+        for bucket in (self._messages, self._bytes):
+            if bucket is not None:
+                bucket._per_ms = 1e-6
+
+
+def _throttle(careless: type[Throttle]) -> ThrottleFactory:
+    def made(rate: Pace, now_ms: float, published: Published | None = None) -> Throttle | None:
+        return careless(rate, now_ms, published) if rate.is_limited else None
+
+    return made
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check("limits-enforced", "INV-101", _told(CROWDED, "more clients than its limit"), applies=_acted),
+        Check("admitted-below-limit", "INV-101", _told(KEPT_OUT, "rejected below the limit"), applies=_acted),
+        Check("rates-enforced", "INV-101", _told(TOO_FAST, "faster than its rate"), applies=_acted),
+        Check("rates-reached", "INV-101", _told(STARVED, "slower than its rate"), applies=_acted),
+    ),
+    ablations=(
+        Ablation(
+            "limit-not-enforced",
+            "Every client is admitted to a topic, regardless of its limits.",
+            ("INV-101",),
+            parts(caps=_CountsNobody),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "limit-never-released",
+            "A topic that rejected one client rejects every later one.",
+            ("INV-101",),
+            parts(caps=_StaysFull),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "rate-not-counted",
+            "Published and dispatched messages do not count against a rate.",
+            ("INV-101",),
+            parts(throttle_of=_throttle(_TakesNothing)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "unused-rate-accumulates",
+            "Unused allowance of a rate accumulates without bound.",
+            ("INV-101",),
+            parts(throttle_of=_throttle(_PilesUp)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "rate-never-refills",
+            "A rate allows the messages of one period, and none after it.",
+            ("INV-101",),
+            parts(throttle_of=_throttle(_NeverFills)),
+            seed_name=NAME,
+        ),
+    ),
+)

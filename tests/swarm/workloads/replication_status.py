@@ -1,0 +1,307 @@
+"""Programs whose subscription is replicated in one region and turned off in another: it stays off and keeps its
+position, regardless of what the first region sends. One that is turned on in a quiet topic is updated at once. A
+reader's subscription cannot be replicated.
+
+Each program has a topic of its own and knows which messages were acknowledged where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.client import EARLIEST, Client, ClientError
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.replication.subscription_updates import ReplicatedSubscription
+from emulator.model.markers import Snapshot
+from emulator.net.http import NoAnswer
+from emulator.simulation.checkers import Check
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION
+from tests.swarm.workloads.self_reported import acted, told
+from tests.swarm.workloads.subscription_retention_program import Carried
+
+NAME = "replication-status"
+LATE = "late"
+"""A second subscription, which is turned on when the topic is quiet."""
+TURNED_ON = "turned on: "
+MOVED = "moved: "
+BEHIND = "behind: "
+FLEETING = "fleeting: "
+NOT_ALLOWED = 405
+
+
+@dataclass(frozen=True, slots=True)
+class Switched(Carried):
+    """`reading`: where the subscription is replicated and consumed; `onward`: where it is turned off."""
+
+    visits_at_seconds: tuple[float, ...]
+    """When a consumer connects to `onward` and asks for replication."""
+    deleted_at_seconds: float | None
+    """When the subscription is deleted in `reading` and created again; None: never."""
+    is_turned_on: bool
+    """Whether it is turned on in `onward` at the end."""
+
+    word: ClassVar[str] = NAME
+
+    async def _play(self, writer: Client, stage: Stage) -> None:
+        if not await self._switch(stage, self.onward, SUBSCRIPTION, on=False):
+            return
+        owed: dict[bytes, float] = {}
+        publishing = asyncio.ensure_future(self._publish(writer, stage, owed))
+        consuming = asyncio.ensure_future(self._consume(stage))
+        for at in self.visits_at_seconds:
+            await asyncio.sleep(max(0.0, at - stage.now))
+            await self._look_in(stage)
+        await publishing
+        await consuming
+        await self.calm(stage)
+        await self._take_rest(stage, self.reading, set(owed))
+        for step in (self._stayed_off, self._reader_refused, self._late_one_follows, self._goes_on):
+            if problem := await step(stage, set(owed)):
+                self._tell(stage, problem)
+                return
+        stage.did("accepted", topic=self.topic(stage))
+
+    # While regions fail.
+
+    async def _switch(self, stage: Stage, region: str, subscription: str, *, on: bool) -> bool:
+        there = replace(self, reading=region)
+        return await there.insist(stage, "POST", _status(subscription), on, done=(204,))
+
+    async def _consume(self, stage: Stage) -> None:
+        """Acknowledge everything where it is replicated, and delete it there once."""
+        until = self.breaks_end_seconds
+        if self.deleted_at_seconds is not None:
+            await self._acknowledge(stage, self.deleted_at_seconds)
+            await self._delete(stage)
+        await self._acknowledge(stage, until)
+
+    async def _acknowledge(self, stage: Stage, until: float) -> None:
+        try:
+            async with asyncio.timeout(until - stage.now), self._visit(stage, self.reading) as consumer:
+                while True:
+                    message = await self.given(consumer, stage, self.reading)
+                    await consumer.acknowledge(message, confirmed=True)
+        except (TimeoutError, ClientError):
+            return
+
+    async def _delete(self, stage: Stage) -> None:
+        window = stage.record.windows.begin(self.reading, self.topic(stage), SUBSCRIPTION)
+        try:
+            async with asyncio.timeout(STEP_SECONDS), self._visit(stage, self.reading) as consumer:
+                await consumer.unsubscribe()
+        except (TimeoutError, ClientError):
+            pass
+        stage.record.windows.end(window)
+
+    async def _look_in(self, stage: Stage) -> None:
+        """As a program that fails over: it asks for replication, and is refused nothing."""
+        try:
+            async with asyncio.timeout(STEP_SECONDS), self._visit(stage, self.onward):
+                pass
+        except (TimeoutError, ClientError):
+            return
+
+    # Afterwards. Each step returns what is wrong; empty: nothing.
+
+    async def _stayed_off(self, stage: Stage, owed: set[bytes]) -> str:
+        one = await self._subscription(stage, self.onward, SUBSCRIPTION)
+        return f"{TURNED_ON}in {self.onward}" if one is not None and one["isReplicated"] else ""
+
+    async def _reader_refused(self, stage: Stage, owed: set[bytes]) -> str:
+        client = self.client_for(self.reading, stage, "reader that stays")
+        try:
+            await client.reader(self.topic(stage), EARLIEST)
+            stats = await self.stats(stage, self.reading)
+            subscriptions = {} if stats is None else stats["subscriptions"]
+            names = [name for name, one in subscriptions.items() if not one["isDurable"]]
+            statuses = {await self.ask(stage, "POST", _status(name), True) for name in names}
+        except (ClientError, NoAnswer):
+            return ""
+        finally:
+            await client.close()
+        wrong = statuses - {NOT_ALLOWED, None}
+        return f"{FLEETING}{self.reading} answers {wrong}" if wrong else ""
+
+    async def _late_one_follows(self, stage: Stage, owed: set[bytes]) -> str:
+        """A second subscription is consumed, then the topic is quiet, then it is turned on."""
+        stage.record.given.replicated.add((self.topic(stage), LATE))
+        client = self.client_for(self.reading, stage, "late")
+        try:
+            consumer = await self.subscribed(client, stage, LATE)
+            await self.everything(consumer, stage, set(owed))
+        finally:
+            await client.close()
+        await asyncio.sleep(STEP_SECONDS)
+        if not await self._switch(stage, self.reading, LATE, on=True):
+            return ""
+        return await self._drains(stage, LATE)
+
+    async def _goes_on(self, stage: Stage, owed: set[bytes]) -> str:
+        if not self.is_turned_on:
+            missing = await self._take_rest(stage, self.onward, set(owed))
+            return f"{MOVED}{_first(missing)} in {self.onward}" if missing else ""
+        if not await self._switch(stage, self.onward, SUBSCRIPTION, on=True):
+            return ""
+        return await self._drains(stage, SUBSCRIPTION)
+
+    async def _drains(self, stage: Stage, subscription: str) -> str:
+        """Wait until the other region has nothing left of it."""
+        give_up_at = stage.now + PATIENCE_SECONDS
+        while stage.now < give_up_at:
+            one = await self._subscription(stage, self.onward, subscription)
+            if one is not None and not one["msgBacklog"]:
+                return ""
+            await asyncio.sleep(1.0)
+        return f"{BEHIND}{subscription} in {self.onward}"
+
+    async def _subscription(self, stage: Stage, region: str, name: str) -> dict[str, Any] | None:
+        """Its figures. None: the region does not answer, or has none."""
+        try:
+            stats = await self.stats(stage, region)
+        except NoAnswer:
+            return None
+        return None if stats is None else stats["subscriptions"].get(name)
+
+
+def _status(subscription: str) -> str:
+    return f"/subscription/{subscription}/replicatedSubscriptionStatus"
+
+
+def _first(missing: set[bytes]) -> str:
+    return f"{min(missing).decode()} and {len(missing) - 1} more"
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs in any two regions; none where there is only one."""
+    if len(plan.regions) < 2:
+        return plan
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
+
+
+def _program(random: Random, plan: Plan) -> Switched:
+    seconds, count = plan.break_seconds, random.randint(4, 30)
+    here, there = random.sample(plan.regions, 2)
+    visits = sorted(round(random.uniform(0.3, seconds), 3) for _ in range(random.randint(0, 2)))
+    deleted = round(random.uniform(0.5, seconds), 3) if random.random() < 0.3 else None
+    return Switched(
+        round(random.uniform(0.1, 1.0), 3),
+        random.choice(plan.regions),
+        here,
+        count,
+        round(seconds / count * random.uniform(0.1, 0.7), 4),
+        seconds + 1.0,
+        there,
+        tuple(visits),
+        deleted,
+        random.random() < 0.5,
+    )
+
+
+# INV-119 and INV-120
+
+
+def _turns_on(cursor: Cursor, is_durable: bool, follows_upstream: bool) -> bool:
+    if is_durable:
+        cursor.set_replicated(True)
+    return is_durable
+
+
+class _ForgetsWhoTurnedItOff(Cursor):
+    def disable_replication(self) -> None:
+        self.set_replicated(False)
+
+
+class _ForgetsRefused(Cursor):
+    def note_unapplied(self, source: str, entry_id: int, named: Iterable[str]) -> None:
+        pass
+
+
+class _BeginsWithNothing(ReplicatedSubscription):
+    def remember(self, snapshots: Iterable[Snapshot]) -> None:
+        pass
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "disabled-stays-disabled",
+            "INV-119",
+            _told(TURNED_ON, "turned off by an administrator, and replicated again"),
+            applies=_acted,
+        ),
+        Check(
+            "unreplicated-position-kept",
+            "INV-119",
+            _told(MOVED, "not replicated, and moved by another region"),
+            applies=_acted,
+        ),
+        Check(
+            "readers-are-not-replicated",
+            "INV-119",
+            _told(FLEETING, "a reader's subscription can be set to replicated"),
+            applies=_acted,
+        ),
+        Check(
+            "enabled-is-updated",
+            "INV-120",
+            _told(BEHIND, "turned on in a quiet topic, and not updated"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "update-enables-replication",
+            "An update of another region turns replication of a subscription on.",
+            ("INV-119",),
+            parts(takes_updates=_turns_on),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "update-moves-unreplicated",
+            "An update of another region moves a subscription that is not replicated.",
+            ("INV-119",),
+            parts(takes_updates=lambda cursor, is_durable, follows_upstream: is_durable),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "subscribe-overrides-administrator",
+            "A consumer that requests replication turns it on although an administrator turned it off.",
+            ("INV-119",),
+            parts(cursor=_ForgetsWhoTurnedItOff),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "reader-subscription-replicated",
+            "A subscription that is not durable can be replicated.",
+            ("INV-119",),
+            parts(check_replicable=lambda name, durable: None),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "enabled-without-snapshots",
+            "A subscription that is turned on has none of the earlier snapshots.",
+            ("INV-120",),
+            parts(replicated_subscription=_BeginsWithNothing),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "unapplied-position-forgotten",
+            "A position that was not applied is forgotten when the subscription is turned on.",
+            ("INV-120",),
+            parts(cursor=_ForgetsRefused),
+            seed_name=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,17 @@
+"""After everything is repaired and consumed, every region is killed and started again: it then knows only what it
+stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Word
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    return replace(plan, dies_at_the_end=True) if random.random() < 0.15 else plan
+
+
+WORD = Word("restart", draw, acts=False)

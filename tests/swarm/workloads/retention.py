@@ -1,0 +1,164 @@
+"""Programs whose topic has retention by age or size, or one that changes while clients run: retained messages are
+readable although they are acknowledged, messages beyond retention are removed, and no message that a subscription
+needs is removed.
+
+Each program has a topic of its own (`tests/swarm/workloads/retention_program.py`). What was taken from it and when,
+it knows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.trimming import Trimmer
+from emulator.core.topic.retention import Ages, Need, Seen, Trimming
+from emulator.simulation.checkers import Check
+from tests.swarm.mutant import Ablation, parts, topic
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Word
+from tests.swarm.workloads.retention_program import LOST, NAME, SHORT, STAYS, Retaining
+from tests.swarm.workloads.self_reported import acted, told
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere, some with large messages."""
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
+
+
+def _program(random: Random, plan: Plan) -> Retaining:
+    seconds, count = plan.break_seconds, random.randint(5, 30)
+    minutes, megabytes = random.choice(((1, -1), (-1, 1), (1, 1), (0, 0), (-1, -1)))
+    is_large = megabytes == 1 and random.random() < 0.7
+    begin = round(random.uniform(0.2, seconds * 0.4), 3)
+    return Retaining(
+        *(begin, random.choice(plan.regions), random.choice(plan.regions), count),
+        round(seconds / count * random.uniform(0.1, 0.6), 4),
+        seconds + 1.0,
+        round(random.uniform(begin, seconds), 3),
+        *(minutes, megabytes),
+        random.choice((60_000, 120_000)) if is_large else 100,
+        random.random() < 0.3,
+        random.random() < 0.4 or minutes == megabytes == -1,
+    )
+
+
+# INV-104
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+class _NothingIsYoung(Ages):
+    """Whatever is looked at is old enough to go."""
+
+    def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
+        return True
+
+
+class _NothingIsOld(Ages):
+    """Nothing is ever old enough to go."""
+
+    def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
+        return False
+
+
+class _NeverTooMuch(Trimming):
+    """However large a log is, its size lets nothing go."""
+
+    def goes(self, entry: Seen) -> bool:
+        self._left_bytes = 0
+        return super().goes(entry)
+
+
+class _AlwaysTooMuch(Trimming):
+    """However small a log is, it is taken to be too large."""
+
+    def goes(self, entry: Seen) -> bool:
+        self._left_bytes = 2**40
+        return super().goes(entry)
+
+
+class _AsksWhoIsThere(Trimmer):
+    """Subscriptions that nobody reads hold nothing back."""
+
+    def _cursors(self) -> Iterable[Need]:
+        for name, subscription in self._topic.subscriptions.items():
+            if subscription.durable and subscription.consumers:
+                yield Need(subscription.cursor.mark_delete + 1, f"subscription {name}")
+
+    def _pass_trimmed(self) -> None:
+        """Nor are they told."""
+
+
+class _SparesWhoIsThere(Topic):
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.trimmer = _AsksWhoIsThere(self)
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "retained-is-readable",
+            "INV-104",
+            _told(SHORT, "within retention, and no reader received it"),
+            applies=_acted,
+        ),
+        Check(
+            "retention-keeps-backlog",
+            "INV-36",
+            _told(LOST, "needed by a slow subscription, and never delivered to it"),
+            applies=_acted,
+        ),
+        Check(
+            "beyond-retention-removed",
+            "INV-104",
+            _told(STAYS, "acknowledged, beyond retention, and still stored"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "retention-ignores-age",
+            "Acknowledged messages are removed regardless of their age.",
+            ("INV-104",),
+            parts(ages=_NothingIsYoung),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "retention-never-ends",
+            "Acknowledged messages are never removed, regardless of their age.",
+            ("INV-104",),
+            parts(ages=_NothingIsOld),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "size-always-exceeded",
+            "A log always counts as larger than its retention allows.",
+            ("INV-104",),
+            parts(trimming=_AlwaysTooMuch),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "size-never-exceeded",
+            "A log grows beyond its retention by size.",
+            ("INV-104",),
+            parts(trimming=_NeverTooMuch),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "trimming-ignores-slow-subscriptions",
+            "Trimming ignores subscriptions without consumers.",
+            ("INV-36",),
+            topic(_SparesWhoIsThere),
+            seed_name=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,165 @@
+"""Acts of the word `retain`: a program whose topic has a retention, and what it knows of what must be there."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import ClassVar
+
+from emulator.client import EARLIEST, Client, ClientError, Consumer
+from emulator.core.policies.lifetime import BYTES_PER_MEGABYTE, MS_PER_MINUTE
+from emulator.net.http import NoAnswer
+from tests.swarm.workload import Stage
+from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from tests.swarm.workloads.expiry_policy import MARGIN_SECONDS
+
+NAME = "retain"
+SLOW = "slow"
+"""A subscription that nobody reads before everything else was judged."""
+ARRIVAL_SECONDS = 20.0
+"""For what is under way between regions when nothing goes wrong any more; less than a minute, which is an age."""
+METADATA_BYTES_MAX = 300
+"""Of these programs' entries."""
+MINUTE_SECONDS = MS_PER_MINUTE / 1000
+SHORT, LOST, STAYS = "short: ", "lost: ", "stays: "
+Taken = dict[bytes, float]
+"""By payload, of what a region took: when it was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retaining(Mortal):
+    """It publishes, acknowledges everything, sets a retention, reads what must be there, and waits until the rest is
+    gone; in the end the retention may be lowered to nothing."""
+
+    set_at_seconds: float
+    minutes: int
+    megabytes: int
+    payload_bytes: int
+    has_slow: bool
+    is_lowered: bool
+
+    word: ClassVar[str] = NAME
+
+    async def perform(self, stage: Stage) -> None:
+        writer, reader = stage.client(), self.reader(stage)
+        try:
+            consumer = await self.subscribed(reader, stage, SUBSCRIPTION)
+            if self.has_slow:
+                stage.record.windows.begin(self.reading, self.topic(stage), SLOW)  # it is judged here
+                await (await self.subscribed(reader, stage, SLOW)).close()
+            taken: Taken = {}
+            publishing = asyncio.ensure_future(self._publish(writer, stage, taken))
+            acknowledging = asyncio.ensure_future(self._acknowledge(consumer, reader, stage))
+            await asyncio.sleep(max(0.0, self.set_at_seconds - stage.now))
+            if await self._set(stage, self.minutes, self.megabytes):
+                await publishing
+                await self.calm(stage)
+                await self._judge(reader, stage, taken)
+            acknowledging.cancel()
+        finally:
+            await writer.close()
+            await reader.close()
+
+    async def _set(self, stage: Stage, minutes: int, megabytes: int) -> bool:
+        body = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
+        return await self.insist(stage, "POST", "/retention", body, done=(204,))
+
+    async def _publish(self, client: Client, stage: Stage, taken: Taken) -> None:
+        producer = await client.producer(self.topic(stage), name=stage.name)
+        for number in range(self.messages):
+            payload, sent = f"{stage.name}/{number}/".encode().ljust(self.payload_bytes, b"."), stage.now
+            try:
+                await producer.send(payload, sequence_id=number)
+            except ClientError:
+                return
+            taken[payload] = sent
+            await asyncio.sleep(self.pause_seconds)
+
+    async def _acknowledge(self, consumer: Consumer, client: Client, stage: Stage) -> None:
+        """Whatever comes, for ever."""
+        while True:
+            try:
+                await consumer.acknowledge(await self.given(consumer, stage))
+            except ClientError:
+                await asyncio.sleep(0.2)
+                consumer = await self._again(consumer, client, stage)
+
+    async def _again(self, consumer: Consumer, client: Client, stage: Stage) -> Consumer:
+        """Another one: this one may have been refused for good, while its region took its former life for alive."""
+        try:
+            await consumer.close()
+            return await self.subscribed(client, stage, SUBSCRIPTION)
+        except ClientError:
+            return consumer
+
+    async def _judge(self, reader: Client, stage: Stage, taken: Taken) -> None:
+        missing = await self._missing(reader, stage, taken)
+        if missing:
+            self._tell(stage, SHORT, missing, taken)
+            return
+        if self.is_lowered and not await self._set(stage, 0, 0):
+            return
+        if self.has_slow:
+            wanted = set(taken)
+            slow = await self.subscribed(reader, stage, SLOW)
+            missing = wanted - await self.everything(slow, stage, wanted)
+            if missing:
+                self._tell(stage, LOST, missing, taken)
+                return
+        stays = await self._stays(stage)
+        if stays:
+            stage.did("refused", topic=self.topic(stage), detail=f"{STAYS}{stays}")
+        else:
+            stage.did("accepted", topic=self.topic(stage))
+
+    async def _missing(self, reader: Client, stage: Stage, taken: Taken) -> set[bytes]:
+        """Of what retention keeps. What is under way to the region in which it reads may come a little later."""
+        give_up_at = stage.now + ARRIVAL_SECONDS
+        while True:
+            came = await self._all_there_is(reader, stage)
+            missing = self._kept(stage, taken) - came
+            if not missing or stage.now > give_up_at:
+                return missing
+
+    async def _all_there_is(self, client: Client, stage: Stage) -> set[bytes]:
+        reader, came = await client.reader(self.topic(stage), EARLIEST), set[bytes]()
+        try:
+            while True:
+                async with asyncio.timeout(STEP_SECONDS):
+                    came.add((await reader.receive()).payload)
+        except TimeoutError:
+            await reader.close()
+            return came
+
+    def _kept(self, stage: Stage, taken: Taken) -> set[bytes]:
+        """What must be there now."""
+        kept, room = set[bytes](), self.megabytes * BYTES_PER_MEGABYTE
+        copies = 1 if stage.world.homes.deduplicates(self.topic(stage)) else 2
+        for payload, sent in reversed(taken.items()):
+            room -= copies * (len(payload) + METADATA_BYTES_MAX)
+            is_young = sent + self.minutes * MINUTE_SECONDS > stage.now + MARGIN_SECONDS
+            if (self.minutes < 0 or is_young) and (self.megabytes < 0 or room >= 0):
+                kept.add(payload)
+        return kept
+
+    async def _stays(self, stage: Stage) -> str:
+        """What is there that must not, for long enough; empty: nothing."""
+        limit = BYTES_PER_MEGABYTE * self.megabytes if self.megabytes > 0 and self.minutes < 0 else 0
+        limit = 0 if self.is_lowered else limit
+        give_up_at = stage.now + max(0, self.minutes) * MINUTE_SECONDS + PATIENCE_SECONDS
+        while True:
+            try:
+                stats = await self.stats(stage, self.reading)
+                size = 0 if stats is None else int(stats["storageSize"])
+            except NoAnswer:
+                size = -1
+            if 0 <= size <= limit:
+                return ""
+            if stage.now > give_up_at:
+                return f"{size} bytes"
+            await asyncio.sleep(1.0)
+
+    def _tell(self, stage: Stage, what: str, missing: set[bytes], taken: Taken) -> None:
+        first = min(missing).rstrip(b".").decode()
+        told = f"{what}{first} and {len(missing) - 1} more of {len(taken)}"
+        stage.did("refused", topic=self.topic(stage), detail=told)

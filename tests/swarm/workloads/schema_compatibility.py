@@ -1,0 +1,285 @@
+"""Programs that register schemas for a topic with a compatibility strategy, from two regions of a cluster at once:
+incompatible schemas are rejected, compatible ones are accepted, and both regions return the same versions.
+
+Each program has a topic of its own, publishes nothing, and judges by a model of its own: records whose fields have
+defaults or none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.client import Client, ClientError, Schema, SchemaType
+from emulator.core.schemas.compatibility import Strategy
+from emulator.core.schemas.problems import Incompatible
+from emulator.errors import ServerError
+from emulator.net.http import NoAnswer
+from emulator.simulation.checkers import Check
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.topics import TRANSACTED
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, Mortal
+from tests.swarm.workloads.self_reported import acted, told
+
+NAME = "comply"
+FIELDS = "abc"
+LET_IN, KEPT_OUT, DIFFERENT = "let in: ", "kept out: ", "different: "
+STRATEGIES = tuple(one for one in Strategy if one is not Strategy.UNDEFINED)
+Record = tuple[tuple[str, bool], ...]
+"""(name of a field, whether it has a default), sorted."""
+
+
+def schema_of(record: Record, type_: SchemaType) -> Schema:
+    fields = [
+        {"name": name, "type": "string"} | ({"default": ""} if default else {}) for name, default in record
+    ]
+    return Schema(type_, json.dumps({"type": "record", "name": "Order", "fields": fields}).encode())
+
+
+def record_of(data: str) -> Record:
+    """Inverse of `schema_of`, as a region tells it."""
+    return tuple(sorted((field["name"], "default" in field) for field in json.loads(data)["fields"]))
+
+
+def reads(reader: Record, writer: Record) -> bool:
+    """Every field that the reader has no default for was written."""
+    return {name for name, default in reader if not default} <= {name for name, _ in writer}
+
+
+def may_follow(versions: list[Record], new: Record, strategy: Strategy) -> bool:
+    """As the proposal of each strategy has it; what is there already may come again."""
+    if not versions or new in versions or strategy is Strategy.ALWAYS_COMPATIBLE:
+        return True
+    if strategy is Strategy.ALWAYS_INCOMPATIBLE:
+        return False
+    held_to = versions if strategy.is_transitive else versions[-1:]
+    backward = not strategy.new_reads_old or all(reads(new, old) for old in held_to)
+    return backward and (not strategy.old_reads_new or all(reads(old, new) for old in held_to))
+
+
+@dataclass(frozen=True, slots=True)
+class Comply(Mortal):
+    """Its producers bring one schema after the other, half of them in another region of the cluster."""
+
+    strategies: tuple[Strategy, ...]
+    """The first is in force while things go wrong."""
+    records: tuple[Record, ...]
+    schema_type: SchemaType
+
+    word: ClassVar[str] = NAME
+
+    def topic(self, stage: Stage) -> str:
+        return f"{TRANSACTED}{stage.name}"
+
+    async def perform(self, stage: Stage) -> None:
+        if not await self._obeyed(stage, self.strategies[0]):
+            return
+        half = len(self.records) // 2
+        taken = set[Record]()
+        await asyncio.gather(
+            self._try_all(stage, self.region, self.records[:half:2], taken),
+            self._try_all(stage, self.reading, self.records[1:half:2], taken),
+        )
+        await self.calm(stage)
+        told = await self._judged(stage, taken, self.records[half:])
+        detail = told or f"{len(self.records)} schemas, {self.strategies[0].name}"
+        stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=detail)
+
+    # Asking.
+
+    async def _try_all(
+        self, stage: Stage, region: str, records: tuple[Record, ...], taken: set[Record]
+    ) -> None:
+        client = self.client_for(region, stage, f"brings-{region}-{len(records)}")
+        try:
+            for record in records:
+                if await self._brought(client, stage, record):
+                    taken.add(record)
+                await asyncio.sleep(self.pause_seconds)
+        finally:
+            await client.close()
+
+    async def _brought(self, client: Client, stage: Stage, record: Record) -> bool | None:
+        """Whether a producer with this schema was let in; None: nobody knows."""
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                schema = schema_of(record, self.schema_type)
+                await (await client.producer(self.topic(stage), schema=schema)).close()
+        except ClientError as failure:
+            return False if failure.code is ServerError.IncompatibleSchema else None
+        except TimeoutError:
+            return None
+        return True
+
+    async def _obeyed(self, stage: Stage, strategy: Strategy) -> bool:
+        """The policy is set, and both regions know."""
+        path = "/schemaCompatibilityStrategy"
+        if not await self.insist(stage, "PUT", f"{path}?isGlobal=true", strategy.name, done=(204,)):
+            return False
+        both = [strategy.name, strategy.name]
+        return await self._come_about(
+            stage, lambda told: told == both, f"persistent/{{topic}}{path}?applied=true"
+        )
+
+    async def _come_about(self, stage: Stage, is_so: Callable[[list[Any]], bool], path: str) -> bool:
+        """Both regions say it, sooner or later."""
+        give_up_at = max(stage.now, self.breaks_end_seconds) + PATIENCE_SECONDS
+        while stage.now < give_up_at:
+            if is_so([await self._told(stage, region, path) for region in (self.region, self.reading)]):
+                return True
+            await asyncio.sleep(0.2)
+        return False
+
+    async def _told(self, stage: Stage, region: str, path: str) -> Any:
+        name = self.topic(stage).partition("://")[2]
+        host = stage.world.client_host(stage.name, self.region)
+        try:
+            target = f"/admin/v2/{path.format(topic=name)}"
+            answer = await stage.world.ask_admin(region, "GET", target, host=host)
+        except NoAnswer:
+            return None
+        return answer.json() if answer.status == 200 else answer.status
+
+    async def _versions(self, stage: Stage, region: str) -> list[Record]:
+        told = await self._told(stage, region, "schemas/{topic}/schemas")
+        if not isinstance(told, dict):
+            return []
+        return [record_of(one["data"]) for one in told["getSchemaResponses"]]
+
+    # In the end.
+
+    async def _judged(self, stage: Stage, taken: set[Record], records: tuple[Record, ...]) -> str:
+        versions = await self._versions(stage, self.region)
+        strategy = self.strategies[0]
+        for number, record in enumerate(versions):
+            if not may_follow(versions[:number], record, strategy):
+                return f"{LET_IN}{record} after {versions[:number]} under {strategy.name}"
+        if not taken <= set(versions):
+            return f"{DIFFERENT}{taken - set(versions)} were accepted and are not returned"
+        for step, record in enumerate(records):
+            if step == len(records) // 2 and not await self._obeyed(stage, self.strategies[1]):
+                return ""
+            strategy = self.strategies[step >= len(records) // 2]
+            told = await self._compared(
+                stage, (self.region, self.reading)[step % 2], versions, record, strategy
+            )
+            if told:
+                return told
+        for region in (self.region, self.reading):
+            if not await self._come_about_in(stage, region, versions):
+                return f"{DIFFERENT}{await self._versions(stage, region)} in {region}, and {versions} were accepted"
+        return ""
+
+    async def _compared(
+        self, stage: Stage, region: str, versions: list[Record], record: Record, strategy: Strategy
+    ) -> str:
+        """One more. What is taken is added to the versions."""
+        client = self.client_for(region, stage, f"calm-{len(versions)}-{region}")
+        try:
+            came = await self._brought(client, stage, record)
+        finally:
+            await client.close()
+        said = f"{record} after {versions} under {strategy.name}, in {region}"
+        if came and not may_follow(versions, record, strategy):
+            return f"{LET_IN}{said}"
+        if came is False and may_follow(versions, record, strategy):
+            return f"{KEPT_OUT}{said}"
+        if came and record not in versions:
+            versions.append(record)
+        return ""
+
+    async def _come_about_in(self, stage: Stage, region: str, versions: list[Record]) -> bool:
+        give_up_at = stage.now + PATIENCE_SECONDS
+        while await self._versions(stage, region) != versions:
+            if stage.now >= give_up_at:
+                return False
+            await asyncio.sleep(0.2)
+        return True
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere; each in two regions of one cluster, if it has two."""
+    return replace(plan, acts=(*plan.acts, *(_act(random, plan) for _ in range(random.randint(1, 4)))))
+
+
+def _act(random: Random, plan: Plan) -> Comply:
+    cluster = random.choice(plan.topology.clusters)
+    names = [region.name for region in cluster.regions]
+    seconds = plan.break_seconds
+    region = random.choice(names)
+    other = random.choice([name for name in names if name != region] or names)
+    count = random.randint(12, 30)
+    return Comply(
+        round(random.uniform(0.2, seconds * 0.5), 3),
+        region,
+        other,
+        0,
+        round(seconds / count * random.uniform(0.1, 1.0), 4),
+        seconds + 1.0,
+        (random.choice(STRATEGIES), random.choice(STRATEGIES)),
+        tuple(_record(random) for _ in range(count)),
+        random.choice((SchemaType.AVRO, SchemaType.JSON)),
+    )
+
+
+def _record(random: Random) -> Record:
+    names = [name for name in FIELDS if random.random() < 0.6] or [FIELDS[0]]
+    return tuple((name, random.random() < 0.6) for name in names)
+
+
+# INV-114
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+def _everything_follows(_earlier: Schema, _new: Schema, _strategy: Strategy) -> None:
+    return
+
+
+def _nothing_follows(_earlier: Schema, _new: Schema, _strategy: Strategy) -> None:
+    raise Incompatible("nothing may")
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "incompatible-schemas-rejected",
+            "INV-114",
+            _told(LET_IN, "an incompatible schema was accepted"),
+            applies=_acted,
+        ),
+        Check(
+            "compatible-schemas-accepted",
+            "INV-114",
+            _told(KEPT_OUT, "a compatible schema was rejected"),
+            applies=_acted,
+        ),
+        Check("schema-versions-agree", "INV-41", _told(DIFFERENT, "versions differ"), applies=_acted),
+    ),
+    ablations=(
+        Ablation(
+            "any-schema-accepted",
+            "Every schema is accepted, regardless of the compatibility strategy.",
+            ("INV-114",),
+            parts(check_follows=_everything_follows),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "no-schema-accepted",
+            "A topic with a schema rejects every other schema, regardless of the compatibility strategy.",
+            ("INV-114",),
+            parts(check_follows=_nothing_follows),
+            seed_name=NAME,
+        ),
+    ),
+)

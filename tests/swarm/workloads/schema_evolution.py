@@ -1,0 +1,143 @@
+"""Producers whose schema evolves in several clusters at once. A consumer asks its region for the schema version that
+a message carries and must receive the schema that the message was written with, regardless of crashes and outages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
+from emulator.client import EARLIEST, ClientError, Message, Schema, SchemaType
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import full
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Act, Stage, Word
+
+TOPIC = "evolved"
+SCHEMAS = 5
+"""Any of them may follow any other: each adds a field of its own, with a default."""
+PROPERTY = "written-with"
+READING_SECONDS = 30.0
+MEANS_ANOTHER = "means another: "
+
+
+def schema(number: int) -> Schema:
+    fields = [
+        {"name": "id", "type": "string"},
+        {"name": f"field{number}", "type": "string", "default": ""},
+    ]
+    described = {"type": "record", "name": "Order", "fields": fields}
+    return Schema(SchemaType.AVRO, json.dumps(described).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Evolve(Act):
+    """One message of a producer with a schema."""
+
+    number: int
+    """Of the schema."""
+
+    word: ClassVar[str] = "evolve"
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        payload = f"{stage.name}/0/1".encode()
+        try:
+            producer = await client.producer(full(TOPIC), name=stage.name, schema=schema(self.number))
+            stage.note_publish(TOPIC, 0, payload, "asked")
+            try:
+                place = await producer.send(payload, sequence_id=0, properties={PROPERTY: str(self.number)})
+            except ClientError as failure:
+                if failure.definite:
+                    stage.note_publish(TOPIC, 0, payload, "failed")
+                raise
+            stage.note_publish(TOPIC, 0, payload, "ok", message_id=str(place))
+            stage.did("accepted", topic=full(TOPIC))
+        finally:
+            await client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack(Act):
+    """All that a region has, each message by the schema that it says."""
+
+    word: ClassVar[str] = "evolve"
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        wrong, count = "", 0
+        try:
+            async with asyncio.timeout(READING_SECONDS):
+                reader = await client.reader(full(TOPIC), EARLIEST)
+                while await reader.has_message():
+                    message = await reader.receive()
+                    found = await client.schema(full(TOPIC), message.schema_version)
+                    wrong = wrong or _wrong(message, None if found is None else found[0])
+                    count += 1
+        except TimeoutError:
+            pass  # what was read is judged
+        finally:
+            await client.close()
+        if wrong:
+            stage.did("refused", detail=MEANS_ANOTHER + wrong, topic=full(TOPIC))
+        elif count:
+            stage.did("accepted", detail=str(count), topic=full(TOPIC))
+
+
+def _wrong(message: Message, found: Schema | None) -> str:
+    number = message.properties[PROPERTY]
+    if message.schema_version and found == schema(int(number)):
+        return ""
+    version = int.from_bytes(message.schema_version, "big") if message.schema_version else "none"
+    return f"{message.producer_name} was written with schema {number}, and has version {version}"
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.2 or len(plan.regions) < 2:
+        return plan
+    seconds = plan.break_seconds
+    evolving = [
+        Evolve(round(random.uniform(0.2, seconds), 3), random.choice(plan.regions), random.randrange(SCHEMAS))
+        for _ in range(random.randint(4, 12))
+    ]
+    reading = [
+        ReadBack(round(seconds * random.uniform(0.5, 1.2), 3), region)
+        for region in plan.regions
+        for _ in range(2)
+    ]
+    return replace(plan, acts=(*plan.acts, *evolving, *reading))
+
+
+def schemas_travel(evidence: Evidence) -> Found:
+    """A message says a version by which the region that has it gives the schema that it was written with."""
+    for deed in evidence.deeds:
+        if deed.word == Evolve.word and deed.detail.startswith(MEANS_ANOTHER):
+            yield (
+                f"{deed.detail.removeprefix(MEANS_ANOTHER)} in {deed.region}, where that is another schema",
+                {"region": deed.region, "topic": deed.topic},
+            )
+
+
+class _BelievesNumbers(RemoteSchemaVersions):
+    def there(self, version: bytes) -> bytes:
+        return version
+
+
+WORD = Word(
+    "evolve",
+    draw,
+    checks=(Check("schemas-replicated", "INV-42", schemas_travel),),
+    ablations=(
+        Ablation(
+            "remote-schema-version-kept",
+            "A replicated message keeps the schema version of its origin region.",
+            ("INV-42",),
+            parts(schema_numbers=_BelievesNumbers),
+        ),
+    ),
+)

@@ -1,0 +1,211 @@
+"""Consumers and readers that seek to the beginning or end of the log, to a message they received, or to a time.
+
+A seek is the one thing that may move mark-delete back (INV-8) or over messages nobody was given (INV-5); what was
+acknowledged before it need not be so afterwards (INV-9). In return everything from there on is given once more
+(INV-16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.client import EARLIEST, MessageId
+from emulator.core.cursor.cursor import Cursor
+from emulator.run.history import Event
+from emulator.simulation.checkers import Check, Found, witness_of
+from emulator.simulation.clocks import EPOCH_MS
+from emulator.simulation.evidence import full
+from tests.swarm.actors.clients import ConsumerActor
+from tests.swarm.evidence import Deed, Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workloads.consumer_acts import ConsumerAct
+
+TARGETS = ("earliest", "known", "time", "end")
+READ_SECONDS = 5.0
+"""How long a reader that sought waits for a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seek(ConsumerAct):
+    """A consumer seeks, in whatever region it is."""
+
+    target: str
+
+    word: ClassVar[str] = "seek"
+
+    async def perform(self, stage: Stage) -> None:
+        actor = self.actor(stage)
+        consumer = actor.consumer
+        if consumer is None:
+            return
+        region, topic, subscription = actor.region, full(actor.plan.topic), actor.plan.subscription
+        goal = await self._goal(stage, actor)
+        if goal is None:
+            return
+        began = stage.now
+        window = stage.record.windows.begin(region, topic, subscription)
+        actor.forget_held()
+        await consumer.seek(goal)
+        stage.record.windows.end(window)
+        detail = f"time {goal}" if isinstance(goal, int) else f"entry {goal.entry}:{goal.batch_index}"
+        stage.did(
+            "accepted", began=began, region=region, topic=topic, subscription=subscription, detail=detail
+        )
+
+    async def _goal(self, stage: Stage, actor: ConsumerActor) -> MessageId | int | None:
+        assert actor.consumer is not None
+        if self.target == "earliest":
+            return EARLIEST
+        if self.target == "time":
+            return int(EPOCH_MS + 1000 * stage.random.uniform(0, stage.now))
+        if self.target == "end":
+            return await actor.consumer.last_message_id()
+        known = actor.known_ids[-200:]
+        return stage.random.choice(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class SeekReader(Act):
+    """A reader reads a little and goes back to the beginning."""
+
+    topic: str
+    by_time: bool
+
+    word: ClassVar[str] = "seek"
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        reader = await client.reader(self.topic, EARLIEST)
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                for _ in range(stage.random.randint(1, 5)):
+                    await reader.receive()
+                await reader.seek(0 if self.by_time else EARLIEST)
+                first = (await reader.receive()).id
+            where = f"reader {first}"
+            stage.did("accepted", region=self.region, topic=full(self.topic), detail=where)
+        except TimeoutError:
+            stage.did("nothing")
+        finally:
+            await client.close()
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    acts: list[Act] = []
+    if random.random() < 0.3:
+        for _ in range(random.randint(1, 2)):
+            consumer = random.choice(plan.consumers)
+            at = round(random.uniform(1.0, plan.break_seconds), 3)
+            acts.append(Seek(at, consumer.region, consumer.name, random.choice(TARGETS)))
+    if random.random() < 0.1:
+        producer = random.choice(plan.producers)
+        at = round(random.uniform(1.0, plan.break_seconds), 3)
+        acts.append(SeekReader(at, producer.region, producer.topic, random.random() < 0.5))
+    return replace(plan, acts=(*plan.acts, *acts))
+
+
+# INV-16
+
+
+def given_from_there(evidence: Evidence) -> Found:
+    """A subscription that was sent back is given everything from there on once more.
+
+    Judged where nobody else may have moved it since: its last seek, one consumer, one region."""
+    for seek in lasting(evidence):
+        entry, index = map(int, seek.detail.removeprefix("entry ").split(":"))
+        yield from not_given(evidence, seek, (entry, index), f"was moved back to {seek.detail}")
+
+
+def lasting(evidence: Evidence) -> Iterator[Deed]:
+    """Seeks after which only the consumers of that region decided where the subscription stands."""
+    last: dict[tuple[str, str, str], Deed] = {}
+    beside: set[tuple[str, str, str]] = set()
+    """Whose last one was under way together with another: nobody knows which of them counts."""
+    for deed in evidence.deeds:
+        if deed.subscription:
+            one = deed.region, deed.topic, deed.subscription
+            if one in last and last[one].ended >= deed.began:
+                beside.add(one)
+            else:
+                beside.discard(one)
+            last[one] = deed
+    for (region, topic, subscription), deed in last.items():
+        alone = (topic, subscription) not in evidence.given.replicated or evidence.subscribed.get(
+            (topic, subscription)
+        ) == [region]
+        by_id = deed.detail.startswith("entry ")  # where a time leads depends on stamps of several clocks
+        is_known = (region, topic, subscription) not in beside
+        if deed.word == Seek.word and deed.outcome == "accepted" and by_id and alone and is_known:
+            yield deed
+
+
+def not_given(evidence: Evidence, seek: Deed, begin: tuple[int, int], happened: str) -> Found:
+    """What the subscription was not given since the deed, from (entry, batch index) on."""
+    view = evidence.log(seek.region, seek.topic)
+    began_ms = EPOCH_MS + seek.began * 1000
+    given, done, upto = set[str](), set[str](), -1
+    for event in evidence.events:
+        if event.at_ms < began_ms or not _is_of(event, seek):
+            continue
+        if event.op == "receive":
+            given.add(event.message_id or "")
+        elif event.op == "acknowledge":
+            done.add(event.message_id or "")
+            if event.how == "cumulative":
+                upto = max(upto, int((event.message_id or "").split(":")[1]))
+    for one in view.messages:
+        is_behind = (one.entry, one.batch_index) >= begin
+        if is_behind and one.entry > upto and one.place not in given | done:
+            yield (
+                f"{seek.subscription} in {seek.region} {happened} and never delivered "
+                f"{one.origin} at {one.place} again",
+                {**witness_of(one), "subscription": seek.subscription},
+            )
+            return
+
+
+def _is_of(event: Event, seek: Deed) -> bool:
+    return event.subscription == seek.subscription and event.region == seek.region
+
+
+def reader_began_again(evidence: Evidence) -> Found:
+    """A reader that went back to the beginning is given the first message."""
+    for deed in evidence.deeds:
+        if deed.word == Seek.word and deed.detail.startswith("reader "):
+            given = deed.detail.removeprefix("reader ")
+            messages = evidence.log(deed.region, deed.topic).messages
+            if messages and given != messages[0].place:
+                yield (
+                    f"a reader in {deed.region} sought to the beginning and received {given}, "
+                    f"not {messages[0].place}",
+                    {"given": given, "topic": deed.topic, "region": deed.region},
+                )
+
+
+class _StaysWhereItIs(Cursor):
+    def seek(self, next_entry_id: int) -> None:
+        pass
+
+
+WORD = Word(
+    "seek",
+    draw,
+    checks=(
+        Check("seek-redelivers", "INV-16", given_from_there, only_healed=True),
+        Check("readers-seek-back", "INV-16", reader_began_again),
+    ),
+    ablations=(
+        Ablation(
+            "seek-ignored",
+            "A seek is confirmed, and the cursor does not move.",
+            ("INV-16",),
+            parts(cursor=_StaysWhereItIs),
+        ),
+    ),
+)

@@ -1,0 +1,122 @@
+"""Clients that send requests and never read the responses. Such a client must not exhaust a region's memory.
+
+Judged on the network, not by what a region says of its budgets: how many bytes wait at its side of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.broker.connection.flow_control import ANSWERS_BYTES_MAX, FlowControl, PauseReason
+from emulator.client import ClientError
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.host import Host
+from emulator.simulation.world import SERVICE_PORT
+from emulator.wire import requests
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Act, Stage, Word
+
+HELD_BYTES_MAX = 2 * ANSWERS_BYTES_MAX
+"""The limit, and what may come of a chunk of requests that was read before it was reached."""
+REQUESTS = 1_600
+TOPIC = "persistent://" + "long" * 480
+"""Is in no namespace, and the refusal of a lookup repeats it: 2 KB an answer."""
+LOOKS = 20
+LOOK_SECONDS = 0.1
+
+
+class _Deaf(asyncio.Protocol):
+    """Says CONNECT, hears of CONNECTED, and reads nothing from then on."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.welcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """False: the region ended it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.write(requests.connect("deaf"))
+
+    def data_received(self, data: bytes) -> None:
+        assert self.transport is not None
+        self.transport.pause_reading()
+        if not self.welcome.done():
+            self.welcome.set_result(True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.welcome.done():
+            self.welcome.set_result(False)
+
+
+@dataclass(frozen=True, slots=True)
+class Hoard(Act):
+    word: ClassVar[str] = "hoard"
+
+    async def perform(self, stage: Stage) -> None:
+        host = stage.world.client_host(stage.name, self.region)
+        deaf = _Deaf()
+        try:
+            async with asyncio.timeout(5.0):
+                await host.network.connect(lambda: deaf, self.region, SERVICE_PORT)
+                if not await deaf.welcome:
+                    return
+        except OSError as failure:  # a timeout is one, too
+            raise ClientError(f"no connection: {failure}", definite=True) from None
+        assert deaf.transport is not None
+        deaf.transport.write(b"".join(requests.lookup(number, TOPIC) for number in range(REQUESTS)))
+        most = 0
+        for _ in range(LOOKS):
+            await asyncio.sleep(LOOK_SECONDS)
+            most = max(most, _waiting_bytes(stage, host))
+        deaf.transport.abort()
+        if most:
+            stage.did("accepted" if most > HELD_BYTES_MAX else "refused", detail=str(most))
+
+
+def _waiting_bytes(stage: Stage, host: Host) -> int:
+    """What the region has for this host and cannot send."""
+    endpoints = stage.world.regions[stage.act.region].host.network.endpoints
+    return sum(one.get_write_buffer_size() for one in endpoints if one.peer_name[0] == host.name)
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.06:
+        return plan
+    at = round(random.uniform(1.0, plan.break_seconds), 3)
+    return replace(plan, acts=(*plan.acts, Hoard(at, random.choice(plan.regions))))
+
+
+def memory_is_bounded(evidence: Evidence) -> Found:
+    """A region stops reading a client that does not read."""
+    for deed in evidence.deeds:
+        if deed.word == Hoard.word and deed.outcome == "accepted":
+            yield (
+                f"{deed.region} holds {deed.detail} bytes for one client that reads nothing",
+                {"region": deed.region},
+            )
+
+
+class _NeverStops(FlowControl):
+    def pause(self, reason: PauseReason) -> None:
+        pass
+
+
+WORD = Word(
+    "hoard",
+    draw,
+    checks=(Check("memory-is-bounded", "INV-22", memory_is_bounded),),
+    ablations=(
+        Ablation(
+            "no-backpressure",
+            "A region reads from a client regardless of the memory that its pending responses use.",
+            ("INV-22",),
+            parts(flow_control=_NeverStops),
+        ),
+    ),
+)

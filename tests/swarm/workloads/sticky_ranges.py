@@ -1,0 +1,288 @@
+"""Key_Shared consumers with sticky hash ranges or with out-of-order delivery; other consumers join, take messages and
+disappear.
+
+The key of a message is its producer's name, so that the disks tell which messages have one key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar, Literal
+
+from emulator.client import Consumer, ConsumerType, InitialPosition
+from emulator.core.dispatch.consistent_hash import Shares
+from emulator.core.dispatch.key_shared import KeyShared
+from emulator.core.dispatch.types import ConsumerState
+from emulator.model.hashing import murmur3
+from emulator.run.history import payload_digest
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.history import place_of, text_of
+from tests.swarm.actors.clients import told_ranges
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
+from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workloads.key_shared import in_order, with_key_shared
+
+NAME = "stick-to-ranges"
+TOPIC = "sticky"
+STICKY, STICKY_LOOSE, ANY_ORDER = "by-range", "by-range-loose", "any-order"
+"""Subscriptions: of ranges; of ranges, out of order; divided by the region, out of order."""
+SLOTS = 65_536
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Visit(Act):
+    """A consumer comes, takes what it is given, acknowledges nothing, and goes."""
+
+    subscription: str
+    key_ranges: Ranges
+    stays_seconds: float
+    queue: int
+
+    word: ClassVar[str] = NAME
+    is_waited_for: ClassVar[bool] = True
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        ranges = {"detail": told_ranges(self.key_ranges)} if self.key_ranges else {}
+        wanted = {"replicated": False, "initial": "earliest", **ranges}
+        try:
+            self._note(stage, "subscribe", "asked", **wanted)
+            consumer = await client.subscribe(
+                TOPIC,
+                self.subscription,
+                type_=ConsumerType.KEY_SHARED,
+                initial_position=InitialPosition.EARLIEST,
+                name=stage.name,
+                receiver_queue_size=self.queue,
+                key_ranges=self.key_ranges,
+                out_of_order=self.subscription != STICKY,
+            )
+            self._note(stage, "subscribe", "ok", **wanted)
+            stage.did("accepted", topic=TOPIC, detail=self.subscription)
+            try:
+                async with asyncio.timeout(self.stays_seconds):
+                    await self._take(consumer, stage)
+            except TimeoutError:
+                await consumer.close()
+        finally:
+            await client.close()
+
+    async def _take(self, consumer: Consumer, stage: Stage) -> None:
+        while True:
+            message = await consumer.receive()
+            self._note(
+                stage,
+                "receive",
+                "ok",
+                origin_region=message.replicated_from or self.region,
+                producer=message.producer_name,
+                sequence_id=message.sequence_id,
+                message_id=place_of(message),
+                payload_digest=payload_digest(message.payload),
+                detail=text_of(message),
+            )
+
+    def _note(self, stage: Stage, op: str, outcome: Literal["asked", "ok"], **fields: object) -> None:
+        stage.record.note(
+            stage.name,
+            op,
+            outcome,
+            region=self.region,
+            topic=TOPIC,
+            subscription=self.subscription,
+            **fields,
+        )
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Producers everywhere, and in one region consumers of each kind, with visitors."""
+    region = random.choice(plan.regions)
+    producers = tuple(_producer(random, plan, number) for number in range(random.randint(4, 8)))
+    consumers: list[ConsumerPlan] = []
+    visits: list[Visit] = []
+    for subscription in (STICKY, STICKY_LOOSE, ANY_ORDER):
+        ranges = _divided(random) if subscription != ANY_ORDER else _undivided(random)
+        consumers += _consumers(random, region, subscription, ranges)
+        visits += [
+            _visit(random, plan, region, subscription, random.choice(ranges))
+            for _ in range(random.randint(1, 3))
+        ]
+    return replace(
+        plan,
+        producers=(*plan.producers, *producers),
+        consumers=(*plan.consumers, *consumers),
+        acts=(*plan.acts, *visits),
+    )
+
+
+def _producer(random: Random, plan: Plan, number: int) -> ProducerPlan:
+    messages = random.randint(8, 25)
+    name = f"sticky-{number}-{random.randrange(1000)}"
+    return ProducerPlan(
+        name,
+        random.choice(plan.regions),
+        TOPIC,
+        messages,
+        burst=random.choice((1, 3)),
+        pause_seconds=round(plan.break_seconds / messages * random.uniform(0.2, 0.9), 4),
+        key=name,
+    )
+
+
+def _divided(random: Random) -> list[Ranges]:
+    """All slots, in some ranges for each of a few."""
+    cuts = sorted(random.sample(range(1, SLOTS), random.randint(1, 7)))
+    pieces = list(zip((0, *cuts), (*(cut - 1 for cut in cuts), SLOTS - 1), strict=True))
+    random.shuffle(pieces)
+    count = random.randint(2, min(3, len(pieces)))
+    return [tuple(pieces[number::count]) for number in range(count)]
+
+
+def _undivided(random: Random) -> list[Ranges]:
+    return [()] * random.randint(2, 3)
+
+
+def _consumers(random: Random, region: str, subscription: str, ranges: list[Ranges]) -> list[ConsumerPlan]:
+    """One for each, and for one of them a stand-in: it wants the same, and gets it when the other is gone."""
+    wanted = [*ranges, ranges[0]] if random.random() < 0.5 else ranges
+    return [
+        ConsumerPlan(
+            f"{subscription}-{number}",
+            subscription,
+            TOPIC,
+            region,
+            "KEY_SHARED",
+            refuses=random.choice((0.0, 0.0, 0.2)),
+            holds=random.choice((0, 3, 8)),
+            think_seconds=random.choice((0.01, 0.2)),
+            queue=random.choice((1, 5, 20)),
+            key_ranges=mine,
+            out_of_order=subscription != STICKY,
+        )
+        for number, mine in enumerate(wanted)
+    ]
+
+
+def _visit(random: Random, plan: Plan, region: str, subscription: str, ranges: Ranges) -> Visit:
+    return Visit(
+        round(random.uniform(0.3, plan.break_seconds), 3),
+        region,
+        subscription,
+        ranges[: random.randint(1, len(ranges))] if ranges else (),
+        round(random.uniform(0.1, 2.0), 3),
+        random.choice((1, 20)),
+    )
+
+
+# INV-99
+
+
+def owners_only(evidence: Evidence) -> Found:
+    """A consumer that named ranges is given no message of a key outside of them."""
+    ranges: dict[tuple[str, str], Ranges] = {}
+    for event in evidence.events:
+        if event.subscription not in (STICKY, STICKY_LOOSE):
+            continue
+        who = event.actor, event.subscription
+        if event.op == "subscribe" and event.detail:
+            ranges[who] = _ranges_in(event.detail)
+        elif event.op == "receive":
+            slot = (murmur3((event.producer or "").encode()) & 0x7FFF_FFFF) % SLOTS or 1
+            if not any(first <= slot <= last for first, last in ranges[who]):
+                yield (
+                    f"{event.actor} received {event.message_id} of {event.producer} in {event.region}: its slot "
+                    f"{slot} is not in {told_ranges(ranges[who])}",
+                    {"given": event.message_id or "", "key": event.producer or "", "slot": str(slot)},
+                )
+
+
+def _ranges_in(told: str) -> Ranges:
+    pairs = (one.split("..") for one in told.split(","))
+    return tuple((int(first), int(last)) for first, last in pairs)
+
+
+def sticky_in_order(evidence: Evidence) -> Found:
+    """INV-69, of consumers that named ranges and did not give up the order."""
+    return in_order(evidence, TOPIC, STICKY)
+
+
+def _acted(evidence: Evidence) -> bool:
+    return any(one.subscription in (STICKY, STICKY_LOOSE) for one in evidence.events)
+
+
+class _GivesToAnybody(Shares[ConsumerState]):
+    """A range means nothing."""
+
+    def _find(self, slot: int) -> ConsumerState | None:
+        return self._ranges[slot % len(self._ranges)][2] if self._ranges else super()._find(slot)
+
+
+class _FindsANeighbour(Shares[ConsumerState]):
+    """What nobody asked for goes to somebody."""
+
+    def _find(self, slot: int) -> ConsumerState | None:
+        found = super()._find(slot)
+        return self._ranges[0][2] if found is None and self._ranges else found
+
+
+class _AsksNoRange(KeyShared):
+    def __init__(self, *of: object) -> None:
+        super().__init__(*of)  # type: ignore[arg-type]
+        self.shares = _GivesToAnybody()
+
+
+class _LeavesNothingUnowned(KeyShared):
+    def __init__(self, *of: object) -> None:
+        super().__init__(*of)  # type: ignore[arg-type]
+        self.shares = _FindsANeighbour()
+
+
+class _ForgetsWhatMoves(KeyShared):
+    """When keys move, what waited for their former owners is forgotten."""
+
+    def _try_all_again(self) -> None:
+        if not self.shares.may_reorder:
+            super()._try_all_again()
+            return
+        self._aside_for_consumer.clear()
+        self._aside_for_slot.clear()
+        self._aside_count = 0
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check("range-owners-only", "INV-99", owners_only, applies=_acted),
+        Check("sticky-in-order", "INV-69", sticky_in_order, applies=_acted),
+    ),
+    ablations=(
+        Ablation(
+            "sticky-ranges-ignored",
+            "A message is dispatched to any consumer, regardless of sticky ranges.",
+            ("INV-99",),
+            parts(strategy_for=with_key_shared(_AsksNoRange)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "unowned-keys-delivered",
+            "Keys outside all sticky ranges are dispatched to a consumer.",
+            ("INV-99",),
+            parts(strategy_for=with_key_shared(_LeavesNothingUnowned)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "moved-keys-not-delivered",
+            "With out-of-order delivery, messages that wait for the owner of a key are lost when the "
+            "key moves.",
+            ("INV-5",),
+            parts(strategy_for=with_key_shared(_ForgetsWhatMoves)),
+            seed_name=NAME,
+        ),
+    ),
+)

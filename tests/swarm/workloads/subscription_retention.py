@@ -1,0 +1,159 @@
+"""Programs whose replicated subscription continues in another region, and perhaps returns, while acknowledged
+messages are trimmed or while messages expire in one region only: every unacknowledged message is delivered wherever
+the subscription continues, expiry in one region has no effect elsewhere, and finally no region stores an acknowledged
+message.
+
+Each program has a topic of its own (`tests/swarm/workloads/subscription_retention_program.py`). What it published,
+was given and acknowledged it knows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.trimming import Trimmer
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.topic.retention import Need
+from emulator.simulation.checkers import Check
+from tests.swarm.mutant import Ablation, parts, topic
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Word
+from tests.swarm.workloads.expiry_policy import Eviction, Expiry, LettingGo
+from tests.swarm.workloads.self_reported import acted, told
+from tests.swarm.workloads.subscription_retention_program import (
+    LOST,
+    NAME,
+    PASSED,
+    STAYS,
+    Ageing,
+    Carried,
+    LeftAlone,
+    Roaming,
+)
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere, each between two regions."""
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(2, 4)))))
+
+
+def _program(random: Random, plan: Plan) -> Carried:
+    seconds, count = plan.break_seconds, random.randint(4, 40)
+    begin = round(random.uniform(0.2, seconds * 0.3), 3)
+    reading, onward = random.sample(plan.regions, 2)
+    pause = round(seconds / count * random.uniform(0.1, 0.7), 4)
+    common = (begin, random.choice(plan.regions), reading, count, pause, seconds + 1.0, onward)
+    cluster_of = {region.name: region.cluster for region in plan.topology.regions}
+    if cluster_of[reading] != cluster_of[onward] and random.random() < 0.4:
+        return LeftAlone(*common, round(random.uniform(begin, seconds), 3), _policy(random, common))
+    moves = tuple(sorted(round(random.uniform(begin, seconds), 3) for _ in range(random.randint(1, 3))))
+    acknowledged = tuple(random.random() < 0.7 for _ in range(count))
+    if random.random() < 0.3:
+        lasts = round(random.uniform(0.0, seconds * 0.5), 3)
+        return Ageing(*common, acknowledged, moves, begin, lasts, random.randint(1, 3))
+    return Roaming(*common, acknowledged, moves)
+
+
+def _policy(random: Random, common: tuple[Any, ...]) -> LettingGo:
+    """By time or by size."""
+    begin, region, reading, count, pause, end, _ = common
+    kind, limit = (Expiry, (1, 3)) if random.random() < 0.6 else (Eviction, (600, 3_000))
+    return kind(begin, region, reading, count, pause, end, 0.0, None, random.randint(*limit))
+
+
+# INV-102 and INV-37
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+class _HoldsNoGaps(Trimmer):
+    """What stands before the last acknowledged message goes, acknowledged or not."""
+
+    def _cursors(self) -> Iterable[Need]:
+        for name, subscription in self._topic.subscriptions.items():
+            cursor = subscription.cursor
+            if subscription.durable:
+                yield Need(max(cursor.highest_acked, cursor.mark_delete) + 1, f"subscription {name}")
+
+
+class _TrimmedOverGaps(Topic):
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.trimmer = _HoldsNoGaps(self)
+
+
+class _PassedIsAcknowledged(Cursor):
+    """What expired counts as acknowledged by consumers here."""
+
+    def ack_range(self, first: int, last: int) -> bool:
+        changed = super().ack_range(first, last)
+        self.ahead_of_peers = self.ahead_of_peers or changed
+        return changed
+
+
+class _PassingEndsLead(Cursor):
+    """Whoever passed what nobody acknowledged has nothing more to tell other regions."""
+
+    def ack_range(self, first: int, last: int) -> bool:
+        changed = super().ack_range(first, last)
+        if changed:
+            self.ahead_of_peers = False
+        return changed
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "continues-in-other-region",
+            "INV-102",
+            _told(
+                LOST,
+                "published, not acknowledged by its subscription, and never delivered where that continued",
+            ),
+            applies=_acted,
+        ),
+        Check(
+            "acknowledged-is-trimmed",
+            "INV-102",
+            _told(STAYS, "acknowledged by its only subscription, and still stored"),
+            applies=_acted,
+        ),
+        Check(
+            "expiry-is-local",
+            "INV-37",
+            _told(PASSED, "expired in one region, and skipped in another one as well"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "unacknowledged-gaps-trimmed",
+            "A log is trimmed up to the last acknowledgement, also over messages that are not acknowledged.",
+            ("INV-102",),
+            topic(_TrimmedOverGaps),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "expiry-stops-updates",
+            "A subscription that skipped expired messages sends no more updates to other regions.",
+            ("INV-102",),
+            parts(cursor=_PassingEndsLead),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "expired-counts-as-acknowledged",
+            "Expired messages count as acknowledged and are included in updates to other regions.",
+            ("INV-37",),
+            parts(cursor=_PassedIsAcknowledged),
+            seed_name=NAME,
+        ),
+    ),
+)

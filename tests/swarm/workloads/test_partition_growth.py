@@ -1,0 +1,155 @@
+"""`geoemu simulate partition-growth`: topics whose partitions grow. Tests what its programs check, and that the runs
+bring about what is checked. tests/swarm/test_mutants.py tests what the checks detect."""
+
+from __future__ import annotations
+
+from tests.swarm.faults import ClockJump, KillClient, PauseClient
+from tests.swarm.generator.kinds import draw
+from tests.swarm.runner import run_seed
+from tests.swarm.workloads.partition_growth import growth
+from tests.swarm.workloads.partition_growth.environment import LIST, ONE, PARTITIONS, PATTERN
+from tests.swarm.workloads.partition_growth.ledger import Ledger, Published, Standing
+from tests.swarm.workloads.partition_growth.producers import java_hash
+from tests.swarm.workloads.partition_growth.program import Spread
+
+NAME = growth.WORD.name
+BASE = "persistent://public/default/orders"
+FIRST, SECOND = f"{BASE}-partition-0", f"{BASE}-partition-1"
+
+
+def ledger(*, since: float | None = 1.0, in_order: bool = True) -> Ledger:
+    """With one subscription of the partitions."""
+    made = Ledger()
+    made.standing["billing"] = Standing(lambda topic: topic.startswith(f"{BASE}-partition-"), in_order, since)
+    return made
+
+
+def publish(
+    into: Ledger,
+    number: int,
+    *,
+    topic: str = FIRST,
+    key: str = "k",
+    value: bytes = b"v",
+    at: float = 2.0,
+    taken: bool = True,
+) -> None:
+    into.sent["w", number] = Published(topic, "w", number, key, value, at)
+    if taken:
+        into.taken.add(("w", number))
+
+
+def give(into: Ledger, number: int, *, topic: str = FIRST, key: str = "k") -> None:
+    into.standing["billing"].give(topic, "w", number, key)
+
+
+def test_what_was_acknowledged_after_a_subscription_stood_is_owed_to_it() -> None:
+    told = ledger()
+    publish(told, 0, at=0.5)
+    publish(told, 1, taken=False)
+    publish(told, 2, topic=f"{BASE}x")
+    publish(told, 3)
+    assert [one.number for one in told.missing("billing")] == [3]
+    assert not told.is_given
+    give(told, 3)
+    assert told.is_given
+    assert list(told.lost()) == []
+
+
+def test_nothing_is_owed_to_a_subscription_that_never_stood_nor_of_a_former_life_of_a_topic() -> None:
+    told = ledger(since=None)
+    publish(told, 0)
+    assert told.is_given
+    told = ledger()
+    publish(told, 0)
+    publish(told, 1, at=4.0)
+    told.deleted[FIRST] = 3.0
+    assert [one.number for one in told.missing("billing")] == [1]
+
+
+def test_what_was_given_from_another_partition_is_not_what_was_published() -> None:
+    told = ledger()
+    publish(told, 0)
+    give(told, 0, topic=SECOND)
+    assert "was sent to w/0" in next(told.strangers())
+    assert [one.number for one in told.missing("billing")] == [0]
+
+
+def test_nothing_of_another_topic_and_nothing_that_nobody_sent_may_be_given() -> None:
+    told = ledger()
+    publish(told, 0, topic=f"{BASE}x")
+    give(told, 0, topic=f"{BASE}x")
+    give(told, 1)
+    assert [sentence.split(" received ")[1][:3] for sentence in told.strangers()] == ["w/0", "w/1"]
+
+
+def test_a_key_keeps_its_order_within_a_partition_and_a_second_time_is_no_disorder() -> None:
+    told = ledger()
+    for number in (0, 1, 0, 2):
+        give(told, number)
+    give(told, 5, topic=SECOND)
+    give(told, 4, key="other")
+    assert list(told.disorder()) == []
+    give(told, 8)
+    give(told, 7)
+    assert len(list(told.disorder())) == 1
+
+
+def test_a_shared_subscription_promises_no_order() -> None:
+    told = ledger(in_order=False)
+    for number in (1, 0):
+        give(told, number)
+    assert list(told.disorder()) == []
+
+
+def test_a_table_agrees_with_the_newest_value_or_with_none_where_the_key_was_taken_out() -> None:
+    told = ledger()
+    publish(told, 0, value=b"old")
+    publish(told, 1, value=b"new")
+    publish(told, 2, key="gone", value=b"there")
+    publish(told, 3, key="gone", value=b"")
+    assert told.disagreement(BASE, {"k": b"new"}) == ""
+    assert "has b'old' for k" in told.disagreement(BASE, {"k": b"old"})
+    assert "has b'there' for gone" in told.disagreement(BASE, {"k": b"new", "gone": b"there"})
+
+
+def test_of_a_key_that_moved_or_was_not_acknowledged_nobody_knows_the_newest_value() -> None:
+    told = ledger()
+    publish(told, 0, value=b"before")
+    publish(told, 1, topic=SECOND, value=b"after")
+    publish(told, 2, key="unsure", taken=False)
+    assert told.disagreement(BASE, {"k": b"before"}) == told.disagreement(BASE, {"k": b"after"}) == ""
+    assert told.disagreement(BASE, {"k": b"another"})
+
+
+def test_keys_are_hashed_as_java_hashes_them() -> None:
+    """`"polygenelubricants".hashCode()` is the least number there is: without its sign, 0."""
+    assert [java_hash(key) for key in ("", "a", "ac", "polygenelubricants")] == [0, 97, 3_106, 0]
+
+
+def test_every_program_says_that_it_came_to_its_end() -> None:
+    """One that is still waiting would be judged by nobody."""
+    for seed in range(1, 6):
+        outcome = run_seed(NAME, seed)
+        assert outcome.violation is None, (seed, outcome.violation)
+        said = [deed.outcome for deed in outcome.deeds if deed.word == growth.WORD.seed_name]
+        assert said == ["accepted"] * len(outcome.plan.acts), (seed, said)
+
+
+def test_worlds_have_all_that_is_judged() -> None:
+    plans = [draw(NAME, seed) for seed in range(60)]
+    acts = [act for plan in plans for act in plan.acts if isinstance(act, Spread)]
+    assert all(act.growth for act in acts)
+    readings = [one for act in acts for one in act.readings]
+    assert {one.of for one in readings} == {PARTITIONS, LIST, PATTERN, ONE}
+    assert {one.type_ for one in readings} == {"EXCLUSIVE", "SHARED", "FAILOVER"}
+    assert any(one.away for one in readings)
+    assert any(one.paused_seconds for one in readings)
+    assert any(not one.queue for one in readings)
+    assert any(act.remakings for act in acts)
+    assert any(act.keeps_table for act in acts)
+    assert any(len(plan.topology.clusters) > 1 for plan in plans)
+    assert {fault.op for plan in plans for fault in plan.faults} >= {"kill", "cut", "pause"}
+    assert not any(
+        isinstance(fault, ClockJump | KillClient | PauseClient) for plan in plans for fault in plan.faults
+    )

@@ -1,0 +1,35 @@
+"""Which seeks can be judged."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.swarm.evidence import Deed
+from tests.swarm.workloads.seek import lasting
+
+TOPIC = "persistent://public/default/orders"
+
+
+def sought(began: float, ended: float, entry: int) -> Deed:
+    return Deed("seek", "accepted", began, ended, "sa", TOPIC, "sub", f"entry {entry}:-1")
+
+
+def judged(*deeds: Deed) -> list[str]:
+    evidence = SimpleNamespace(deeds=deeds, given=SimpleNamespace(replicated=set()), subscribed={})
+    return [deed.detail for deed in lasting(cast(Any, evidence))]
+
+
+@pytest.mark.parametrize(
+    ("deeds", "which"),
+    [
+        ([sought(1, 2, 7)], ["entry 7:-1"]),
+        ([sought(1, 2, 7), sought(3, 4, 5)], ["entry 5:-1"]),
+        ([sought(1.5, 2, 7), sought(1, 2.1, 5)], []),
+        ([sought(1.5, 2, 7), sought(1, 2.1, 5), sought(3, 4, 6)], ["entry 6:-1"]),
+    ],
+)
+def test_of_two_seeks_at_once_nobody_knows_which_one_counts(deeds: list[Deed], which: list[str]) -> None:
+    assert judged(*deeds) == which

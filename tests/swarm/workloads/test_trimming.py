@@ -1,0 +1,50 @@
+"""`geoemu simulate trimming`: retention removes what was acknowledged. tests/swarm/test_mutants.py tests what the
+checks detect."""
+
+from __future__ import annotations
+
+from emulator.simulation.durable_media import DurableLog
+from emulator.simulation.evidence import LogView
+from tests.swarm.faults import ClockJump, KillClient, PauseClient
+from tests.swarm.generator.kinds import draw
+from tests.swarm.runner import run_seed
+from tests.swarm.workloads import trimming
+
+SEEDS = range(1, 6)
+
+
+def test_nothing_that_is_needed_goes_and_the_disks_are_given_back() -> None:
+    """Each program says what came of it: one that is still waiting would be judged by nobody."""
+    for seed in SEEDS:
+        outcome = run_seed(trimming.WORD.name, seed)
+        assert outcome.violation is None, (seed, outcome.violation)
+        said = [deed.outcome for deed in outcome.deeds if deed.word == trimming.WORD.seed_name]
+        assert said == ["accepted"] * len(outcome.plan.acts), (seed, said)
+
+
+def test_every_region_lets_go_at_once_and_its_clock_is_right() -> None:
+    """Somebody reads where nobody published, in some of the worlds."""
+    plans = [draw(trimming.WORD.name, seed) for seed in range(60)]
+    for plan in plans:
+        assert [(one.retention_minutes, one.retention_megabytes) for one in plan.topology.namespaces] == [
+            (0, 0)
+        ]
+        assert not any(isinstance(fault, ClockJump | KillClient | PauseClient) for fault in plan.faults)
+    assert any(len(set(act.places)) > 1 for plan in plans for act in plan.acts)
+    assert {fault.op for plan in plans for fault in plan.faults} >= {"kill", "cut"}
+
+
+def test_those_who_judge_remember_what_was_trimmed() -> None:
+    """Also when they look only now and then."""
+    log, view = (
+        DurableLog("persistent://public/default/t", 1),
+        LogView("us", "persistent://public/default/t", 1),
+    )
+    for first in range(0, 9, 3):
+        log.store(first, [b"not an entry"] * 3, owner=1)
+        if first:
+            log.trim(first - 1)
+        view.read_on(log)
+    assert log.ids == [5, 6, 7, 8]
+    assert view.ids == list(range(9))
+    assert [entry_id for entry_id, _ in log.ever_stored(4)] == [4, 5, 6, 7, 8]

@@ -1,0 +1,235 @@
+"""Programs that publish to a topic in two regions and delete it by force in one of them: it stays deleted there until
+a client uses it there; such a client has a new topic, to which the other region sends new messages and no earlier
+ones; in regions where it was not deleted, nothing is lost.
+
+Each program has a topic of its own. What was taken from it, and what came, it knows itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import ClassVar
+
+from emulator.broker.topic_directory.deletions import Deletions
+from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
+from emulator.net.http import NoAnswer
+from emulator.simulation.checkers import Check
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.topics import DELETED
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from tests.swarm.workloads.self_reported import acted, told
+
+NAME = "delete-here"
+BACK, LOST = "back: ", "lost: "
+QUIET_SECONDS = 10.0
+"""For so long it is watched whether a topic that nobody uses stays away."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteHere(Mortal):
+    """It is deleted where the program lives; `reading` is the other region."""
+
+    goes_on: bool
+    """Here, with its producer and consumer, which were attached when it went."""
+
+    word: ClassVar[str] = NAME
+
+    def topic(self, stage: Stage) -> str:
+        return f"{DELETED}{stage.name}"
+
+    async def perform(self, stage: Stage) -> None:
+        here = self.client_for(self.region, stage, "here")
+        there = self.client_for(self.reading, stage, "there")
+        try:
+            consumer = await self._consumer(here, stage, SUBSCRIPTION)
+            away = await self._consumer(there, stage, SUBSCRIPTION)
+            ours = await self._producer(here, stage, "ours")
+            theirs = await self._producer(there, stage, "theirs")
+            await self._publish(ours, stage, "old-ours")
+            old = await self._publish(theirs, stage, "old-theirs")
+            had = await self._given(consumer, stage, self.region)
+            if not await self._all_is_confirmed(stage):
+                had = set()  # the other region sends again what it does not know to have come
+            if not self.goes_on:
+                await consumer.close()
+                await ours.close()
+            if await self._deleted(stage):
+                told = await self._judged(here, consumer, away, (ours, theirs), old, had, stage)
+                stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=told)
+        finally:
+            await here.close()
+            await there.close()
+
+    # Asking.
+
+    async def _consumer(self, client: Client, stage: Stage, name: str) -> Consumer:
+        return await client.subscribe(self.topic(stage), name, initial_position=InitialPosition.EARLIEST)
+
+    async def _producer(self, client: Client, stage: Stage, which: str) -> Producer:
+        return await client.producer(self.topic(stage), name=f"{stage.name}-{which}")
+
+    async def _publish(self, producer: Producer, stage: Stage, life: str) -> set[bytes]:
+        """What its region took."""
+        taken: set[bytes] = set()
+        for number in range(self.messages):
+            payload = f"{stage.name}/{life}/{number}".encode()
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await producer.send(payload)
+                taken.add(payload)
+            except (ClientError, TimeoutError):
+                pass
+            await asyncio.sleep(self.pause_seconds)
+        return taken
+
+    async def _given(self, consumer: Consumer, stage: Stage, region: str) -> set[bytes]:
+        """What comes within a while."""
+        came: set[bytes] = set()
+        while True:
+            try:
+                async with asyncio.timeout(STEP_SECONDS):
+                    message = await self.given(consumer, stage, region)
+                    came.add(message.payload)
+                    await consumer.acknowledge(message)
+            except (ClientError, TimeoutError):
+                return came
+
+    async def _all_is_confirmed(self, stage: Stage) -> bool:
+        """The other region knows that everything of its came here."""
+        try:
+            stats = await self.stats(stage, self.reading)
+        except NoAnswer:
+            return False
+        return stats is not None and stats["replication"].get(self.region, {}).get("replicationBacklog") == 0
+
+    async def _deleted(self, stage: Stage) -> bool:
+        """Here, for sure, and nothing goes wrong any more."""
+        give_up_at = max(stage.now, self.breaks_end_seconds) + PATIENCE_SECONDS
+        done = False
+        while not done and stage.now < give_up_at:
+            done = await self._ask_here(stage, "DELETE", "?force=true") in (204, 404)
+            await asyncio.sleep(0.2)
+        await self.calm(stage)
+        return done
+
+    async def _ask_here(self, stage: Stage, method: str, what: str) -> int | None:
+        host = stage.world.client_host(stage.name, self.region)
+        target = f"/admin/v2/persistent/{self.topic(stage).partition('://')[2]}{what}"
+        try:
+            return (await stage.world.ask_admin(self.region, method, target, host=host)).status
+        except NoAnswer:
+            return None
+
+    # In the end.
+
+    async def _judged(
+        self,
+        here: Client,
+        consumer: Consumer,
+        away: Consumer,
+        producers: tuple[Producer, Producer],
+        old: set[bytes],
+        had: set[bytes],
+        stage: Stage,
+    ) -> str:
+        """`old`: what the other region took before it was deleted here; `had`: what had come here by then."""
+        ours, theirs = producers
+        new_theirs = await self._publish(theirs, stage, "new-theirs")
+        if not self.goes_on:
+            if await self._comes_back(stage):
+                return f"{BACK}the topic itself, which no client uses here"
+            consumer = await self._consumer(here, stage, "anew")
+            ours = await self._producer(here, stage, "anew")
+        new_ours = await self._publish(ours, stage, "new-ours")
+        last_theirs = await self._publish(theirs, stage, "last-theirs")
+        owed = new_ours | last_theirs
+        came = await self._until_all(consumer, stage, self.region, owed)
+        if missing := owed - came:
+            return f"{LOST}{self._some(missing)} in {self.region}, where it was deleted"
+        if back := came & had:
+            return f"{BACK}{self._some(back)} in {self.region}"
+        owed = old | new_theirs | new_ours | last_theirs
+        if missing := owed - await self._until_all(away, stage, self.reading, owed):
+            return f"{LOST}{self._some(missing)} in {self.reading}, where it was not deleted"
+        return ""
+
+    async def _comes_back(self, stage: Stage) -> bool:
+        """Within a while, and nobody here used it."""
+        until = stage.now + QUIET_SECONDS
+        while stage.now < until:
+            if await self._ask_here(stage, "GET", "/stats") == 200:
+                return True
+            await asyncio.sleep(0.5)
+        return False
+
+    async def _until_all(
+        self, consumer: Consumer, stage: Stage, region: str, wanted: set[bytes]
+    ) -> set[bytes]:
+        came: set[bytes] = set()
+        give_up_at = stage.now + PATIENCE_SECONDS
+        while wanted - came and stage.now < give_up_at:
+            came |= await self._given(consumer, stage, region)
+            await asyncio.sleep(0.1)
+        return came
+
+    def _some(self, payloads: set[bytes]) -> str:
+        return f"{min(payloads).decode()} and {len(payloads) - 1} more"
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs in any two regions; none where there is only one."""
+    if len(plan.regions) < 2:
+        return plan
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
+
+
+def _program(random: Random, plan: Plan) -> DeleteHere:
+    seconds, count = plan.break_seconds, random.randint(3, 12)
+    here, there = random.sample(plan.regions, 2)
+    pause = round(seconds / count * random.uniform(0.05, 0.3), 4)
+    begin = round(random.uniform(0.1, seconds * 0.3), 3)
+    return DeleteHere(begin, here, there, count, pause, seconds + 1.0, random.random() < 0.5)
+
+
+# INV-38 and INV-118
+
+
+_told, _acted = partial(told, NAME), acted(NAME)
+
+
+class _ForgetsDeletions(Deletions):
+    """Any region's replicator may have the topic made again."""
+
+    async def remember(self, name: str, now_ms: int) -> None:
+        return
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "deleted-topic-stays-deleted", "INV-38", _told(BACK, "deleted, and exists again"), applies=_acted
+        ),
+        Check(
+            "new-messages-not-lost",
+            "INV-118",
+            _told(LOST, "acknowledged to its producer, and never delivered"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "topic-deletion-forgotten",
+            "A region forgets which topics were deleted in it.",
+            ("INV-38",),
+            parts(deletions=_ForgetsDeletions),
+            seed_name=NAME,
+        ),
+    ),
+)

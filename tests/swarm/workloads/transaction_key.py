@@ -1,0 +1,238 @@
+"""Programs that replace each other under a transaction key, and other programs that use the key in between.
+
+They read an inbox, process, and write results in one transaction each; they die, freeze and come back while their
+region is killed, its disk is slow or fails, and their connections break. In between somebody connects twice in one
+breath, or never hears the answer to a connect, and asks long after it was fenced to have its transaction committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.client import Client, ClientError, Transaction
+from emulator.client.connection import BrokerConnection
+from emulator.config.region import BrokerSettings
+from emulator.model.transaction_names import COORDINATORS, TxnId, coordinator_of
+from emulator.wire import transaction_requests
+from emulator.wire.replies import CoordinatorConnected, TransactionBegun
+from tests.swarm.actors.transaction_history import TaskLines
+from tests.swarm.actors.worker import WORD as NAME
+from tests.swarm.checkers.transaction_tasks import Grant, Work, outbox_of
+from tests.swarm.faults import (
+    FailingDisk,
+    Fault,
+    Kill,
+    KillClient,
+    PauseClient,
+    PowerOff,
+    Reset,
+    SlowDisk,
+)
+from tests.swarm.plan import Plan, ProducerPlan, WorkerPlan
+from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workloads.transaction_key_checks import CHECKS
+from tests.swarm.workloads.transaction_key_mutants import ABLATIONS
+
+INBOX = "inbox"
+COUNT = BrokerSettings().transaction_coordinators
+TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class ComeBetween(Act):
+    """Somebody connects under a key that others work with, publishes in a transaction, and ends it late or never."""
+
+    key: str
+    hears: bool
+    """It connects twice in one breath and hears both answers; otherwise it goes away before the first one comes, and
+    asks again."""
+    hesitates_seconds: float
+    """From its connection to its transaction."""
+    waits_seconds: float
+    """From its message to its wish to commit."""
+    commits: bool
+
+    word: ClassVar[str] = "come-between"
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        process = f"{stage.random.getrandbits(64):016x}"
+        number = stage.record.tasks.new_process()
+        try:
+            connection, epoch = await self._connect(stage, client, process, number)
+            stage.did("accepted", detail=f"epoch {epoch}")
+            await asyncio.sleep(self.hesitates_seconds)
+            await self._publish(stage, client, connection, epoch)
+        finally:
+            await client.close()
+
+    async def _connect(
+        self, stage: Stage, client: Client, process: str, number: int
+    ) -> tuple[BrokerConnection, int]:
+        if not self.hears:
+            connection = await self._connection(client)
+            asking = asyncio.create_task(self._ask(stage, client, connection, process, number, heard=False))
+            await asyncio.sleep(stage.random.choice((0.001, 0.02, 0.2)) * stage.random.random())
+            connection.abort()
+            with contextlib.suppress(ClientError):
+                await asking
+        connection = await self._connection(client)
+        asked = [self._ask(stage, client, connection, process, number) for _ in range(2 if self.hears else 1)]
+        return connection, max(await asyncio.gather(*asked))
+
+    async def _connection(self, client: Client) -> BrokerConnection:
+        return await client.connection_for(f"{COORDINATORS}-partition-{coordinator_of(self.key, COUNT)}")
+
+    async def _ask(
+        self,
+        stage: Stage,
+        client: Client,
+        connection: BrokerConnection,
+        process: str,
+        number: int,
+        *,
+        heard: bool = True,
+    ) -> int:
+        asked, request_id = stage.now, client.new_id()
+        frame = transaction_requests.connect(
+            request_id, coordinator_of(self.key, COUNT), key=self.key, process=process
+        )
+        answer = await connection.request(request_id, frame)
+        assert isinstance(answer, CoordinatorConnected), answer
+        assert answer.epoch is not None, "a key was named"
+        if heard:
+            grant = Grant(stage.name, number, (self.region, self.key), answer.epoch, asked, stage.now)
+            stage.record.tasks.grants.append(grant)
+        return answer.epoch
+
+    async def _publish(self, stage: Stage, client: Client, connection: BrokerConnection, epoch: int) -> None:
+        request_id = client.new_id()
+        frame = transaction_requests.begin(request_id, coordinator_of(self.key, COUNT), TIMEOUT_MS)
+        begun = await connection.request(request_id, frame)
+        assert isinstance(begun, TransactionBegun), begun
+        work = Work(stage.name, (self.region, self.key), epoch, (begun.most, begun.least))
+        stage.record.tasks.works.append(work)
+        lines = TaskLines(stage.record, stage.name, self.region)
+        lines.begun(work)
+        # Its client says no key: nothing but the fence keeps what it asks for from the coordinator.
+        transaction = Transaction(client.coordinators, TxnId(*work.txn), client.service_address)
+        producer = await client.producer(outbox_of(self.key))
+        lines.opened(producer)
+        for text in (f"{stage.name}.{one}|{transaction.id.text}|{stage.name}" for one in range(2)):
+            work.sent[text] = stage.now
+            await lines.publish(producer, work, text, transaction)
+            work.stored.add(text)
+        await asyncio.sleep(self.waits_seconds)
+        if self.commits:
+            work.end_asked = stage.now
+            with lines.ending(work, commit=True):
+                await transaction.commit()
+            work.told = "committed"
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Workers in one region, or two; what befalls them; who comes between them."""
+    seconds = plan.break_seconds
+    for region in random.sample(plan.regions, 1 if random.random() < 0.8 else min(2, len(plan.regions))):
+        for number in range(random.choice((1, 1, 2))):
+            plan = _with_task(random, plan, region, f"task-{number}-{region}", seconds)
+    return replace(plan, faults=tuple(sorted(plan.faults, key=lambda one: one.at_seconds)))
+
+
+def feeder(random: Random, plan: Plan, number: int) -> ProducerPlan:
+    """Somebody who fills the inbox."""
+    messages = random.randint(5, 20)
+    return ProducerPlan(
+        f"feeder-{number}",
+        random.choice(plan.regions),
+        INBOX,
+        messages,
+        burst=random.choice((1, 3)),
+        pause_seconds=round(plan.break_seconds / messages * random.uniform(0.2, 0.8), 4),
+    )
+
+
+def _with_task(random: Random, plan: Plan, region: str, key: str, seconds: float) -> Plan:
+    type_ = random.choice(("SHARED", "SHARED", "FAILOVER", "EXCLUSIVE"))
+    cumulative = type_ != "SHARED" and random.random() < 0.5
+    count = random.randint(2, 3)
+    workers = tuple(
+        WorkerPlan(
+            f"worker-{number}-{key}",
+            region,
+            key,
+            INBOX,
+            place=random.choice((region, region, region, random.choice(plan.regions))),
+            begins_seconds=round(number * seconds / count * random.uniform(0.2, 1.0), 3),
+            type=type_,
+            cumulative=cumulative,
+            at_once=1 if cumulative else random.choice((1, 3)),
+            think_seconds=random.choice((0.0, 0.05, 0.5)),
+            fails=random.choice((0.0, 0.2, 0.4)),
+            rest_seconds=random.choice((0.2, 1.0, 3.0)),
+            timeout_seconds=random.choice((1.0, 30.0, 30.0)),
+            queue=random.choice((1, 5, 20)),
+            goes_on=number == count - 1,
+        )
+        for number in range(count)
+    )
+    names = [one.name for one in workers]
+    faults = [_trouble(random, region, names, seconds) for _ in range(random.randint(3, 9))]
+    acts = [_interloper(random, region, key, seconds) for _ in range(random.choice((0, 1, 2, 3)))]
+    if random.random() < 0.4:
+        acts += _one_after_the_other(random, region, key, seconds)
+    return replace(
+        plan,
+        workers=(*plan.workers, *workers),
+        faults=(*plan.faults, *faults),
+        acts=(*plan.acts, *acts),
+    )
+
+
+def _interloper(random: Random, region: str, key: str, seconds: float) -> ComeBetween:
+    return ComeBetween(
+        round(random.uniform(0.5, seconds), 3),
+        region,
+        key,
+        hears=random.random() < 0.5,
+        hesitates_seconds=0.0,
+        waits_seconds=round(random.choice((0.0, 0.5, 3.0)) * random.random(), 3),
+        commits=random.random() < 0.8,
+    )
+
+
+def _one_after_the_other(random: Random, region: str, key: str, seconds: float) -> list[ComeBetween]:
+    """The first one asks for its commit when the second has the key and did nothing with it yet."""
+    at = random.uniform(0.5, seconds)
+    waits = round(random.uniform(0.5, 1.0), 3)
+    return [
+        ComeBetween(round(at, 3), region, key, True, 0.0, waits, True),
+        ComeBetween(round(at + random.uniform(0.1, waits), 3), region, key, True, 2.0, 0.0, True),
+    ]
+
+
+def _trouble(random: Random, region: str, workers: list[str], seconds: float) -> Fault:
+    """What befalls those who have the key, or the region that they have it of."""
+    at = round(random.uniform(0.3, seconds), 3)
+    lasts = round(min(random.expovariate(1.0) * random.choice((0.1, 1.0, 3.0)), seconds), 3)
+    worker, short = random.choice(workers), round(min(lasts, 1.0), 3)
+    kinds: tuple[Fault, ...] = (
+        KillClient(at, lasts, worker, random.random() < 0.5),
+        KillClient(at, short, worker, random.random() < 0.5),
+        PauseClient(at, lasts, worker),
+        PauseClient(at, lasts, worker),
+        Reset(at, lasts, region, region),
+        Kill(at, short, region),
+        Kill(at, short, region),
+        PowerOff(at, short, region),
+        FailingDisk(at, lasts, region, random.choice((0.1, 0.5))),
+        SlowDisk(at, lasts, region, random.choice((0.1, 0.5))),
+    )
+    return random.choice(kinds)
+
+
+WORD = Word(NAME, draw, checks=CHECKS, ablations=ABLATIONS)

@@ -1,0 +1,164 @@
+"""Producers that publish in transactions and commit, abort or abandon them; a reader checks the topic after each
+step.
+
+Each act has a topic of its own and knows all that was published there. What a reader is given must never be of a
+transaction that is open, aborted or forgotten, and everything of those that certainly committed must be there (INV-63).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.client import EARLIEST, Client, Producer
+from emulator.core.topic.state import TopicState
+from emulator.core.topic.visibility import Visibility
+from emulator.simulation.checkers import Check, Found
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, parts
+from tests.swarm.plan import Plan
+from tests.swarm.topics import TRANSACTED
+from tests.swarm.workload import Act, Stage, Word
+
+COMMIT, ABORT, FORGET = "commit", "abort", "forget"
+FORGOTTEN_SECONDS = 1.0
+
+
+class _Ledger:
+    """What the act knows of its topic."""
+
+    def __init__(self) -> None:
+        self.must: list[bytes] = []
+        """Readable once no transaction is open."""
+        self.never: set[bytes] = set()
+        """Of open, aborted and forgotten transactions."""
+        self.open = 0
+        """Transactions that may be, so that what is behind them need not be readable."""
+
+    def wrong(self, given: list[bytes]) -> str:
+        """A sentence; empty when it is as it should be."""
+        for payload in given:
+            if payload in self.never:
+                return f"a reader received {payload!r}, whose transaction did not commit"
+        missing = [payload for payload in self.must if payload not in given]
+        if missing and not self.open:
+            return f"a reader did not receive {missing[0]!r}, which was committed"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transact(Act):
+    ends: tuple[str, ...]
+    """Of its transactions, one after the other."""
+
+    word: ClassVar[str] = "transact"
+
+    async def perform(self, stage: Stage) -> None:
+        began, client, ledger = stage.now, stage.client(), _Ledger()
+        topic = f"{TRANSACTED}{stage.name}"
+        try:
+            producer = await client.producer(topic)
+            for number, end in enumerate(self.ends):
+                await self._one(client, producer, ledger, number, end)
+                if wrong := ledger.wrong(await _readable(client, topic)):
+                    stage.did("accepted", began=began, detail=wrong)
+                    return
+            stage.did("accepted", began=began)
+        except _Seen as seen:
+            stage.did("accepted", began=began, detail=str(seen))
+        finally:
+            await client.close()
+
+    async def _one(self, client: Client, producer: Producer, ledger: _Ledger, number: int, end: str) -> None:
+        timeout_seconds = FORGOTTEN_SECONDS if end == FORGET else 60.0
+        transaction = await client.new_transaction(timeout_seconds)
+        messages = [f"{end} {number} {index}".encode() for index in range(3)]
+        ledger.open += 1
+        ledger.never.update(messages)
+        for payload in messages:
+            await producer.send(payload, transaction=transaction)
+        plain = f"plain {number}".encode()
+        await producer.send(plain)
+        ledger.must.append(plain)
+        if wrong := ledger.wrong(await _readable(client, producer.topic)):
+            raise _Seen(wrong)
+        if end == COMMIT:
+            ledger.never.difference_update(messages)
+            await transaction.commit()
+            ledger.must += messages
+            ledger.open -= 1
+        elif end == ABORT:
+            await transaction.abort()
+            ledger.open -= 1
+
+
+class _Seen(Exception):
+    """In the middle of a transaction."""
+
+
+async def _readable(client: Client, topic: str) -> list[bytes]:
+    """Everything that a new reader is given."""
+    reader = await client.reader(topic, EARLIEST)
+    found = []
+    while await reader.has_message():
+        found.append((await reader.receive()).payload)
+    await reader.close()
+    return found
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.12:
+        return plan
+    acts = []
+    for _ in range(random.randint(1, 2)):
+        region = random.choice(plan.producers).region
+        at = round(random.uniform(0.5, plan.break_seconds * 0.8), 3)
+        ends = tuple(random.choice((COMMIT, COMMIT, ABORT, FORGET)) for _ in range(random.randint(2, 5)))
+        acts.append(Transact(at, region, ends))
+    return replace(plan, acts=(*plan.acts, *acts))
+
+
+def committed_and_nothing_else(evidence: Evidence) -> Found:
+    """Readers are given what is committed, all of it, and nothing else."""
+    for deed in evidence.deeds:
+        if deed.word == Transact.word and deed.detail:
+            yield f"in {deed.region}, {deed.detail}", {"region": deed.region}
+
+
+class _OpenIsReadable(TopicState):
+    @property
+    def readable_end(self) -> int:
+        return self.stored_end
+
+
+class _HidesNothing(Visibility):
+    def hide_aborted(self, first: int, last: int, marker_entry_id: int) -> None:
+        pass
+
+
+class _AbortedIsShown(TopicState):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.visibility = _HidesNothing()
+
+
+WORD = Word(
+    Transact.word,
+    draw,
+    checks=(Check("only-committed-readable", "INV-63", committed_and_nothing_else),),
+    ablations=(
+        Ablation(
+            "open-transaction-readable",
+            "Messages of open transactions are readable.",
+            ("INV-63",),
+            parts(topic_state=_OpenIsReadable),
+        ),
+        Ablation(
+            "aborted-transaction-readable",
+            "Messages of aborted transactions are not hidden.",
+            ("INV-63",),
+            parts(topic_state=_AbortedIsShown),
+        ),
+    ),
+)

@@ -1,0 +1,243 @@
+"""Programs that publish in one region and consume in another while acknowledged messages are trimmed: every
+unacknowledged message is delivered to its subscription, regardless of crashes, and finally the disk space is
+released.
+
+Each program has a topic of its own. What it published and acknowledged it knows itself: the logs no longer tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.trimming import Trimmer
+from emulator.client import Client, ClientError, Consumer
+from emulator.core.topic.retention import Need
+from emulator.net.http import NoAnswer
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import full
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, topic
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.own_topic import OwnTopic
+
+NAME = "trim"
+SUBSCRIPTION = "keeper"
+STEP_SECONDS = 8.0
+"""For what may be impossible while things go wrong: then the program knows less, and goes on."""
+PATIENCE_SECONDS = 60.0
+"""For what has to come about, once nothing goes wrong any more."""
+LOST = "lost: "
+STAYS = "stays: "
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(OwnTopic):
+    """Publishes here, reads elsewhere, acknowledges a part, and comes back for the rest."""
+
+    acknowledged: tuple[bool, ...]
+    """Of each message whether it is acknowledged by whoever is given it first."""
+    pause_seconds: float
+    """Between two messages."""
+    breaks_end_seconds: float
+    """From then on nothing goes wrong, and it comes back."""
+
+    word: ClassVar[str] = NAME
+
+    async def perform(self, stage: Stage) -> None:
+        writer, reader = stage.client(), self.reader(stage)
+        try:
+            consumer = await self.subscribed(reader, stage, SUBSCRIPTION)
+            owed: set[bytes] = set()
+            publishing = asyncio.ensure_future(self._publish(writer, stage, owed))
+            touched = await self._take_first(consumer, stage)
+            await publishing
+            await consumer.close()
+            await asyncio.sleep(max(0.0, self.breaks_end_seconds - stage.now))
+            missing = await self._take_rest(
+                await self.subscribed(reader, stage, SUBSCRIPTION), stage, owed - touched
+            )
+            if missing:
+                told = f"{LOST}{min(missing).decode()} and {len(missing) - 1} more of {len(owed)}"
+                stage.did("refused", topic=full(stage.name), detail=told)
+                return
+            await self._given_back(stage)
+        finally:
+            await writer.close()
+            await reader.close()
+
+    async def _publish(self, client: Client, stage: Stage, owed: set[bytes]) -> None:
+        """What a region took goes into `owed`."""
+        producer = await client.producer(full(stage.name), name=stage.name)
+        for number in range(len(self.acknowledged)):
+            payload = f"{stage.name}/{number}".encode()
+            try:
+                await producer.send(payload, sequence_id=number)
+            except ClientError:
+                return  # nobody was told that it, or anything after it, is stored
+            owed.add(payload)
+            await asyncio.sleep(self.pause_seconds)
+
+    async def _take_first(self, consumer: Consumer, stage: Stage) -> set[bytes]:
+        """What it acknowledged, or may have acknowledged."""
+        touched: set[bytes] = set()
+        for _ in self.acknowledged:
+            try:
+                async with asyncio.timeout(STEP_SECONDS):
+                    message = await self.given(consumer, stage)
+                    if self.acknowledged[int(message.payload.rpartition(b"/")[2])]:
+                        touched.add(message.payload)
+                        await consumer.acknowledge(message, confirmed=True)
+            except (TimeoutError, ClientError):
+                break
+        return touched
+
+    async def _take_rest(self, consumer: Consumer, stage: Stage, missing: set[bytes]) -> set[bytes]:
+        """What does not come. Everything is acknowledged that comes, also what nobody was told of: or it would stay,
+        and rightly."""
+        missing = set(missing)
+        while True:
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS if missing else STEP_SECONDS):
+                    message = await self.given(consumer, stage)
+                    missing.discard(message.payload)
+                    await consumer.acknowledge(message, confirmed=True)
+            except TimeoutError:
+                return missing
+
+    async def _given_back(self, stage: Stage) -> None:
+        """Everything is acknowledged: wait until neither region keeps anything."""
+        deadline = stage.now + PATIENCE_SECONDS
+        while True:
+            kept = {region: await _log_bytes(self, stage, region) for region in dict.fromkeys(self.places)}
+            if not any(kept.values()):
+                stage.did("accepted", topic=full(stage.name))
+                return
+            if stage.now > deadline:
+                stage.did("refused", topic=full(stage.name), detail=f"{STAYS}{kept}")
+                return
+            await asyncio.sleep(1.0)
+
+
+async def _log_bytes(act: Stream, stage: Stage, region: str) -> int | None:
+    """None: there is nothing, or nobody says."""
+    try:
+        stats = await act.stats(stage, region)
+    except NoAnswer:
+        return -1
+    return None if stats is None else int(stats["storageSize"])
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere, most of which read elsewhere."""
+    seconds = plan.break_seconds
+
+    def stream() -> Stream:
+        count = random.randint(4, 40)
+        return Stream(
+            round(random.uniform(0.2, seconds * 0.5), 3),
+            random.choice(plan.regions),
+            random.choice(plan.regions),
+            tuple(random.random() < 0.7 for _ in range(count)),
+            round(seconds / count * random.uniform(0.1, 0.8), 4),
+            seconds + 1.0,
+        )
+
+    return replace(plan, acts=(*plan.acts, *(stream() for _ in range(random.randint(2, 5)))))
+
+
+# INV-36 and INV-60
+
+
+def nothing_needed_goes(evidence: Evidence) -> Found:
+    """What was taken and not acknowledged is given to the subscription."""
+    for deed in evidence.deeds:
+        if deed.word == NAME and deed.detail.startswith(LOST):
+            sentence = f"{deed.topic}: never delivered: {deed.detail.removeprefix(LOST)}"
+            yield sentence, {"region": deed.region, "topic": deed.topic}
+
+
+def disks_are_given_back(evidence: Evidence) -> Found:
+    """What everybody has passed goes."""
+    for deed in evidence.deeds:
+        if deed.word == NAME and deed.detail.startswith(STAYS):
+            sentence = f"{deed.topic} is acknowledged, and its logs still have bytes: {deed.detail.removeprefix(STAYS)}"
+            yield sentence, {"region": deed.region, "topic": deed.topic}
+
+
+class _AsksNoCursor(Trimmer):
+    """What subscriptions did not acknowledge goes."""
+
+    def _cursors(self) -> Iterable[Need]:
+        return ()
+
+
+class _AsksNoReplicator(Trimmer):
+    """What other regions do not have goes."""
+
+    def _replicators(self) -> Iterable[Need]:
+        return ()
+
+
+class _KeepsEverything(Trimmer):
+    """Nothing goes."""
+
+    async def trim(self, before_entry_id: int) -> None:
+        return
+
+
+def _with(careless: type[Trimmer]) -> type[Topic]:
+    class TrimmedCarelessly(Topic):
+        def __init__(self, *args: Any, **named: Any) -> None:
+            super().__init__(*args, **named)
+            self.trimmer = careless(self)
+
+    return TrimmedCarelessly
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "nothing-needed-is-trimmed",
+            "INV-36",
+            nothing_needed_goes,
+            applies=lambda evidence: bool(evidence.deeds),
+        ),
+        Check(
+            "disk-space-released",
+            "INV-60",
+            disks_are_given_back,
+            applies=lambda evidence: bool(evidence.deeds),
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "trimming-ignores-cursors",
+            "Trimming ignores the positions of subscriptions.",
+            ("INV-36", "INV-5"),
+            topic(_with(_AsksNoCursor)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "trimming-ignores-replicators",
+            "Trimming ignores the positions of replicators.",
+            ("INV-36",),
+            topic(_with(_AsksNoReplicator)),
+            seed_name=NAME,
+        ),
+        Ablation(
+            "nothing-trimmed",
+            "Messages that every cursor has passed are not trimmed.",
+            ("INV-60",),
+            topic(_with(_KeepsEverything)),
+            seed_name=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,98 @@
+"""Consumers that delete their subscription; the application returns and creates it again.
+
+The new one has nothing of the one before: it begins where its consumer asks to, at the first message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.topic import Topic
+from emulator.core.cursor.cursor import Cursor
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import full
+from tests.swarm.evidence import Evidence
+from tests.swarm.mutant import Ablation, topic
+from tests.swarm.plan import Plan
+from tests.swarm.workload import Stage, Word
+from tests.swarm.workloads.consumer_acts import ConsumerAct
+from tests.swarm.workloads.seek import not_given
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe(ConsumerAct):
+    word: ClassVar[str] = "unsubscribe"
+
+    async def perform(self, stage: Stage) -> None:
+        actor = self.actor(stage)
+        consumer = actor.consumer
+        if consumer is None:
+            return
+        began = stage.now
+        region, name, subscription = actor.region, full(actor.plan.topic), actor.plan.subscription
+        window = stage.record.windows.begin(region, name, subscription)
+        await consumer.unsubscribe()
+        stage.record.windows.end(window)
+        stage.did("accepted", began=began, region=region, topic=name, subscription=subscription)
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.15:
+        return plan
+    consumer = random.choice(plan.consumers)
+    at = round(random.uniform(1.0, plan.break_seconds), 3)
+    return replace(plan, acts=(*plan.acts, Unsubscribe(at, consumer.region, consumer.name)))
+
+
+# INV-16
+
+
+def begins_anew(evidence: Evidence) -> Found:
+    """Whoever deletes a subscription and makes it anew, from the first message on, is given everything once more.
+
+    Judged where nobody else may have moved it since; one that is carried may come back from where it was carried to."""
+    last = {
+        (one.region, one.topic, one.subscription): one
+        for one in evidence.deeds
+        if one.word == Unsubscribe.word
+    }
+    for where, deed in last.items():
+        is_carried = where[1:] in evidence.given.replicated
+        if deed.outcome == "accepted" and not is_carried and evidence.windows.last_end(*where) <= deed.ended:
+            yield from not_given(evidence, deed, (-1, -1), "was deleted and created again")
+
+
+class _RemembersTheDeleted(Topic):
+    """A subscription goes on where the deleted one of its name stood."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._stood_at: dict[str, int] = {}
+
+    def subscription_ended(self, name: str) -> None:
+        if name in self.subscriptions:
+            self._stood_at[name] = self.subscriptions[name].cursor.mark_delete
+        super().subscription_ended(name)
+
+    def create_subscription(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
+        if name in self._stood_at and self._stood_at[name] > cursor.mark_delete:
+            cursor.ack_cumulative(self._stood_at[name])
+        return super().create_subscription(name, cursor, durable=durable)
+
+
+WORD = Word(
+    "unsubscribe",
+    draw,
+    checks=(Check("recreated-subscription-is-new", "INV-16", begins_anew, only_healed=True),),
+    ablations=(
+        Ablation(
+            "deleted-cursor-reused",
+            "A subscription that is created again continues at the position of the deleted one.",
+            ("INV-16",),
+            topic(_RemembersTheDeleted),
+        ),
+    ),
+)
