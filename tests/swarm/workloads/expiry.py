@@ -1,5 +1,5 @@
 """Programs whose messages expire or are evicted by a policy that is set and removed
-(`tests/swarm/workloads/expiry_policy.py`), or whose topic is deleted by force with clients attached. No message
+(`expiry_policy.py`), or whose topic is deleted by force with clients attached. No message
 expires early, every expired message is removed, and a topic that is used after its deletion has all messages that
 are published to it then."""
 

@@ -1,7 +1,7 @@
 """Programs that publish to non-persistent topics, with fast and slow consumers in the same and in another region:
 what consumers receive was sent and comes once and in order, dropped messages are counted, and nothing is stored.
 
-Each program has a topic of its own (`tests/swarm/workloads/non_persistent_acts.py`). What it sent and its consumers
+Each program has a topic of its own (`non_persistent_acts.py`). What it sent and its consumers
 were given it knows itself; what is stored, the disks say.
 """
 

@@ -2,7 +2,7 @@
 readable although they are acknowledged, messages beyond retention are removed, and no message that a subscription
 needs is removed.
 
-Each program has a topic of its own (`tests/swarm/workloads/retention_program.py`). What was taken from it and when,
+Each program has a topic of its own (`retention_program.py`). What was taken from it and when,
 it knows itself.
 """
 

@@ -3,7 +3,7 @@ messages are trimmed or while messages expire in one region only: every unacknow
 the subscription continues, expiry in one region has no effect elsewhere, and finally no region stores an acknowledged
 message.
 
-Each program has a topic of its own (`tests/swarm/workloads/subscription_retention_program.py`). What it published,
+Each program has a topic of its own (`subscription_retention_program.py`). What it published,
 was given and acknowledged it knows itself.
 """
 

@@ -1,7 +1,7 @@
 """Programs whose topics are terminated while they are published to, deleted without force, or deleted because they
 are inactive; no client loses messages by it.
 
-Each program has a topic of its own (`tests/swarm/workloads/topic_termination_acts.py`). What was taken from it, and
+Each program has a topic of its own (`topic_termination_acts.py`). What was taken from it, and
 when, it knows itself.
 """
 
