@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from emulator.model.values import Position
-from emulator.run.history import framed, payload_digest
+from emulator.run.history_events import framed, payload_digest
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_replication

@@ -20,7 +20,8 @@ from emulator.recording import recorded
 from emulator.recording.context import surroundings
 from emulator.recording.journal import end_journals, seal_actors
 from emulator.recording.tap.tap import Tap, open_tap_history
-from emulator.run.history import HistoryWriter, latency_detail
+from emulator.run.history import HistoryWriter
+from emulator.run.history_events import latency_detail
 from emulator.run.service_contract import Contract, write_answers
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on

@@ -13,7 +13,7 @@ import pulsar  # type: ignore[import-untyped]
 import pytest
 
 import geoemu
-from emulator.run.history import read_events
+from emulator.run.history_events import read_events
 from tests.runtimes.fixtures import end_all, living, wait_until, write_topology
 
 pytestmark = pytest.mark.real

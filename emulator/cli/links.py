@@ -63,7 +63,7 @@ def latency(
     run_dir: RunDir = None,
 ) -> None:
     """Set the one-way latency of a link; `heal` restores what the topology declares."""
-    from emulator.run.history import latency_detail
+    from emulator.run.history_events import latency_detail
 
     if as_curl:
         changes = {"latency_ms": time} | ({} if jitter is None else {"jitter_ms": jitter})
@@ -85,7 +85,7 @@ def skew(region: Region, time: SignedMilliseconds, as_curl: AsCurl = False, run_
     """Offset a region's wall clock, ahead (+250ms) or behind (-250ms); `0ms` corrects it. Timers are
     unaffected."""
     from emulator.cli.curl import Request
-    from emulator.run.history import skew_detail
+    from emulator.run.history_events import skew_detail
 
     if as_curl:
         print(UNKNOWN_TO_THE_RUN, file=sys.stderr)

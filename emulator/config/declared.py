@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emulator.config.models import ClusterFile, RegionPart, Settings, TopologyFile
-from emulator.config.yaml_source import KeyPath, YamlFile, read_yaml
+from emulator.config.yaml_errors import KeyPath
+from emulator.config.yaml_source import YamlFile, read_yaml
 from emulator.errors import Problem
 
 

@@ -8,7 +8,8 @@ from emulator.config.compatibility import CHOICES, SWITCHES
 from emulator.config.declared import DeclaredTopology, SettingsLevel, settings_levels
 from emulator.config.defaults import directions, effective_settings, namespaces_of, said_of_link, tenants_of
 from emulator.config.models import ALL, LinkException, LinkFields, LogPart, TopologyFile
-from emulator.config.yaml_source import KeyPath, YamlFile, one_of
+from emulator.config.yaml_errors import KeyPath, one_of
+from emulator.config.yaml_source import YamlFile
 from emulator.model.values import TopicName
 from emulator.net.addresses import LOOPBACK, is_wildcard
 

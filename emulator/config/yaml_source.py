@@ -8,29 +8,31 @@ Scalars are read as YAML 1.2 reads them, which is what editors do: `no`, `on`, `
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
+from emulator.config.yaml_errors import (
+    ABSENT,
+    FLOAT,
+    Finding,
+    KeyPath,
+    path_text,
+    printable,
+    shown,
+    value_at,
+    without,
+)
 from emulator.errors import Problem
 from emulator.model.suggestions import nearest
 
-KeyPath = tuple[str | int, ...]
-"""Keys and list indexes from the top of a file: `("links", "exceptions", 0, "latency_ms")`."""
-
 PARTS_MAX = 20_000
 """A file with more keys and values (aliases counted as often as they are used) is refused."""
-SHOWN_CHARACTERS_MAX = 60
-"""Longer values are cut in messages."""
-LISTED_MAX = 12
-"""Where more keys than that are allowed, messages do not list them."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -53,9 +55,9 @@ class YamlFile:
         `known`: names that may stand there, of which the one that was probably meant becomes the suggestion;
         for the key when the problem is `about_key`, otherwise for the value.
         """
-        value = _at(self.values, path)
+        value = value_at(self.values, path)
         written = str(path[-1]) if about_key else value
-        is_shown = value is not _ABSENT and not (about_key and isinstance(value, dict | list | None))
+        is_shown = value is not ABSENT and not (about_key and isinstance(value, dict | list | None))
         self.problems.append(
             Problem(
                 file=self.name,
@@ -98,12 +100,12 @@ class YamlFile:
                 return model.model_validate(remaining, context=context)
             except ValidationError as failure:
                 errors = failure.errors(include_url=False)
-            found = [_Finding.of(error, model, remaining) for error in errors]
+            found = [Finding.of(error, model, remaining) for error in errors]
             for finding in () if reported else found:
                 self.report(finding.path, finding.rule, finding.known, about_key=finding.about_key)
             reported = True
-            wrong = {f.path if _at(remaining, f.path) is not _ABSENT else f.path[:-1] for f in found}
-            smaller = _without(remaining, wrong)
+            wrong = {f.path if value_at(remaining, f.path) is not ABSENT else f.path[:-1] for f in found}
+            smaller = without(remaining, wrong)
             if () in wrong or smaller == remaining:
                 return None
             remaining = smaller
@@ -139,26 +141,6 @@ def _unreadable(path: Path, name: str, error: OSError) -> Problem:
     return Problem(name, None, "", "", f"cannot be read: {why}")
 
 
-def path_text(path: KeyPath) -> str:
-    """`links.exceptions[0].latency_ms`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return _printable(text.removeprefix("."))
-
-
-def one_of(choices: Iterable[str]) -> str:
-    """`a, b or c`."""
-    *others, last = choices
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def shown(value: Any) -> str:
-    """A value as a message shows it: short, on one line, text in quotes."""
-    text = json.dumps(value, ensure_ascii=False)
-    if len(text) > SHOWN_CHARACTERS_MAX:
-        text = text[: SHOWN_CHARACTERS_MAX - 1] + "…"
-    return _printable(text)
-
-
 # ---- text to values and lines ------------------------------------------------------------------------------
 
 
@@ -169,14 +151,11 @@ class _Loader(yaml.SafeLoader):
 
 
 _INTEGER = re.compile(r"^[-+]?[0-9]+$")
-_FLOAT = re.compile(
-    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-)
 for _tag, _pattern, _first in (
     ("null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     ("bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
     ("int", _INTEGER, list("-+0123456789")),
-    ("float", _FLOAT, list("-+.0123456789")),
+    ("float", FLOAT, list("-+.0123456789")),
     ("merge", re.compile(r"^<<$"), ["<"]),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, _first)
@@ -217,7 +196,7 @@ def _compose(text: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise _Refused(mark.line + 1 if mark else None, f"must be valid YAML: {_printable(what)}") from None
+        raise _Refused(mark.line + 1 if mark else None, f"must be valid YAML: {printable(what)}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise _Refused(line, f"must be valid YAML: {error.reason}") from None
@@ -244,7 +223,7 @@ class _Reading:
         if isinstance(node, yaml.ScalarNode) and kind in _READ_SCALAR:
             return _scalar(node, kind)
         if (type(node), kind) not in ((yaml.MappingNode, "map"), (yaml.SequenceNode, "seq")):
-            raise _Refused(_line(node), f"must not use the tag {_printable(node.tag)}")
+            raise _Refused(_line(node), f"must not use the tag {printable(node.tag)}")
         if any(node is outer for outer in self._around):
             raise _Refused(_line(node), "must not contain itself")
         self._around.append(node)
@@ -309,150 +288,3 @@ def _scalar(node: yaml.ScalarNode, kind: str) -> Any:
 
 def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
-
-
-def _printable(text: str) -> str:
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
-
-
-# ---- values to models --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Finding:
-    """One of pydantic's errors in our words.
-
-    A validator of ours that raises PydanticCustomError says the rule in its own; names that may stand there
-    instead go into its context as `known`.
-    """
-
-    path: KeyPath
-    rule: str
-    known: tuple[str, ...] = ()
-    about_key: bool = False
-
-    @classmethod
-    def of(cls, error: ErrorDetails, model: type[BaseModel], values: Any) -> _Finding:
-        path = _written_path(error["loc"], values)
-        context = error.get("ctx", {})
-        match error["type"]:
-            case "extra_forbidden":
-                keys = _keys_at(model, error["loc"][:-1])
-                there_are = f"; there are {', '.join(keys)}" if len(keys) <= LISTED_MAX else ""
-                return cls(path, f"is not a key here{there_are}", keys, about_key=True)
-            case "literal_error":
-                choices = tuple(re.findall(r"'([^']*)'", context["expected"]))
-                return cls(path, f"must be {one_of(choices)}", choices)
-            case "int_type" | "float_type" if isinstance(error["input"], str) and _is_number(error["input"]):
-                return cls(path, f"{_RULES[error['type']]}, written without quotes")
-            case kind if kind in _RULES:
-                return cls(
-                    path, _RULES[kind].format_map({name: _number(bound) for name, bound in context.items()})
-                )
-            case _:
-                known = tuple(context.get("known", ()))
-                return cls(path, error["msg"], known, about_key="[key]" in error["loc"])
-
-
-def _written_path(location: KeyPath, values: Any) -> KeyPath:
-    """Where a person wrote what pydantic found: without "[key]", without the names of a union's members
-    (`<member>`), and without the fields of a mapping that was written in a short form."""
-    path: KeyPath = ()
-    for part in location:
-        around = _at(values, path)
-        is_written = _at(values, (*path, part)) is not _ABSENT
-        if is_written or (isinstance(around, dict) and isinstance(part, str) and part[:1] not in ("<", "[")):
-            path = (*path, part)
-    return path
-
-
-_RULES = {
-    "missing": "is required",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "bool_type": "must be true or false",
-    "string_type": "must be text",
-    "list_type": "must be a list",
-    "tuple_type": "must be a list",
-    "dict_type": "must be a mapping",
-    "model_type": "must be a mapping",
-    "model_attributes_type": "must be a mapping",
-    "finite_number": "must be a finite number",
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
-    "too_short": "must have at least {min_length}",
-    "string_too_short": "must not be empty",
-}
-
-
-def _number(bound: Any) -> Any:
-    return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
-
-
-def _is_number(text: str) -> bool:
-    return bool(_FLOAT.match(text))
-
-
-def _keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
-    """The keys that a mapping at `path` of what `model` describes may have."""
-    part: Any = model
-    for key in path:
-        if str(key).startswith("<"):
-            part = next(member for member in _models_in(part) if str(key).strip("<>") in _fields(member))
-            continue
-        part = _fields(part)[str(key)] if _is_model(part) else _arguments(part)[-1]
-        while not _is_model(part) and type(None) in get_args(part):
-            part = _arguments(part)[0]
-    return tuple(_fields(part)) if _is_model(part) else ()
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if _is_model(annotation):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
-
-
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _fields(model: type[BaseModel]) -> dict[str, Any]:
-    return {info.alias or name: info.annotation for name, info in model.model_fields.items()}
-
-
-def _arguments(annotation: Any) -> list[Any]:
-    """`X` of `X | None`, `V` of `list[V]`, `K` and `V` of `dict[K, V]`."""
-    return [argument for argument in get_args(annotation) if argument not in (type(None), Ellipsis)]
-
-
-class _Absent:
-    """Nothing stands there, not even null."""
-
-
-_ABSENT = _Absent()
-
-
-def _at(values: Any, path: KeyPath) -> Any:
-    for part in path:
-        is_there = part in values if isinstance(values, dict) else _is_index(part, values)
-        if not is_there:
-            return _ABSENT
-        values = values[part]
-    return values
-
-
-def _is_index(part: str | int, values: Any) -> bool:
-    return isinstance(values, list) and isinstance(part, int) and part < len(values)
-
-
-def _without(values: Any, paths: set[KeyPath], at: KeyPath = ()) -> Any:
-    """A copy of `values` without what stands at `paths`."""
-    if isinstance(values, dict):
-        return {k: _without(v, paths, (*at, k)) for k, v in values.items() if (*at, k) not in paths}
-    if isinstance(values, list):
-        return [_without(v, paths, (*at, i)) for i, v in enumerate(values) if (*at, i) not in paths]
-    return values

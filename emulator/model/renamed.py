@@ -11,7 +11,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from emulator.config.yaml_source import KeyPath, YamlFile
+    from emulator.config.yaml_errors import KeyPath
+    from emulator.config.yaml_source import YamlFile
 
 ITEM = "*"
 """In a place: any index of a list."""

@@ -13,7 +13,7 @@ from emulator.model.values import TopicName
 from emulator.recording.context import Delegate, Whereabouts
 from emulator.recording.journal import Journal
 from emulator.recording.responses import message_id_text
-from emulator.run.history import Outcome, payload_digest
+from emulator.run.history_events import Outcome, payload_digest
 
 
 class RecordedConsumer(Delegate):

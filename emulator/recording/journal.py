@@ -16,7 +16,8 @@ from typing import Any
 
 from emulator.errors import GeoemuError, Refused
 from emulator.run.directory import RunDirectory, find_run
-from emulator.run.history import HistoryWriter, Outcome, is_closed, seal_history
+from emulator.run.history import HistoryWriter, is_closed, seal_history
+from emulator.run.history_events import Outcome
 
 _journals: dict[tuple[str, str], Journal] = {}
 """Open ones, by run and actor."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.run.history import Outcome
+from emulator.run.history_events import Outcome
 
 NEVER_SENT = frozenset(
     {

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 
 from emulator.model.values import TopicName
-from emulator.run.history import latency_detail, skew_detail
+from emulator.run.history_events import latency_detail, skew_detail
 from emulator.scenarios.admin_queries import unwelcome
 from emulator.scenarios.format.steps import AdminCall, Heal, Latency, Lose, OnLink, OnRegion, Skew
 from emulator.scenarios.run_context import Playing, StepFailed

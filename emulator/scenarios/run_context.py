@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from emulator.net.http import NoAnswer, call
 from emulator.net.network import SocketNetwork
-from emulator.run.history import HistoryWriter, Outcome
+from emulator.run.history import HistoryWriter
+from emulator.run.history_events import Outcome
 from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.scenarios.actor_models.specs import (
     Actor,

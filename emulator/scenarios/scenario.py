@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 
 from emulator.config.topology import Topology
-from emulator.config.yaml_source import KeyPath, YamlFile, one_of, parse_yaml, read_yaml
+from emulator.config.yaml_errors import KeyPath, one_of
+from emulator.config.yaml_source import YamlFile, parse_yaml, read_yaml
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.renamed import report_renamed
 from emulator.model.suggestions import nearest

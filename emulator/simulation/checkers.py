@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from emulator.simulation.evidence import Origin, RunEvidence, Stored, full, origin_of, seconds_of
 
 E = TypeVar("E", bound=RunEvidence, contravariant=True)

@@ -17,7 +17,7 @@ from emulator.errors import GeoemuError
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model.stored_keys import parse_key
 from emulator.model.values import Position, TopicName
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.durable_media import DurableLog, Medium
 from emulator.simulation.stored_cursor import StoredCursor, cursors_in

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator.client import Message
-from emulator.run.history import Event, Outcome
+from emulator.run.history_events import Event, Outcome
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import Asked, Given, Windows, full, note_publish, origin_of
 

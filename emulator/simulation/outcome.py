@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from emulator.config.topology import Topology
 from emulator.model.stored_keys import GrantKey
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from emulator.simulation.checkers import Judgement, Violation
 from emulator.simulation.determinism_guard import ReachedOutside
 from emulator.simulation.durable_media import Medium

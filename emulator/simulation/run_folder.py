@@ -14,7 +14,8 @@ from contextlib import closing
 from pathlib import Path
 
 from emulator.config.topology import CONFIGURATION_FILE, region_config
-from emulator.run.history import Event, framed, run_name
+from emulator.run.history import run_name
+from emulator.run.history_events import Event, framed
 from emulator.simulation.outcome import SimulationOutcome, StoredLog
 from emulator.simulation.world import SERVICE_PORT
 from emulator.storage.configuration.sqlite import FORMAT_VERSION as CONFIGURATION_VERSION

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.run.history import latency_in
+from emulator.run.history_events import latency_in
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.figures.loss import regions_lost

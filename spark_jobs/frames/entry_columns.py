@@ -20,7 +20,7 @@ from crc32c import crc32c
 from emulator.errors import ProtocolError, StorageError
 from emulator.model import markers
 from emulator.model.values import SOURCE_POSITION_PROPERTY
-from emulator.run.history import transaction_text
+from emulator.run.history_events import transaction_text
 from emulator.storage.group import decode_group
 from emulator.wire.markers import decode_marker
 from emulator.wire.message_metadata import EntryDetails, EntryInfo, read_entry

@@ -13,7 +13,7 @@ import base64
 from hashlib import blake2b
 
 from emulator.model.values import SOURCE_POSITION_PROPERTY
-from emulator.run.history import attributes_digest
+from emulator.run.history_events import attributes_digest
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.protobuf import UNREADABLE, malformed
 

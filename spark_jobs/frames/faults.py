@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.run.history import latency_in
+from emulator.run.history_events import latency_in
 
 REGION_ENDS = {
     "kill": ("start", "restart"),

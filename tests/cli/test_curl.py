@@ -13,7 +13,7 @@ import pytest
 
 from emulator.cli.curl import Request, as_curl
 from emulator.config.region import RegionConfig
-from emulator.run.history import read_events
+from emulator.run.history_events import read_events
 from tests.cli.test_cli import ROOT
 from tests.cli.test_runs import CURRENT, geoemu, typed
 from tests.runtimes.fixtures import end_all, wait_until, write_topology

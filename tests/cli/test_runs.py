@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.run.history import HistoryWriter, read_events
+from emulator.run.history import HistoryWriter
+from emulator.run.history_events import read_events
 from tests.cli.test_cli import ROOT, geoemu
 from tests.runtimes.fixtures import REGIONS, end_all, living, wait_until, write_topology
 

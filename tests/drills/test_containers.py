@@ -16,7 +16,8 @@ import pytest
 from emulator.config.loading import load_topology
 from emulator.config.region import RegionConfig
 from emulator.run.directory import write_whole
-from emulator.run.history import HistoryWriter, read_events
+from emulator.run.history import HistoryWriter
+from emulator.run.history_events import read_events
 from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_command import compose_command
 from emulator.runtimes.compose_file import ADMIN_PORT, KAFKA_LABEL, PUBLISHED_PORT, REGION_LABEL

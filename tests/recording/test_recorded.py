@@ -15,7 +15,7 @@ import pytest
 
 import geoemu
 from emulator.errors import Refused
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 
 from .regions import Stand, asked_and_stored
 

@@ -8,16 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.run.history import (
-    Event,
-    HistoryWriter,
-    NotAHistory,
-    attributes_digest,
-    framed,
-    payload_digest,
-    read_events,
-    seal_history,
-)
+from emulator.run.history import HistoryWriter, NotAHistory, seal_history
+from emulator.run.history_events import Event, attributes_digest, framed, payload_digest, read_events
 from emulator.run.history_schema import (
     COMMON,
     FIELDS,

@@ -20,7 +20,7 @@ import pulsar  # type: ignore[import-untyped]
 import pytest
 
 from emulator.recording.responses import message_id_text, outcome_of
-from emulator.run.history import read_events
+from emulator.run.history_events import read_events
 from emulator.scenarios.actor_models.specs import ActorFailure, ProducerPart
 from emulator.scenarios.actors.processes import ActorProcess
 from emulator.scenarios.actors.pulsar_client import read_identity

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.run.history import Event, is_closed, read_events
+from emulator.run.history import is_closed
+from emulator.run.history_events import Event, read_events
 from emulator.runtimes.process import ProcessRuntime
 from emulator.scenarios.actor_models.specs import Actor, ConsumerPart, Part, ProducerPart
 from emulator.scenarios.actors.processes import ActorProcess

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.run.history import read_events
+from emulator.run.history_events import read_events
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 from emulator.scenarios.actor_models.specs import ActorFailure, ProgramPart

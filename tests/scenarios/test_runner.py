@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.run.history import Event, read_events
+from emulator.run.history_events import Event, read_events
 from emulator.scenarios.actor_models.specs import Part
 from emulator.scenarios.progress import describe_end
 from emulator.scenarios.run_context import PlayResult, Stage

@@ -18,8 +18,8 @@ import pytest
 from emulator.client import AccessMode, ClientError
 from emulator.config.loading import load_topology
 from emulator.errors import ConfigurationError, ServerError
-from emulator.run.history import Event
-from emulator.run.history import Outcome as Outcome_
+from emulator.run.history_events import Event
+from emulator.run.history_events import Outcome as Outcome_
 from emulator.scenarios.actor_models.specs import HostPart
 from emulator.scenarios.actor_models.topic_assignment import own_topics, priorities, topics_named
 from emulator.scenarios.actors.replay import State, read

@@ -14,7 +14,7 @@ import pytest
 from emulator.config.loading import load_topology
 from emulator.config.region import NamespaceConfig
 from emulator.errors import ConfigurationError
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.checkers import regions_converge, replicated_everywhere
 from emulator.simulation.evidence import Given, Homes, LogView, Origin, RunEvidence, Stored

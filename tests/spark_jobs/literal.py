@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from spark_jobs.checks import all_findings, collect_findings
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check

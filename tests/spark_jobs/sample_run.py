@@ -14,7 +14,8 @@ from pathlib import Path
 from emulator.config.region import LinkShape, LogConfig, NamespaceConfig
 from emulator.config.topology import Cluster, Link, Region, Topology, region_config
 from emulator.model.values import Position
-from emulator.run.history import HistoryWriter, payload_digest, transaction_text
+from emulator.run.history import HistoryWriter
+from emulator.run.history_events import payload_digest, transaction_text
 from emulator.storage.contract import last_before_first
 from emulator.storage.sqlite.store import open_sqlite
 from emulator.wire import pulsar_pb2 as pb

@@ -17,7 +17,7 @@ import pytest
 
 from emulator.model.markers import Snapshot, SubscriptionUpdate
 from emulator.model.stored_keys import CursorKey, GrantKey
-from emulator.run.history import transaction_text
+from emulator.run.history_events import transaction_text
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_replication, with_transaction
 from emulator.wire.markers import encode_marker, encode_transaction_end

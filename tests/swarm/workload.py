@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from emulator.client import Client, ClientError
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from tests.swarm.evidence import Deed
 from tests.swarm.names import public_name
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder
-from emulator.run.history import attributes_digest, new_session, payload_digest, transaction_text
+from emulator.run.history import new_session
+from emulator.run.history_events import attributes_digest, payload_digest, transaction_text
 from emulator.wire.codec import SendCommand, decode_receipt, decode_send
 from emulator.wire.commands import CreateProducer
 from emulator.wire.observing import Answer, Message, ProducerReady, chunk_of, read_messages

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from emulator.model.values import Position
 from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder
-from emulator.run.history import Outcome, payload_digest, transaction_text
+from emulator.run.history_events import Outcome, payload_digest, transaction_text
 from emulator.wire.codec import AckCommand, decode_ack, decode_message
 from emulator.wire.consumer_commands import Redeliver, Seek, Subscribe, Unsubscribe
 from emulator.wire.observing import NO_BATCH, Answer, chunk_of, read_messages

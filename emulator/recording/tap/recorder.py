@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from emulator.model.values import NON_PERSISTENT
-from emulator.run.history import HistoryWriter, Outcome
+from emulator.run.history import HistoryWriter
+from emulator.run.history_events import Outcome
 
 KEEPS_NOTHING = f"{NON_PERSISTENT}://"
 """How topics are called of which no history is written: there is nothing to hold anybody to."""

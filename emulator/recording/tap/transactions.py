@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.recording.tap.recorder import Recorder
-from emulator.run.history import Outcome, transaction_text
+from emulator.run.history_events import Outcome, transaction_text
 from emulator.wire.observing import Begun, CoordinatorReady, Ended
 from emulator.wire.transaction_commands import ConnectCoordinator, EndTransaction, NewTransaction
 

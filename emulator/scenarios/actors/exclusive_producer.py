@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from emulator.client import AccessMode, Batching, Client, ClientError, MessageId, Producer, Standing
-from emulator.run.history import Outcome, attributes_digest, payload_digest
+from emulator.run.history_events import Outcome, attributes_digest, payload_digest
 from emulator.scenarios.actor_models.specs import AccessWord, Counts, ProducerPart
 from emulator.scenarios.actors.writer import Notes
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from emulator.client import Client
-from emulator.run.history import HistoryWriter, Outcome, new_session
+from emulator.run.history import HistoryWriter, new_session
+from emulator.run.history_events import Outcome
 from emulator.scenarios.actor_models.specs import HostPart, ProducerPart, TaskPart
 from emulator.scenarios.actors.exclusive_producer import OwnProducer
 from emulator.scenarios.actors.host import HostAtWork

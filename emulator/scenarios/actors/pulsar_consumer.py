@@ -7,7 +7,8 @@ from pathlib import Path
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.recording.responses import message_id_text
-from emulator.run.history import HistoryWriter, Outcome, payload_digest
+from emulator.run.history import HistoryWriter
+from emulator.run.history_events import Outcome, payload_digest
 from emulator.scenarios.actor_models.specs import ConsumerPart, Counts
 from emulator.scenarios.actors.pulsar_client import (
     RETRY_SECONDS,

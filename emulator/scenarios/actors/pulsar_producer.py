@@ -14,7 +14,8 @@ import pulsar  # type: ignore[import-untyped]
 
 from emulator.model.hashing import KeyHash
 from emulator.recording.responses import message_id_text, outcome_of
-from emulator.run.history import HistoryWriter, Outcome, attributes_digest, new_session, payload_digest
+from emulator.run.history import HistoryWriter, new_session
+from emulator.run.history_events import Outcome, attributes_digest, payload_digest
 from emulator.scenarios.actor_models.specs import Counts, ProducerPart
 from emulator.scenarios.actors.pulsar_client import (
     RETRY_SECONDS,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from emulator.client import Client, ClientError, Transaction
-from emulator.run.history import Outcome, transaction_text
+from emulator.run.history_events import Outcome, transaction_text
 from emulator.scenarios.actors.writer import Notes, Tally, Writer
 
 KEYS = 16

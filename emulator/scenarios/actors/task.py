@@ -28,7 +28,7 @@ from emulator.client import (
     Transaction,
 )
 from emulator.errors import ServerError
-from emulator.run.history import Outcome
+from emulator.run.history_events import Outcome
 from emulator.scenarios.actor_models.specs import Counts, TaskPart
 from emulator.scenarios.actors.task_history import TaskNotes
 from emulator.scenarios.actors.writer import Notes

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from emulator.client import ClientError, Message, MessageId, Transaction
-from emulator.run.history import Outcome, attributes_digest, payload_digest, transaction_text
+from emulator.run.history_events import Outcome, attributes_digest, payload_digest, transaction_text
 from emulator.scenarios.actor_models.specs import TaskPart
 from emulator.scenarios.actors.writer import Notes
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from emulator.client import ClientError, Producer, Transaction
-from emulator.run.history import Outcome, attributes_digest, payload_digest, transaction_text
+from emulator.run.history_events import Outcome, attributes_digest, payload_digest, transaction_text
 
 
 @dataclass(slots=True)

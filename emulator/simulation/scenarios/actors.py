@@ -24,7 +24,7 @@ from emulator.client import (
     MessageId,
     Producer,
 )
-from emulator.run.history import attributes_digest, payload_digest
+from emulator.run.history_events import attributes_digest, payload_digest
 from emulator.scenarios.actor_models.specs import (
     ConsumerPart,
     Counts,

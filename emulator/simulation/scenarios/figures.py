@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from emulator.simulation.evidence import LogView, origin_of
 from emulator.simulation.outcome import Figures
 

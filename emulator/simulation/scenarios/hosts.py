@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from emulator.run.history import Outcome
+from emulator.run.history_events import Outcome
 from emulator.scenarios.actor_models.specs import (
     ActorFailure,
     Counts,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from emulator.simulation.outcome import Figures
 
 _ENDS = {"kill": "killed", "stop": "stopped", "pause": "paused"}

@@ -13,7 +13,7 @@ import pulsar  # type: ignore[import-untyped]
 import pytest
 
 import geoemu
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from tests.recording.regions import Stand, asked_and_stored
 from tests.runtimes.fixtures import wait_until
 

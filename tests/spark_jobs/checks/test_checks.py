@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from emulator.run.service_contract import Contract
 from spark_jobs.checks import consumed, converged, order, places, replicated
 from spark_jobs.checks import phantom_writes as unasked

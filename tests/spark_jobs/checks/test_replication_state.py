@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from spark_jobs.checks.replication_state import Standing, measure_standings, standing_result
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import use_engine

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import use_engine
 from spark_jobs.figures.measures import Measures, Stretch, take_measures

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.model.values import SOURCE_POSITION_PROPERTY, Position
-from emulator.run.history import attributes_digest, payload_digest
+from emulator.run.history_events import attributes_digest, payload_digest
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_replication

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from spark_jobs.checks import consumed, converged, replicated, stored, transactions
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check

@@ -12,7 +12,7 @@ from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import Bounds, Coordinator
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.names import Status
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from spark_jobs.checks import keys, processed
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.client import AccessMode, Client, ClientError, MessageId, Producer, Standing
 from emulator.model.stored_keys import GrantKey
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from emulator.simulation.evidence import full
 from tests.swarm.actors.clients import RETRY_SECONDS, Actor
 from tests.swarm.checkers.claims import Attempt, Ending, Sent, read_row

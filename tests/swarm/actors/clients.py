@@ -23,7 +23,7 @@ from emulator.client import (
     MessageId,
     Producer,
 )
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from emulator.simulation.evidence import full
 from emulator.simulation.history import place_of, text_of
 from emulator.simulation.host import HostState

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from emulator.client import ClientError, MessageId, Producer
-from emulator.run.history import payload_digest, transaction_text
+from emulator.run.history_events import payload_digest, transaction_text
 from tests.swarm.checkers.transaction_tasks import Work
 from tests.swarm.record import Record
 

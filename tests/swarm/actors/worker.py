@@ -22,7 +22,7 @@ from emulator.client import (
     Producer,
     Transaction,
 )
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from emulator.simulation.history import place_of, text_of
 from tests.swarm.actors.clients import RETRY_SECONDS, Actor
 from tests.swarm.actors.transaction_history import TaskLines

@@ -17,7 +17,7 @@ from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_
 from emulator.core.dispatch.delayed import Delayed
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import Delivery, Read, Wake
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full

@@ -15,7 +15,7 @@ from emulator.core.cursor.id_set import IdSet
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence

@@ -14,7 +14,7 @@ from emulator.client import Batching
 from emulator.core.admission import Limits, Publisher, Refusal, Scanned, check
 from emulator.errors import ServerError
 from emulator.model.markers import Marker
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import full
 from emulator.wire import requests

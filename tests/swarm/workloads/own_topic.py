@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from emulator.client import Client, Consumer, InitialPosition, Message
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from emulator.simulation.evidence import full
 from emulator.simulation.history import place_of, text_of
 from tests.swarm.workload import Act, Stage

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, Producer
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from emulator.simulation.history import place_of, text_of
 from emulator.simulation.world import CLIENT_SETTINGS
 from tests.swarm.checkers.key_shared_sittings import Sitting

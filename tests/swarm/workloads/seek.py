@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from emulator.client import EARLIEST, MessageId
 from emulator.core.cursor.cursor import Cursor
-from emulator.run.history import Event
+from emulator.run.history_events import Event
 from emulator.simulation.checkers import Check, Found, witness_of
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full

@@ -16,7 +16,7 @@ from emulator.core.dispatch.consistent_hash import Shares
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
 from emulator.model.hashing import murmur3
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.history import place_of, text_of
 from tests.swarm.actors.clients import told_ranges

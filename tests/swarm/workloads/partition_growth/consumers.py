@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, TableView
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from emulator.simulation.history import place_of, text_of
 from tests.swarm.topics import DELETED
 from tests.swarm.workloads.partition_growth.environment import AGAIN_SECONDS, PATTERN, Reading, Scene

@@ -8,7 +8,7 @@ from typing import Literal
 
 from emulator.client import Client, ClientError, MessageId, Producer
 from emulator.client.partitioned_producer import PartitionedProducer
-from emulator.run.history import payload_digest
+from emulator.run.history_events import payload_digest
 from tests.swarm.topics import DELETED
 from tests.swarm.workloads.partition_growth.environment import AGAIN_SECONDS, Life, Remaking, Scene
 from tests.swarm.workloads.partition_growth.ledger import Published
