@@ -23,8 +23,8 @@ from pathlib import Path
 from benchmarks.brokers import resident_bytes
 from emulator.config.loading import load_topology
 from emulator.errors import GeoemuError
-from emulator.runtimes.compose import ComposeRuntime
-from emulator.runtimes.compose_file import KAFKA_LABEL
+from emulator.runtimes.compose.file import KAFKA_LABEL
+from emulator.runtimes.compose.runtime import ComposeRuntime
 from emulator.runtimes.docker_engine import Engine
 from emulator.runtimes.process import ProcessRuntime
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import json
 import time
@@ -21,14 +20,14 @@ from emulator.recording.context import surroundings
 from emulator.recording.journal import end_journals, seal_actors
 from emulator.recording.tap.tap import Tap, open_tap_history
 from emulator.run.history import HistoryWriter
-from emulator.run.history_events import latency_detail
 from emulator.run.service_contract import Contract, write_answers
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
-from emulator.runtimes.opening import create_run, open_run, operator_history, regions_meant
+from emulator.runtimes.opening import create_run, open_run, regions_meant
 from emulator.runtimes.verifier import verify_command, verify_now
 from emulator.scenarios.topics import read_topics_over_http, survey
 from geoemu.background import Background
+from geoemu.faults import Faults, all_of
 from geoemu.verdict import Verdict, verdict_from
 
 _Client = TypeVar("_Client")
@@ -63,12 +62,11 @@ def attach(run_dir: str | Path | None = None) -> Geo:
     return Geo(open_run(None if run_dir is None else Path(run_dir)), ends=False)
 
 
-class Geo:
+class Geo(Faults):
     """A run, returned by `up` and `attach`."""
 
     def __init__(self, runtime: Runtime, *, ends: bool) -> None:
-        self._runtime = runtime
-        self._background = Background()
+        super().__init__(runtime)
         self._ends = ends
         self._taps: list[Tapped] = []
 
@@ -111,61 +109,6 @@ class Geo:
         (docs/OWN_SERVICE.md)."""
         return surroundings(self.run_dir, actor, self._region(region).name, self._regions())
 
-    # --- regions ------------------------------------------------------------------------------------------
-
-    def kill(self, *regions: str, cluster: str | None = None) -> None:
-        """Kill regions with SIGKILL; unflushed state is lost."""
-        self._change_regions("kill", regions, cluster)
-
-    def lose(self, *regions: str, cluster: str | None = None) -> None:
-        """Kill regions permanently: the run no longer waits for them, and the report states the cost of the loss."""
-        self._change_regions("lose", regions, cluster)
-
-    def stop(self, *regions: str, cluster: str | None = None) -> None:
-        """Stop regions gracefully."""
-        self._change_regions("stop", regions, cluster)
-
-    def start(self, *regions: str, cluster: str | None = None) -> None:
-        """Start regions with their stored logs and wait until they are ready."""
-        self._change_regions("start", regions, cluster)
-
-    def restart(self, *regions: str, cluster: str | None = None) -> None:
-        """Stop and start regions."""
-        self._change_regions("restart", regions, cluster)
-
-    def pause(self, *regions: str, cluster: str | None = None) -> None:
-        """Freeze regions: their connections stay open, and they send no responses."""
-        self._change_regions("pause", regions, cluster)
-
-    def resume(self, *regions: str, cluster: str | None = None) -> None:
-        """Resume paused regions."""
-        self._change_regions("resume", regions, cluster)
-
-    # --- links --------------------------------------------------------------------------------------------
-
-    def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """Drop all traffic between two regions."""
-        self._background.do(self._runtime.cut(a, b, one_way=one_way))
-        self._note("cut", region=a, other_region=b, detail=_way(one_way))
-
-    def hold(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """Queue traffic between two regions until `heal`, then deliver it in order."""
-        self._background.do(self._runtime.hold(a, b, one_way=one_way))
-        self._note("hold", region=a, other_region=b, detail=_way(one_way))
-
-    def latency(self, a: str, b: str, time: str, *, jitter: str | None = None, one_way: bool = False) -> None:
-        """Set the one-way latency of a link, such as `200ms`, and its maximum random addition `jitter`."""
-        milliseconds = seconds_in(time) * 1000
-        jitter_ms = None if jitter is None else seconds_in(jitter) * 1000
-        self._background.do(self._runtime.latency(a, b, milliseconds, jitter_ms=jitter_ms, one_way=one_way))
-        detail = latency_detail(milliseconds, one_way=one_way)
-        self._note("latency", region=a, other_region=b, detail=detail)
-
-    def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """Undo `cut`, `hold` and `latency` between two regions, or on all links."""
-        self._background.do(self._runtime.heal(a, b))
-        self._note("heal", region=a, other_region=b, detail=None if a else "everything")
-
     # --- what came of it ----------------------------------------------------------------------------------
 
     def backlog(self, region: str, topic: str, subscription: str) -> int | None:
@@ -207,7 +150,7 @@ class Geo:
         """
         self._end_recording()
         if stop:
-            self._background.do(_all(self._runtime.stop(region) for region in self.regions))
+            self._background.do(all_of(self._runtime.stop(region) for region in self.regions))
         if promised := list(contract):
             write_answers(self.run_dir, promised)
         page = self.run_dir / "report" if report is None else Path(report)
@@ -226,7 +169,7 @@ class Geo:
         try:
             self._background.do(self._runtime.down())
         except KeyboardInterrupt:
-            self._background.do(_all(self._runtime.kill(region) for region in self.regions))
+            self._background.do(all_of(self._runtime.kill(region) for region in self.regions))
             raise
 
     def __enter__(self) -> Geo:
@@ -263,23 +206,6 @@ class Geo:
         )  # or refused, with the name that was probably meant
         return next(one for one in self._regions() if one.name == region)
 
-    def _change_regions(self, verb: str, regions: Iterable[str], cluster: str | None) -> None:
-        meant = regions_meant(self._runtime.topology, list(regions), cluster)
-        if not meant:
-            raise TypeError(f"{verb} requires names of regions, or cluster=…")
-        change = getattr(self._runtime, verb)
-
-        async def one(region: str) -> None:
-            await change(region)
-            await asyncio.to_thread(self._note, verb, region=region)
-
-        self._background.do(_all(map(one, meant)))
-
-    def _note(self, op: str, **fact: str | None) -> None:
-        history = operator_history(self._runtime)
-        history.write(op, "fact", **fact)
-        history.close()
-
     def _owed(self) -> str | None:
         regions = self._regions()
         lost = {one.name for one in regions if one.state == "lost"}
@@ -309,14 +235,3 @@ class Tapped:
         """Close its connections and its history, as `verify` and `down` do. A second call has no effect."""
         self._background.do(self._tap.close())
         self._tap.history.close()
-
-
-async def _all(works: Iterable[object]) -> None:
-    outcomes = await asyncio.gather(*works, return_exceptions=True)  # type: ignore[call-overload]
-    for failure in outcomes:
-        if isinstance(failure, BaseException):
-            raise failure
-
-
-def _way(one_way: bool) -> str:
-    return "one way" if one_way else "both ways"

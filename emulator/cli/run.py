@@ -106,7 +106,7 @@ def render(
 ) -> None:
     """Write the files that `up --runtime compose` would use, without starting anything."""
     from emulator.config.loading import load_topology
-    from emulator.runtimes.compose import render as render_run
+    from emulator.runtimes.compose.run_files import render as render_run
     from emulator.runtimes.listening import listening_on
 
     topology = listening_on(load_topology(file), listen)

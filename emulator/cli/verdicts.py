@@ -122,19 +122,17 @@ def verify(
         raise typer.BadParameter("only Spark uses a cluster", param_hint="--engine")
     path = directory or run_dir or find_run(None).path
     if in_network:
-        here_only = {
-            "--master": master,
-            "--report": report,
-            "--expect": expect,
-            "--junit": junit,
-            "--markdown": markdown,
-            "--engine": engine,
-            "--message": message,
-        }
-        if unfit := next((option for option, given in here_only.items() if given), None):
-            raise typer.BadParameter(
-                f"{unfit} applies only to a verdict on this machine", param_hint="--in-network"
-            )
+        _refuse_in_network(
+            {
+                "--master": master,
+                "--report": report,
+                "--expect": expect,
+                "--junit": junit,
+                "--markdown": markdown,
+                "--engine": engine,
+                "--message": message,
+            }
+        )
         command = in_network_command(path.resolve(), as_json=as_json)
     else:
         command = verify_command(
@@ -151,6 +149,14 @@ def verify(
     verdict = verify_now(command)
     print(verdict.output, end="")
     raise typer.Exit(verdict.exit_code)
+
+
+def _refuse_in_network(options: dict[str, object]) -> None:
+    """Refuse options that have no effect on a verdict in a container."""
+    if unfit := next((option for option, given in options.items() if given), None):
+        raise typer.BadParameter(
+            f"{unfit} applies only to a verdict on this machine", param_hint="--in-network"
+        )
 
 
 def _complete_scenario(incomplete: str) -> list[str]:

@@ -38,7 +38,7 @@ def create_run(
                 topology, run_dir, detached=detached, log_format=log_format, insecure=insecure
             )
         case "compose":
-            from emulator.runtimes.compose import ComposeRuntime
+            from emulator.runtimes.compose.runtime import ComposeRuntime
 
             return ComposeRuntime.create(
                 topology, run_dir, detached=detached, log_format=log_format, insecure=insecure
@@ -59,7 +59,7 @@ def _attach(directory: RunDirectory, runtime: str) -> Runtime:
 
             return ProcessRuntime(directory)
         case "compose":
-            from emulator.runtimes.compose import ComposeRuntime
+            from emulator.runtimes.compose.runtime import ComposeRuntime
 
             return ComposeRuntime(directory)
     raise Refused(_not_offered(runtime))

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import os
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +30,7 @@ from emulator.run.directory import (
     write_whole,
 )
 from emulator.run.lost_stores import put_aside
-from emulator.run.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
+from emulator.run.processes import identify, state_of
 from emulator.runtimes import region_kafka
 from emulator.runtimes.admin_client import NoAnswer
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
@@ -42,19 +40,15 @@ from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (
     BROKER,
     apart_from_other_runs,
-    last_lines,
     new_run_secret,
     new_run_token,
     output_log,
-    start_region,
 )
+from emulator.runtimes.region_processes import RegionProcesses
 from emulator.runtimes.regions import LinkedRegions, ask, lost_clusters, refuse_living, refuse_unknown
 
 READY_POLL_SECONDS = 0.02
-SIGNAL_POLL_SECONDS = 0.005
 LOG_POLL_SECONDS = 0.1
-STOP_SECONDS = 10.0
-"""How long an orderly end may take before it becomes kill -9."""
 
 
 class ProcessRuntime(RecordedRun):
@@ -62,11 +56,14 @@ class ProcessRuntime(RecordedRun):
 
     def __init__(self, directory: RunDirectory, *, program: Sequence[str] = BROKER) -> None:
         """Act upon a run that exists; `create` makes a new one."""
-        linked = LinkedRegions(directory, self._look, self._last_words, poll_seconds=READY_POLL_SECONDS)
+        self._processes = RegionProcesses(directory, program)
+        linked = LinkedRegions(
+            directory,
+            self._processes.current_states,
+            self._processes.describe_end,
+            poll_seconds=READY_POLL_SECONDS,
+        )
         super().__init__(directory, linked)
-        self._program = program
-        self._children: list[subprocess.Popen[bytes]] = []
-        """Those that this object started: dead ones stay zombies until we fetch them."""
 
     @classmethod
     def create(
@@ -121,8 +118,8 @@ class ProcessRuntime(RecordedRun):
             with self._directory.edit() as record:
                 self._refuse_if_over(record)  # somebody may have ended it meanwhile
                 for name in names:
-                    if self._state(record, name) == "gone":
-                        self._spawn(record, name)
+                    if self._processes.state(record, name) == "gone":
+                        self._processes.spawn(record, name)
             await self._linked.wait_until_ready(names)
         except BaseException:
             with suppress(RuntimeFailure):
@@ -133,7 +130,7 @@ class ProcessRuntime(RecordedRun):
         with self._directory.edit() as record:
             record.ended = True
             names = list(record.regions)
-        await self._stop(names)
+        await self._processes.stop(names)
         await region_kafka.stop_all(map(self._directory.region_dir, names))
 
     def _kafka_ports(self, names: Iterable[str]) -> dict[Path, int]:
@@ -153,39 +150,39 @@ class ProcessRuntime(RecordedRun):
         with self._directory.edit() as record:
             refuse_unknown(record, region)
             self._refuse_if_over(record)
-            state = self._state(record, region)
+            state = self._processes.state(record, region)
             if state == "paused":
                 raise RuntimeFailure(f"{region} is paused: `geoemu resume {region}`")
             lost = lost_clusters(record)
             if state == "gone":
-                self._spawn(record, region)
+                self._processes.spawn(record, region)
         await self._linked.wait_until_linked(region)
         await self._linked.tell_of_losses(lost)
 
     async def stop(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
-        await self._stop([region])
+        await self._processes.stop([region])
 
     async def kill(self, region: str) -> None:
         with self._directory.edit() as record:
             refuse_unknown(record, region)
-            if self._state(record, region) != "gone":
+            if self._processes.state(record, region) != "gone":
                 record.regions[region].stopped = False
-        self._signal(region, signal.SIGKILL)
-        await self._wait_for_state(region, "gone")
+        self._processes.signal(region, signal.SIGKILL)
+        await self._processes.wait_for_state(region, "gone")
 
     async def lose(self, region: str) -> None:
         with self._directory.edit() as record:
             refuse_unknown(record, region)
             self._refuse_if_over(record)
             record.regions[region].lost = True
-        self._signal(region, signal.SIGKILL)
-        await self._wait_for_state(region, "gone")
+        self._processes.signal(region, signal.SIGKILL)
+        await self._processes.wait_for_state(region, "gone")
         await self._linked.tell_of_losses(lost_clusters(self._directory.read()))
 
     async def lose_store(self, cluster: str) -> None:
         with self._directory.edit() as record:
-            refuse_living(record, cluster, self._states(record))
+            refuse_living(record, cluster, self._processes.states(record))
             put_aside(self._directory.configuration_dir(cluster) / CONFIGURATION_FILE)
 
     async def restart(self, region: str) -> None:
@@ -194,21 +191,19 @@ class ProcessRuntime(RecordedRun):
 
     async def pause(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
-        if not self._signal(region, signal.SIGSTOP):
+        if not self._processes.signal(region, signal.SIGSTOP):
             raise RuntimeFailure(f"{region} is not running: `geoemu start {region}`")
-        await self._wait_for_state(region, "paused", "gone")
+        await self._processes.wait_for_state(region, "paused", "gone")
 
     async def resume(self, region: str) -> None:
         record = self._directory.read()
         refuse_unknown(record, region)
-        state = self._state(record, region)
+        state = self._processes.state(record, region)
         if state == "gone":
             raise RuntimeFailure(f"{region} is not running: `geoemu start {region}`")
         if state == "paused":
             await self._linked.thaw(region, lambda: self._wake_up(region))
         await self._linked.wait_until_linked(region)
-
-    # --- what is so -------------------------------------------------------------------------------------
 
     async def status(self) -> RunStatus:
         record = self._directory.read()
@@ -251,124 +246,29 @@ class ProcessRuntime(RecordedRun):
 
     async def _region_state(self, record: RunRecord, name: str) -> tuple[RegionState, str]:
         region = record.regions[name]
-        match self._state(record, name):
+        match self._processes.state(record, name):
             case "gone":
                 if region.lost:
                     return "lost", ""
                 # Never started counts as stopped: nobody took it away.
                 orderly = (
-                    region.stopped or region.process is None or self._stopped_itself(region.process, name)
+                    region.stopped
+                    or region.process is None
+                    or self._processes.stopped_itself(region.process, name)
                 )
                 return ("stopped" if orderly else "killed"), ""
             case "paused":
                 return "paused", ""
         try:
-            expected = self._linked.running_peers(record, self._states(record), name)
+            expected = self._linked.running_peers(record, self._processes.states(record), name)
             report = await ask(region, expected)
         except NoAnswer:
             return "starting", "it does not respond"
         return ("running" if report.ready or region.was_ready else "starting"), report.waiting_for
 
-    def _stopped_itself(self, process: ProcessIdentity, name: str) -> bool:
-        """In an orderly way, told by somebody else: `pulsar-admin brokers shutdown`, SIGTERM."""
-        try:
-            said = json.loads((self._directory.region_dir(name) / "ready.json").read_text())
-        except (OSError, ValueError):
-            return False
-        return said.get("pid") == process.pid and said.get("stopped") is True
-
-    # --- processes --------------------------------------------------------------------------------------
-
-    def _spawn(self, record: RunRecord, name: str) -> None:
-        """Start a region's process, with the links as they are now. Called while `record` is being edited."""
-        region = record.regions[name]
-        folder = self._directory.region_dir(name)
-        child = start_region(self._program, folder, record.links, region.clock_ahead_ms)
-        self._children.append(child)
-        region.process = identify(child.pid)
-        region.stopped = False
-        region.was_ready = False
-        region.lost = False
-
-    def _state(self, record: RunRecord, name: str) -> ProcessState:
-        for child in self._children:
-            child.poll()
-        process = record.regions[name].process
-        return state_of(process) if process else "gone"
-
-    def _states(self, record: RunRecord) -> dict[str, ProcessState]:
-        return {name: self._state(record, name) for name in record.regions}
-
-    async def _look(self) -> dict[str, ProcessState]:
-        return self._states(self._directory.read())
-
     async def _wake_up(self, name: str) -> None:
-        self._signal(name, signal.SIGCONT)
-        await self._wait_for_state(name, "running", "gone")
-
-    def _signal(self, name: str, number: signal.Signals) -> bool:
-        process = self._directory.read().regions[name].process
-        return process is not None and send_signal(process, number)
-
-    async def _wait_for_state(self, name: str, *wanted: ProcessState) -> None:
-        """Wait for what a signal brings about; the system does it at once, or the process is beyond help."""
-        record = self._directory.read()
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                while self._state(record, name) not in wanted:
-                    await asyncio.sleep(SIGNAL_POLL_SECONDS)
-        except TimeoutError:
-            process = record.regions[name].process
-            raise RuntimeFailure(
-                f"{name} (process {process.pid if process else '-'}) is not {' or '.join(wanted)} after "
-                f"{STOP_SECONDS:g} s: look at it with `ps`"
-            ) from None
-
-    async def _stop(self, names: Sequence[str]) -> None:
-        with self._directory.edit() as record:
-            alive = [name for name in names if self._state(record, name) != "gone"]
-            for name in alive:
-                record.regions[name].stopped = True
-        slow = [
-            name
-            for name, slow in zip(alive, await asyncio.gather(*map(self._end, alive)), strict=True)
-            if slow
-        ]
-        if slow:
-            with self._directory.edit() as record:
-                for name in slow:
-                    record.regions[name].stopped = False
-            raise RuntimeFailure(
-                f"{' and '.join(slow)} did not end within {STOP_SECONDS:g} s and had to be killed: "
-                f"`geoemu logs {slow[0]}` shows its last log lines"
-            )
-
-    async def _end(self, name: str) -> bool:
-        """SIGTERM and, if that does not help in time, kill -9: then True."""
-        self._signal(name, signal.SIGTERM)
-        self._signal(name, signal.SIGCONT)  # a paused one finds the SIGTERM when it thaws
-        try:
-            await self._wait_for_state(name, "gone")
-        except RuntimeFailure:
-            self._signal(name, signal.SIGKILL)
-            await self._wait_for_state(name, "gone")
-            return True
-        return False
-
-    async def _last_words(self, name: str, state: ProcessState) -> str:
-        """Why a region that was to become ready never will."""
-        record = self._directory.read()
-        if state == "paused":
-            return f"{name} was paused before it was ready: `geoemu resume {name}`"
-        if record.regions[name].stopped:
-            return f"{name} was stopped before it was ready"
-        process = record.regions[name].process
-        codes = [child.returncode for child in self._children if process and child.pid == process.pid]
-        how = f" with exit code {codes[0]}" if codes and codes[0] is not None else ""
-        log = output_log(self._directory.region_dir(name))
-        return f"{name} ended{how} before it was ready; the last lines of {log}:\n{last_lines(log)}"
-
-    # --- what is refused --------------------------------------------------------------------------------
+        self._processes.signal(name, signal.SIGCONT)
+        await self._processes.wait_for_state(name, "running", "gone")
 
     def _refuse_if_over(self, record: RunRecord) -> None:
         if record.ended:

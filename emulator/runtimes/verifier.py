@@ -70,8 +70,9 @@ def verify_command(
 def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
     """The same, as a container in the network of a run's regions. Refused where that cannot be."""
     from emulator.errors import Refused
-    from emulator.runtimes.compose_command import compose_command
-    from emulator.runtimes.compose_file import VERIFY_SERVICE, settings_from
+    from emulator.runtimes.compose.command import compose_command
+    from emulator.runtimes.compose.file import VERIFY_SERVICE
+    from emulator.runtimes.compose.plan import settings_from
     from emulator.runtimes.docker_engine import Engine
     from emulator.runtimes.image_sources import stale_sentence
 

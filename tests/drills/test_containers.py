@@ -18,9 +18,9 @@ from emulator.config.region import RegionConfig
 from emulator.run.directory import write_whole
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import read_events
-from emulator.runtimes.compose import ComposeRuntime
-from emulator.runtimes.compose_command import compose_command
-from emulator.runtimes.compose_file import ADMIN_PORT, KAFKA_LABEL, PUBLISHED_PORT, REGION_LABEL
+from emulator.runtimes.compose.command import compose_command
+from emulator.runtimes.compose.file import ADMIN_PORT, KAFKA_LABEL, PUBLISHED_PORT, REGION_LABEL
+from emulator.runtimes.compose.runtime import ComposeRuntime
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.docker_engine import Container
 from emulator.runtimes.opening import open_run

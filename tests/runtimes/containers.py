@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import GeoemuError
-from emulator.runtimes.compose_command import compose, compose_command
+from emulator.runtimes.compose.command import compose, compose_command
 from emulator.runtimes.docker_engine import Engine
 
 ROOT = Path(__file__).parents[2]

@@ -20,9 +20,10 @@ import pytest
 
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.directory import RunDirectory
-from emulator.runtimes.compose import ComposeRuntime, render
-from emulator.runtimes.compose_command import compose, compose_command
-from emulator.runtimes.compose_file import REGION_LABEL
+from emulator.runtimes.compose.command import compose, compose_command
+from emulator.runtimes.compose.file import REGION_LABEL
+from emulator.runtimes.compose.run_files import render
+from emulator.runtimes.compose.runtime import ComposeRuntime
 from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.docker_engine import Container
 from emulator.runtimes.image_sources import SOURCES_LABEL
@@ -346,7 +347,7 @@ def test_a_region_that_cannot_start_says_why_and_nothing_is_left(run_dir: Path, 
     (tmp_path / "run" / "regions" / "us-west" / "log.sqlite").write_text("no database " * 1000)
     with pytest.raises(RuntimeFailure, match="us-west ended with exit code 2"):
         tell(runtime.up())
-    assert tell(runtime._containers()) == {}
+    assert tell(runtime._containers.by_region()) == {}
     with pytest.raises(Refused, match="has ended"):
         tell(runtime.up())
 
@@ -379,7 +380,7 @@ def test_what_compose_complains_of_is_passed_on(run_dir: Path, tmp_path: Path) -
         pytest.raises(RuntimeFailure, match=rf"failed:(.|\n)*{port}"),
     ):
         tell(runtime.up())
-    assert tell(runtime._containers()) == {}
+    assert tell(runtime._containers.by_region()) == {}
 
 
 def test_no_engine_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -394,7 +395,7 @@ def test_down_leaves_no_container_and_keeps_logs_and_output(run_dir: Path, run: 
     tell(run.kill("us-west"))
     tell(run.down())
     assert states(tell(run.status())) == {"us-east": "stopped", "us-west": "killed", "eu-central": "stopped"}
-    assert tell(run._containers()) == {}
+    assert tell(run._containers.by_region()) == {}
     for region in REGIONS:
         assert (run_dir / "regions" / region / "log.sqlite").exists()
         assert "listens on port" in (run_dir / "regions" / region / "output.log").read_text()

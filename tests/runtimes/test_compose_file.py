@@ -18,17 +18,15 @@ import yaml
 from emulator.config.region import LogConfig
 from emulator.config.topology import Topology
 from emulator.errors import GeoemuError, Refused
-from emulator.runtimes.compose_command import compose_command
-from emulator.runtimes.compose_file import (
+from emulator.runtimes.compose.command import compose_command
+from emulator.runtimes.compose.file import compose_file, container_config, published_kafka
+from emulator.runtimes.compose.plan import (
     ComposeSettings,
     Plan,
     Published,
     choose_subnet,
-    compose_file,
-    container_config,
     kafka_owners,
     project_name,
-    published_kafka,
     settings_from,
 )
 

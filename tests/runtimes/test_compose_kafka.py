@@ -12,9 +12,9 @@ from kafka import KafkaConsumer
 
 from emulator.config.region import LogConfig
 from emulator.errors import RuntimeFailure
-from emulator.runtimes.compose import ComposeRuntime
-from emulator.runtimes.compose_command import compose
-from emulator.runtimes.compose_file import KAFKA_LABEL
+from emulator.runtimes.compose.command import compose
+from emulator.runtimes.compose.file import KAFKA_LABEL
+from emulator.runtimes.compose.runtime import ComposeRuntime
 from emulator.runtimes.opening import open_run
 
 from .containers import need_containers, remove

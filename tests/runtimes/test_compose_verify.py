@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from emulator.config.region import LogConfig
-from emulator.runtimes.compose import ComposeRuntime
-from emulator.runtimes.compose_command import compose_command
+from emulator.runtimes.compose.command import compose_command
+from emulator.runtimes.compose.runtime import ComposeRuntime
 from tests.cli.test_cli import complaints
 from tests.drills.test_containers import Load, play, published_more
 

@@ -22,7 +22,7 @@ import yaml
 from emulator.client import Client
 from emulator.config.loading import load_topology
 from emulator.errors import Refused
-from emulator.runtimes.compose import render
+from emulator.runtimes.compose.run_files import render
 from emulator.runtimes.dashboards import PANELS, board, grafana_source_file, prometheus_file
 from emulator.runtimes.process import ProcessRuntime
 from tests.cli.test_cli import geoemu

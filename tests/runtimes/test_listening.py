@@ -23,7 +23,7 @@ from emulator.errors import Refused
 from emulator.recording.context import region_at
 from emulator.run.directory import RunDirectory
 from emulator.runtimes.admin_client import call
-from emulator.runtimes.compose import render
+from emulator.runtimes.compose.run_files import render
 from emulator.runtimes.dashboards import DASHBOARD_SERVICES
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.process import ProcessRuntime

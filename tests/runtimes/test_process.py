@@ -17,7 +17,7 @@ import pytest
 from emulator.config.region import RegionConfig
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.directory import RunDirectory
-from emulator.runtimes import process, regions
+from emulator.runtimes import region_processes, regions
 from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.process import ProcessRuntime
 
@@ -309,7 +309,7 @@ async def test_a_region_that_lives_and_was_never_ready_is_starting(
 def test_a_region_that_does_not_end_is_killed_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(region_processes, "STOP_SECONDS", 0.3)
 
     async def story(runtime: ProcessRuntime) -> None:
         with pytest.raises(RuntimeFailure, match=r"us-west did not end within 0\.3 s and had to be killed"):

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.config.region import LogConfig, RegionConfig
 from emulator.config.topology import Topology
-from emulator.runtimes.compose import render
+from emulator.runtimes.compose.run_files import render
 from emulator.runtimes.process import ProcessRuntime
 
 from .fixtures import REGIONS, small_topology

@@ -16,20 +16,16 @@ The verdict can be had from inside of that network, too: a service that is start
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import ipaddress
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal, get_args
 
 from emulator.config.region import RegionConfig
-from emulator.config.topology import Region, Topology, region_config
+from emulator.config.topology import Region, region_config
 from emulator.errors import Refused
 from emulator.net.addresses import in_url, nearby
 from emulator.runtimes import dashboards
+from emulator.runtimes.compose.plan import Plan, kafka_owners, kafka_service
 from emulator.runtimes.dashboards import GRAFANA_SERVICE, PROMETHEUS_SERVICE
 
 INTERNAL_PORT = 6650
@@ -55,121 +51,6 @@ CONTAINER_USER = 10_001
 RUN_LABEL = "geoemu.run"
 REGION_LABEL = "geoemu.region"
 KAFKA_LABEL = "geoemu.kafka"
-SMALLEST_SUBNET = 27
-"""Prefix length: room for 28 containers, and for the one that judges."""
-
-KafkaCount = Literal["each", "shared"]
-
-
-@dataclass(frozen=True, slots=True)
-class ComposeSettings:
-    """What a topology does not say of containers."""
-
-    region_image: str = "geoemu-region:local"
-    kafka_image: str = "geoemu-kafka:local"
-    spark_image: str = "geoemu-spark:local"
-    prometheus_image: str = "prom/prometheus:v3.5.0"
-    grafana_image: str = "grafana/grafana:12.1.0"
-    subnets: str = "10.213.0.0/16"
-    """Each run takes a small subnet of this one."""
-    kafka: KafkaCount = "each"
-    """One Kafka for each region whose log is kafka and names no servers, or one shared by them all."""
-
-
-def settings_from(environment: Mapping[str, str]) -> ComposeSettings:
-    """As environment variables tell: GEOEMU_REGION_IMAGE, GEOEMU_KAFKA_IMAGE, GEOEMU_SPARK_IMAGE,
-    GEOEMU_PROMETHEUS_IMAGE, GEOEMU_GRAFANA_IMAGE, GEOEMU_SUBNETS, GEOEMU_KAFKA."""
-    names = {field.name: f"GEOEMU_{field.name.upper()}" for field in dataclasses.fields(ComposeSettings)}
-    given = {field: environment[name] for field, name in names.items() if environment.get(name)}
-    settings = ComposeSettings(**given)  # type: ignore[arg-type]
-    if settings.kafka not in get_args(KafkaCount):
-        raise Refused(f"GEOEMU_KAFKA is {settings.kafka!r}: each (region its own) or shared")
-    try:
-        network = ipaddress.IPv4Network(settings.subnets)
-    except ValueError as problem:
-        raise Refused(f"GEOEMU_SUBNETS: {problem}") from problem
-    if network.prefixlen > SMALLEST_SUBNET:
-        raise Refused(f"GEOEMU_SUBNETS is {network}: a run needs at least a /{SMALLEST_SUBNET}")
-    return settings
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """Where the host reaches one region's containers."""
-
-    address: str
-    """Of this machine: 127.0.0.1, unless another one was named."""
-    service_port: int
-    admin_port: int
-    kafka_port: int = 0
-    """0: this region has no Kafka of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that a run in containers is made from."""
-
-    topology: Topology
-    settings: ComposeSettings
-    project: str
-    """What Compose calls the run; also the name of its network."""
-    subnet: str
-    user: int
-    group: int
-    published: Mapping[str, Published]
-    dashboards: bool = False
-    """Whether Prometheus and Grafana can be started, too."""
-
-
-# --- who needs what -------------------------------------------------------------------------------------
-
-
-def project_name(topology: Topology, run_dir: Path) -> str:
-    """The same for the same run directory, and no other's."""
-    readable = re.sub(r"[^a-z0-9]+", "-", topology.name.lower()).strip("-")[:30]
-    return f"geoemu-{readable}-{hashlib.sha256(str(run_dir).encode()).hexdigest()[:8]}"
-
-
-def kafka_owners(topology: Topology, settings: ComposeSettings) -> dict[str, str]:
-    """Regions that want a Kafka of ours -> the region after which their Kafka is called."""
-    wanting = [
-        region.name
-        for region in topology.regions
-        if region.log.backend == "kafka" and not region.log.bootstrap_servers
-    ]
-    owners = {name: name if settings.kafka == "each" else wanting[0] for name in wanting}
-    for owner in owners.values():
-        if kafka_service(owner) in topology.region_names:
-            raise Refused(
-                f"region {kafka_service(owner)} has the name of the Kafka of region {owner}: rename it"
-            )
-    return owners
-
-
-def kafka_service(owner: str) -> str:
-    return f"kafka-{owner}"
-
-
-def choose_subnet(plan_size: int, project: str, subnets: str, taken: list[str]) -> str:
-    """A free subnet for so many containers; which one is tried first depends on the project, so that two runs
-    that begin at the same time do not meet."""
-    # The network's own address, the broadcast address and the gateway are nobody's; one is for the verdict.
-    prefix = min(SMALLEST_SUBNET, 32 - (plan_size + 4 - 1).bit_length())
-    whole = ipaddress.IPv4Network(subnets)
-    if whole.prefixlen > prefix:
-        raise Refused(f"GEOEMU_SUBNETS is {whole}: {plan_size} containers need at least a /{prefix}")
-    used = [ipaddress.IPv4Network(subnet) for subnet in taken]
-    count = 2 ** (prefix - whole.prefixlen)
-    first = int(hashlib.sha256(project.encode()).hexdigest(), 16) % count
-    for index in range(count):
-        start = whole.network_address + (first + index) % count * 2 ** (32 - prefix)
-        subnet = ipaddress.IPv4Network((start, prefix))
-        if not any(subnet.overlaps(other) for other in used):
-            return str(subnet)
-    raise Refused(f"no free subnet in {whole}: end other runs, or set GEOEMU_SUBNETS to another network")
-
-
-# --- what a region is told ------------------------------------------------------------------------------
 
 
 def container_config(plan: Plan, region: str, run_secret: str = "") -> RegionConfig:
@@ -209,9 +90,6 @@ def dashboard_files(plan: Plan) -> dict[str, str]:
     """What Prometheus and Grafana are told, by path in their folder of the run directory."""
     regions = {name: f"{name}:{ADMIN_PORT}" for name in plan.topology.region_names}
     return dashboards.files(plan.topology.name, regions)
-
-
-# --- the file -------------------------------------------------------------------------------------------
 
 
 def compose_file(plan: Plan) -> str:

@@ -1,0 +1,143 @@
+"""The containers of one run: found by their labels, asked of the engine every time; what is kept of them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Collection, Coroutine, Sequence
+from functools import cached_property
+from typing import Any
+
+from emulator.config.region import RegionConfig
+from emulator.errors import Refused, RuntimeFailure
+from emulator.run.directory import RunDirectory
+from emulator.run.processes import ProcessState
+from emulator.runtimes.compose.file import CONFIGURATION_DIR, KAFKA_LABEL, REGION_LABEL, RUN_LABEL
+from emulator.runtimes.compose.plan import kafka_service
+from emulator.runtimes.compose.run_files import KAFKA_SERVERS_FILE
+from emulator.runtimes.docker_engine import Container, Engine
+from emulator.runtimes.region_process import LAST_LINES, output_log
+from emulator.runtimes.regions import forget_store, refuse_unknown
+
+STOP_SECONDS = 10.0
+"""How long an orderly end may take before it becomes kill -9."""
+KAFKA_POLL_SECONDS = 0.5
+
+
+class RunContainers:
+    """Containers of regions, and of the Kafkas that were started for them."""
+
+    def __init__(self, directory: RunDirectory, engine: Engine) -> None:
+        self._directory = directory
+        self.engine = engine
+
+    @cached_property
+    def _run_label(self) -> str:
+        """What all containers of the run are labelled with; as the file says, wherever the folder is by now."""
+        file = self._directory.path / "compose.yaml"
+        try:
+            found = re.search(r"^name: (\S+)$", file.read_text(), re.MULTILINE)
+        except OSError as failure:
+            raise Refused(f"{file} cannot be read ({failure.strerror}): start a new run") from failure
+        if found is None:
+            raise Refused(f"{file} has no `name`, by which the run's containers are found: start a new run")
+        return f"{RUN_LABEL}={found[1]}"
+
+    async def output(self, region: str, container: Container | None) -> str:
+        if container is not None:
+            return await self.engine.output(container)
+        kept = output_log(self._directory.region_dir(region))
+        return kept.read_text(errors="replace") if kept.exists() else ""
+
+    async def keep_output(self) -> None:
+        """Containers are about to be removed, and what they printed with them; a run's folder keeps it."""
+        for name, container in (await self.by_region()).items():
+            output_log(self._directory.region_dir(name)).write_text(await self.engine.output(container))
+
+    async def keep_stores(self) -> None:
+        """So are the volumes, and with them the clusters' configuration stores, which the verdict reads: those that no
+        region has open."""
+        containers = await self.by_region()
+        clusters = {name: region.cluster for name, region in self._directory.read().regions.items()}
+        in_use = {clusters[name] for name, container in containers.items() if container.state != "gone"}
+        last = {clusters[name]: container for name, container in containers.items()}
+        for cluster in last.keys() - in_use:
+            folder = self._directory.configuration_dir(cluster)
+            forget_store(folder)
+            await self.engine.copy_out(last[cluster], str(CONFIGURATION_DIR), folder)
+
+    async def by_region(self) -> dict[str, Container]:
+        return await self.engine.containers(self._run_label, REGION_LABEL)
+
+    def _own_kafka(self, region: str) -> str | None:
+        """The Kafka that was started for a region, by its service's name."""
+        folder = self._directory.region_dir(region)
+        if not (folder / KAFKA_SERVERS_FILE).exists():
+            return None
+        return RegionConfig.load(folder / "region.json").log.bootstrap_servers.partition(":")[0]
+
+    async def _kafkas(self) -> dict[str, Container]:
+        """By their services' names."""
+        found = await self.engine.containers(self._run_label, KAFKA_LABEL)
+        return {kafka_service(owner): container for owner, container in found.items()}
+
+    async def missing_kafka(self, region: str) -> str | None:
+        """The Kafka that was started for a region, when it does not run."""
+        service = self._own_kafka(region)
+        return service if service and state_of_container(await self._kafkas(), service) == "gone" else None
+
+    async def while_kafkas_live(self, regions: Sequence[str], waiting: Coroutine[Any, Any, None]) -> None:
+        """Wait for regions, which would wait long for a Kafka that is not coming."""
+        tasks = [asyncio.create_task(waiting)]
+        if services := {service for region in regions if (service := self._own_kafka(region))}:
+            tasks.append(asyncio.create_task(self._until_a_kafka_is_gone(services)))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await next(task for task in reversed(tasks) if task.done())
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _until_a_kafka_is_gone(self, services: Collection[str]) -> None:
+        """Never returns; RuntimeFailure, with its last words, when one is."""
+        while True:
+            kafkas = await self._kafkas()
+            for service in services:
+                if service in kafkas and kafkas[service].state == "gone":
+                    raise RuntimeFailure(f"{service} {await self.describe_end(kafkas[service])}")
+            await asyncio.sleep(KAFKA_POLL_SECONDS)
+
+    async def states(self) -> dict[str, ProcessState]:
+        states = await self.engine.states(self._run_label, REGION_LABEL)
+        return {name: states.get(name, "gone") for name in self._directory.read().regions}
+
+    async def require_running(self, region: str) -> Container:
+        refuse_unknown(self._directory.read(), region)
+        containers = await self.by_region()
+        if state_of_container(containers, region) == "gone":
+            raise RuntimeFailure(f"{region} is not running: `geoemu start {region}`")
+        return containers[region]
+
+    async def wait_for_state(self, name: str, *wanted: ProcessState) -> None:
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                while (await self.states())[name] not in wanted:
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise RuntimeFailure(
+                f"{name} is not {' or '.join(wanted)} after {STOP_SECONDS:g} s: look at it with `docker ps --all`"
+            ) from None
+
+    async def describe_end(self, container: Container) -> str:
+        printed = await self.engine.output(container, lines=LAST_LINES)
+        lines = "\n".join(f"    {line}" for line in printed.splitlines() or ["(nothing)"])
+        return (
+            f"ended with exit code {container.exit_code} before it was ready; "
+            f"the last lines of `docker logs {container.name}`:\n{lines}"
+        )
+
+
+def state_of_container(containers: dict[str, Container], name: str) -> ProcessState:
+    container = containers.get(name)
+    return container.state if container else "gone"

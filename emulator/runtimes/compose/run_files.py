@@ -1,0 +1,188 @@
+"""The files of a run in containers: run record, region configurations, `compose.yaml`, folders and their owners."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from emulator.config.region import RegionConfig
+from emulator.config.topology import Topology
+from emulator.errors import Refused
+from emulator.run.directory import (
+    RunDirectory,
+    RunRecord,
+    claim_new_run,
+    links_of,
+    region_record,
+    write_whole,
+)
+from emulator.run.processes import identify
+from emulator.runtimes.compose.file import (
+    CONTAINER_USER,
+    REPORT_FOLDER,
+    compose_file,
+    container_config,
+    dashboard_files,
+    published_kafka,
+)
+from emulator.runtimes.compose.plan import (
+    ComposeSettings,
+    Plan,
+    Published,
+    choose_subnet,
+    kafka_owners,
+    project_name,
+    settings_from,
+)
+from emulator.runtimes.dashboards import DASHBOARD_SERVICES, PROFILE
+from emulator.runtimes.docker_engine import Engine
+from emulator.runtimes.image_sources import stale_sentence
+from emulator.runtimes.listening import with_addresses
+from emulator.runtimes.ports import WantedPort, choose_ports
+from emulator.runtimes.region_process import (
+    apart_from_other_runs,
+    new_run_secret,
+    new_run_token,
+)
+
+logger = logging.getLogger(__name__)
+
+READY_SECONDS = 60.0
+"""How long a region may take until it is ready. It starts together with its Kafka, and waits for it."""
+KAFKA_SERVERS_FILE = "kafka_servers"
+"""Beside region.json: where programs on the host find the region's Kafka, which the region knows by another name."""
+
+
+def render(
+    topology: Topology,
+    run_dir: Path,
+    *,
+    log_format: str = "text",
+    dashboards: bool = False,
+    insecure: bool = False,
+) -> None:
+    """Write everything that `docker compose up` needs, and start nothing. It is a run like any other: once it is up,
+    all verbs work on it. Refused as `ComposeRuntime.create` is, but no engine is needed."""
+    topology = with_addresses(topology, insecure=insecure, in_containers=True)
+    taken: list[str] = []
+    with suppress(Refused):
+        taken = Engine().subnets()
+    with claim_new_run(run_dir) as directory:
+        fill_run(
+            directory,
+            topology,
+            settings_from(os.environ),
+            taken,
+            detached=True,
+            log_format=log_format,
+            dashboards=dashboards,
+        )
+
+
+def fill_run(
+    directory: RunDirectory,
+    topology: Topology,
+    settings: ComposeSettings,
+    taken_subnets: list[str],
+    *,
+    detached: bool,
+    log_format: str = "text",
+    dashboards: bool = False,
+) -> None:
+    """Everything a new run consists of before it is started."""
+    project = project_name(topology, directory.path)
+    published = _publish(topology, settings)
+    services = len(topology.regions) + len(set(kafka_owners(topology, settings).values()))
+    services += len(DASHBOARD_SERVICES) if dashboards else 0
+    subnet = choose_subnet(services, project, settings.subnets, taken_subnets)
+    plan = Plan(topology, settings, project, subnet, *_container_user(), published, dashboards)
+    text = compose_file(plan)
+
+    owner = identify(os.getpid())
+    assert owner is not None, "we are running"
+    regions = {
+        region.name: region_record(
+            region, published[region.name].service_port, published[region.name].admin_port
+        )
+        for region in topology.regions
+    }
+    directory.create(RunRecord("compose", owner, detached, regions, links_of(topology)), topology)
+    folders = []
+    run_token, run_secret = new_run_token(), new_run_secret()
+    for name in regions:
+        folders.append(directory.region_dir(name))
+        config = apart_from_other_runs(container_config(plan, name, run_secret), run_token)
+        config = dataclasses.replace(config, log_format=log_format)
+        if (servers := published_kafka(plan, name)) is not None:
+            config = _patient(config)
+        write_whole(folders[-1] / "region.json", config.to_json())
+        if servers is not None:
+            write_whole(folders[-1] / KAFKA_SERVERS_FILE, f"{servers}\n")
+    for kafka_owner in set(kafka_owners(topology, settings).values()):
+        folders.append(directory.path / "kafka" / kafka_owner)
+        folders[-1].mkdir(parents=True)
+    folders.append(directory.path / REPORT_FOLDER)
+    folders[-1].mkdir()
+    if dashboards:
+        folders.append(directory.path / PROFILE)
+        for path, content in dashboard_files(plan).items():
+            (folders[-1] / path).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(folders[-1] / path, content)
+    _give_to_containers(folders)
+    write_whole(directory.path / "compose.yaml", text)
+
+
+def _patient(config: RegionConfig) -> RegionConfig:
+    """For a region whose Kafka starts when it does."""
+    options = {"open_timeout_ms": round(READY_SECONDS * 1000), **config.log.options}
+    return dataclasses.replace(config, log=dataclasses.replace(config.log, options=options))
+
+
+def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, Published]:
+    """Where on the host everything is reached: ports that are free at this moment, or the topology's own."""
+    with_kafka = set(kafka_owners(topology, settings).values())
+    wanted = []
+    for region in topology.regions:
+        ports = [("service_port", region.service_port), ("admin_port", region.admin_port)]
+        ports += [("kafka port", 0)] if region.name in with_kafka else []
+        wanted += [WantedPort(region.name, key, region.address, port) for key, port in ports]
+    ports_of: dict[str, list[int]] = {region.name: [] for region in topology.regions}
+    for want, port in zip(wanted, choose_ports(wanted), strict=True):
+        ports_of[want.region].append(port)
+    return {region.name: Published(region.address, *ports_of[region.name]) for region in topology.regions}
+
+
+def _container_user() -> tuple[int, int]:
+    """Files in the run directory are to be ours, but no container runs as root."""
+    return (os.getuid(), os.getgid()) if os.getuid() != 0 else (CONTAINER_USER, CONTAINER_USER)
+
+
+def _give_to_containers(folders: Iterable[Path]) -> None:
+    if os.getuid() != 0:
+        return  # containers run as us
+    user, group = _container_user()
+    for folder in folders:
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, user, group)
+
+
+def check_images(engine: Engine, topology: Topology, settings: ComposeSettings) -> None:
+    """Images of our own making are nowhere to be pulled from; others are Compose's business."""
+    needed = {"region": settings.region_image}
+    if kafka_owners(topology, settings):
+        needed["kafka"] = settings.kafka_image
+    missing = [
+        kind for kind, image in needed.items() if image.endswith(":local") and not engine.has_image(image)
+    ]
+    if missing:
+        raise Refused(
+            f"image {' and '.join(needed[kind] for kind in missing)} is missing: "
+            f"`bash compose/images.sh {' '.join(missing)}`"
+        )
+    for kind, image in needed.items():
+        if sentence := stale_sentence(kind, image, engine.image_labels(image)):
+            logger.warning(sentence)

@@ -1,0 +1,103 @@
+"""Faults that a program injects into a run: changes of regions and links, noted in the run's history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from emulator.model.values import seconds_in
+from emulator.run.history_events import latency_detail
+from emulator.runtimes.contract import Runtime
+from emulator.runtimes.opening import operator_history, regions_meant
+from geoemu.background import Background
+
+
+class Faults:
+    """The methods of `Geo` that change regions and links, and wait for the effect."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._background = Background()
+
+    # --- regions ------------------------------------------------------------------------------------------
+
+    def kill(self, *regions: str, cluster: str | None = None) -> None:
+        """Kill regions with SIGKILL; unflushed state is lost."""
+        self._change_regions("kill", regions, cluster)
+
+    def lose(self, *regions: str, cluster: str | None = None) -> None:
+        """Kill regions permanently: the run no longer waits for them, and the report states the cost of the loss."""
+        self._change_regions("lose", regions, cluster)
+
+    def stop(self, *regions: str, cluster: str | None = None) -> None:
+        """Stop regions gracefully."""
+        self._change_regions("stop", regions, cluster)
+
+    def start(self, *regions: str, cluster: str | None = None) -> None:
+        """Start regions with their stored logs and wait until they are ready."""
+        self._change_regions("start", regions, cluster)
+
+    def restart(self, *regions: str, cluster: str | None = None) -> None:
+        """Stop and start regions."""
+        self._change_regions("restart", regions, cluster)
+
+    def pause(self, *regions: str, cluster: str | None = None) -> None:
+        """Freeze regions: their connections stay open, and they send no responses."""
+        self._change_regions("pause", regions, cluster)
+
+    def resume(self, *regions: str, cluster: str | None = None) -> None:
+        """Resume paused regions."""
+        self._change_regions("resume", regions, cluster)
+
+    # --- links --------------------------------------------------------------------------------------------
+
+    def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """Drop all traffic between two regions."""
+        self._background.do(self._runtime.cut(a, b, one_way=one_way))
+        self._note("cut", region=a, other_region=b, detail=_way(one_way))
+
+    def hold(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """Queue traffic between two regions until `heal`, then deliver it in order."""
+        self._background.do(self._runtime.hold(a, b, one_way=one_way))
+        self._note("hold", region=a, other_region=b, detail=_way(one_way))
+
+    def latency(self, a: str, b: str, time: str, *, jitter: str | None = None, one_way: bool = False) -> None:
+        """Set the one-way latency of a link, such as `200ms`, and its maximum random addition `jitter`."""
+        milliseconds = seconds_in(time) * 1000
+        jitter_ms = None if jitter is None else seconds_in(jitter) * 1000
+        self._background.do(self._runtime.latency(a, b, milliseconds, jitter_ms=jitter_ms, one_way=one_way))
+        detail = latency_detail(milliseconds, one_way=one_way)
+        self._note("latency", region=a, other_region=b, detail=detail)
+
+    def heal(self, a: str | None = None, b: str | None = None) -> None:
+        """Undo `cut`, `hold` and `latency` between two regions, or on all links."""
+        self._background.do(self._runtime.heal(a, b))
+        self._note("heal", region=a, other_region=b, detail=None if a else "everything")
+
+    def _change_regions(self, verb: str, regions: Iterable[str], cluster: str | None) -> None:
+        meant = regions_meant(self._runtime.topology, list(regions), cluster)
+        if not meant:
+            raise TypeError(f"{verb} requires names of regions, or cluster=…")
+        change = getattr(self._runtime, verb)
+
+        async def one(region: str) -> None:
+            await change(region)
+            await asyncio.to_thread(self._note, verb, region=region)
+
+        self._background.do(all_of(map(one, meant)))
+
+    def _note(self, op: str, **fact: str | None) -> None:
+        history = operator_history(self._runtime)
+        history.write(op, "fact", **fact)
+        history.close()
+
+
+async def all_of(works: Iterable[object]) -> None:
+    outcomes = await asyncio.gather(*works, return_exceptions=True)  # type: ignore[call-overload]
+    for failure in outcomes:
+        if isinstance(failure, BaseException):
+            raise failure
+
+
+def _way(one_way: bool) -> str:
+    return "one way" if one_way else "both ways"
