@@ -122,17 +122,9 @@ def verify(
         raise typer.BadParameter("only Spark uses a cluster", param_hint="--engine")
     path = directory or run_dir or find_run(None).path
     if in_network:
-        _refuse_in_network(
-            {
-                "--master": master,
-                "--report": report,
-                "--expect": expect,
-                "--junit": junit,
-                "--markdown": markdown,
-                "--engine": engine,
-                "--message": message,
-            }
-        )
+        options = ("--master", "--report", "--expect", "--junit", "--markdown", "--engine", "--message")
+        given = (master, report, expect, junit, markdown, engine, message)
+        _refuse_in_network(dict(zip(options, given, strict=True)))
         command = in_network_command(path.resolve(), as_json=as_json)
     else:
         command = verify_command(

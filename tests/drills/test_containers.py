@@ -212,7 +212,7 @@ def test_kill_9_during_load_loses_nothing_and_doubles_nothing(
             await published_more(load.producers[HURT])
             labels = {"region": REGION_LABEL, "kafka": KAFKA_LABEL}
             containers = [await container(run, labels[victim]) for victim in victims]
-            await asyncio.gather(*(run._engine.kill(victim) for victim in containers))
+            await asyncio.gather(*(run._containers.engine.kill(victim) for victim in containers))
             await published_more(load.producers["us-west"])
             await run.start(HURT)
             await published_more(load.producers[HURT])
@@ -245,10 +245,10 @@ def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away
             assert stays.counts.connected, "or there would be nobody to send away"
 
             old = await container(run, REGION_LABEL)
-            await run._engine.resume(old)
+            await run._containers.engine.resume(old)
             await until(lambda: not is_running(old.id), "the old one ends")
             assert exit_code(old.id) == 1
-            assert "another process owns this region's log" in await run._engine.output(old)
+            assert "another process owns this region's log" in await run._containers.engine.output(old)
             ended_ms = time.time() * 1000
             await until(lambda: not stays.counts.connected, "the old one sent its client away")
             await published_more(goes_on)
@@ -273,7 +273,7 @@ def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away
 
 
 async def container(run: ComposeRuntime, label: str) -> Container:
-    return (await run._engine.containers(run._run_label, label))[HURT]
+    return (await run._containers.engine.containers(run._containers._run_label, label))[HURT]
 
 
 async def start_replacement(run: ComposeRuntime, region: str) -> tuple[str, str]:

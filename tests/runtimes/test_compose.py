@@ -69,7 +69,7 @@ def states(status: RunStatus) -> dict[str, str]:
 
 
 async def container(run: ComposeRuntime, region: str) -> Container:
-    return (await run._engine.containers(run._run_label, REGION_LABEL))[region]
+    return (await run._containers.engine.containers(run._containers._run_label, REGION_LABEL))[region]
 
 
 @contextlib.contextmanager
@@ -247,7 +247,7 @@ asyncio.run(main())
 def test_a_client_in_a_container_reaches_regions_by_name_while_others_come_from_the_host(
     run: ComposeRuntime,
 ) -> None:
-    network = run._run_label.partition("=")[2]
+    network = run._containers._run_label.partition("=")[2]
     command = [
         "docker",
         "run",
@@ -271,7 +271,7 @@ def test_lookups_by_http_stay_inside_of_the_network_or_outside(run: ComposeRunti
     assert outside["brokerUrl"] == region.service_url
     assert outside["httpUrl"] == region.admin_url
     look = f"import urllib.request as r; print(r.urlopen('http://us-east:8080{path}').read().decode())"
-    network = run._run_label.partition("=")[2]
+    network = run._containers._run_label.partition("=")[2]
     command = ["docker", "run", "--rm", "--network", network, "--entrypoint", "python3"]
     done = subprocess.run(
         [*command, "geoemu-region:local", "-c", look], check=True, capture_output=True, text=True, timeout=30

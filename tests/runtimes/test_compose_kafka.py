@@ -59,7 +59,9 @@ def test_a_kafka_that_is_gone_is_told_of_and_comes_back_with_its_region(run: Com
     publish(run, "us-west", "kept", "before")
 
     async def kill_kafka() -> None:
-        await run._engine.kill((await run._engine.containers(run._run_label, KAFKA_LABEL))["us-west"])
+        await run._containers.engine.kill(
+            (await run._containers.engine.containers(run._containers._run_label, KAFKA_LABEL))["us-west"]
+        )
 
     tell(kill_kafka())
     waiting_for = {region.name: region.waiting_for for region in tell(run.status()).regions}
@@ -91,14 +93,14 @@ def test_another_run_on_the_same_kafka_disturbs_nobody(run: ComposeRuntime, tmp_
 
     async def start_other() -> None:
         await compose(other.run_dir, "create", seconds=UP_SECONDS)
-        kafka = (await run._engine.containers(run._run_label, KAFKA_LABEL))["us-east"]
+        kafka = (await run._containers.engine.containers(run._containers._run_label, KAFKA_LABEL))["us-east"]
         network = other._run_label.partition("=")[2]
         connect = ["docker", "network", "connect", "--alias", "kafka-us-east", network, kafka.name]
         subprocess.run(connect, check=True, capture_output=True)
         await other.up()
 
     async def remove_other() -> None:
-        kafka = (await run._engine.containers(run._run_label, KAFKA_LABEL))["us-east"]
+        kafka = (await run._containers.engine.containers(run._containers._run_label, KAFKA_LABEL))["us-east"]
         network = other._run_label.partition("=")[2]
         subprocess.run(["docker", "network", "disconnect", network, kafka.name], capture_output=True)
         await remove(other.run_dir)

@@ -78,7 +78,7 @@ def told(run_dir: Path, region: str) -> list[list[str]]:
 
 def elsewhere(runtime: ProcessRuntime) -> ProcessRuntime:
     """The same run, as another terminal sees it."""
-    return ProcessRuntime(RunDirectory(runtime.run_dir), program=runtime._program)
+    return ProcessRuntime(RunDirectory(runtime.run_dir), program=runtime._processes._program)
 
 
 def test_a_run_goes_up_and_down_and_says_so(tmp_path: Path) -> None:
