@@ -14,7 +14,7 @@ from emulator.errors import ConfigurationError, Problem
 from emulator.model.suggestions import nearest
 
 if TYPE_CHECKING:
-    from emulator.simulation.scenarios.run import Story
+    from emulator.simulation.scenarios.run import SimulatedScenario
 
 SWARM = "generated workloads run with `make swarm` in a checkout of geoemu"
 
@@ -36,7 +36,7 @@ class Simulate:
         """Run the seeds. Return the exit code: 0 when no seed failed."""
         from emulator.cli.seed_report import SeedReport
         from emulator.simulation.parallel_runner import run_seeds
-        from emulator.simulation.scenarios.run import run_scenario_seed, run_story
+        from emulator.simulation.scenarios.run import run_scenario, run_scenario_seed
 
         scenario = self._read()
         report = SeedReport(self.scenario, self.first, self._replay, self.run_dir)
@@ -46,20 +46,20 @@ class Simulate:
         if self.seeds == 1:
             report.print_trace()
         if report.failed:
-            report.store(run_story(scenario, report.failed[0].seed))
+            report.store(run_scenario(scenario, report.failed[0].seed))
         report.print_summary()
         return 1 if report.failed else 0
 
-    def _read(self) -> Story:
+    def _read(self) -> SimulatedScenario:
         """Return what to run. ConfigurationError for an unknown name or a scenario that cannot be simulated."""
         from emulator.config.loading import load_topology
         from emulator.scenarios.scenario import find_scenario
-        from emulator.simulation.scenarios.run import load_story
+        from emulator.simulation.scenarios.run import prepare_scenario
 
         path = find_scenario(Path(self.scenario))
         if not self.scenario or not path.exists():
             raise ConfigurationError([self._unknown()])
-        return load_story(path, load_topology(self.topology))
+        return prepare_scenario(path, load_topology(self.topology))
 
     def _unknown(self) -> Problem:
         from emulator.scenarios.scenario import shipped_scenarios

@@ -1,4 +1,4 @@
-"""Where a simulated world may be given other parts than those that ship: ablations are functions of these."""
+"""Where a simulated world may be given other parts than those that ship: mutants are functions of these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIMULATED = Components(scan_entry=scan_once)
 
 
 @dataclass(frozen=True, slots=True)
-class Seams:
+class Overrides:
     """What every region of a world is made of."""
 
     components: Components = SIMULATED
@@ -27,9 +27,9 @@ class Seams:
     client: type[Client] = Client
     """Of every program."""
 
-    def with_parts(self, **changes: Any) -> Seams:
+    def with_parts(self, **changes: Any) -> Overrides:
         """The same with other parts of the broker, by the names of their fields."""
         return replace(self, components=replace(self.components, **changes))
 
 
-AS_SHIPPED = Seams()
+AS_SHIPPED = Overrides()

@@ -42,7 +42,7 @@ from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.durable_media import DiskFaults, Medium
 from emulator.simulation.evidence import Homes
 from emulator.simulation.host import Host, HostState
-from emulator.simulation.overrides import AS_SHIPPED, Seams
+from emulator.simulation.overrides import AS_SHIPPED, Overrides
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog
 from emulator.simulation.simulation import DRIVER, Simulation
 
@@ -110,12 +110,12 @@ class SimulatedRegion:
         self._configuration = world.configurations[config.cluster]
         self.deliveries: list[str] = []
         """Lines of what it learned of its cluster's configuration, and when."""
-        self._seams = world.seams
+        self._overrides = world.overrides
         if isinstance(faults, RemoteFaults):
-            self.disk = simulation.remote_log(config.region, faults, type_=self._seams.remote_log)
+            self.disk = simulation.remote_log(config.region, faults, type_=self._overrides.remote_log)
             self._tell_of_death(self.host)
         else:
-            self.disk = simulation.disk(config.region, faults, type_=self._seams.disk)
+            self.disk = simulation.disk(config.region, faults, type_=self._overrides.disk)
 
     @property
     def is_up(self) -> bool:
@@ -197,9 +197,9 @@ class SimulatedRegion:
             peer_network=network,
             store=await self.disk.open_store(),
             configuration=self._configuration.open_on(host),
-            components=self._seams.components,
+            components=self._overrides.components,
         )
-        broker = Region(self.config, environment, topic_type=self._seams.topic)
+        broker = Region(self.config, environment, topic_type=self._overrides.topic)
         await broker.start()
         ConfigChangelog(self.deliveries.append, self.name, environment).follow(broker.metadata)
         admin = Admin(broker, {})
@@ -236,11 +236,11 @@ class World:
         disks: Mapping[str, DiskFaults] | None = None,
         client_settings: ClientSettings = CLIENT_SETTINGS,
         simulation: Simulation | None = None,
-        seams: Seams = AS_SHIPPED,
+        overrides: Overrides = AS_SHIPPED,
     ) -> None:
         """`disks`: of single regions, in place of `disk`. RemoteFaults put a region on a log elsewhere."""
         self.topology = topology
-        self.seams = seams
+        self.overrides = overrides
         self.simulation = simulation or Simulation(seed)
         self.client_settings = client_settings
         ports = {region.name: (SERVICE_PORT, ADMIN_PORT) for region in topology.regions}
@@ -362,7 +362,7 @@ class World:
         one after the other, which are to be told apart."""
         urls = [f"pulsar://{region}:{SERVICE_PORT}" for region in regions]
         chance = self.simulation.random(f"client {host.name} {host.life}{instance and f' {instance}'}")
-        return self.seams.client(
+        return self.overrides.client(
             urls,
             network=host.network,
             settings=settings or self.client_settings,

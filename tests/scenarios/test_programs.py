@@ -21,7 +21,7 @@ from emulator.scenarios.progress import Quiet
 from emulator.scenarios.run_context import PlayResult
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Scenario, parse_scenario
-from emulator.simulation.scenarios.run import load_story
+from emulator.simulation.scenarios.run import prepare_scenario
 from tests.runtimes.fixtures import REGIONS, end_all, fake_run
 
 from .virtual import TOPOLOGY
@@ -87,7 +87,7 @@ def test_the_simulation_refuses_programs_in_one_sentence(tmp_path: Path) -> None
     with pytest.raises(
         ConfigurationError, match=r"shop: a program of your own runs in real time and cannot be"
     ):
-        load_story(file, TOPOLOGY)
+        prepare_scenario(file, TOPOLOGY)
 
 
 @pytest.fixture

@@ -59,10 +59,10 @@ class TestSimulatedDisk(LogStoreContract):
             yield DiskHarness(simulation.disk("driver", request.param))
 
 
-Story = Callable[[Simulation, SimulatedDisk], Awaitable[None]]
+SimulatedScenario = Callable[[Simulation, SimulatedDisk], Awaitable[None]]
 
 
-def play(story: Story, faults: DiskFaults = QUICK, seed: int = 1) -> None:
+def play(story: SimulatedScenario, faults: DiskFaults = QUICK, seed: int = 1) -> None:
     with Simulation(seed) as simulation:
         simulation.run(story(simulation, simulation.disk("us", faults)))  # type: ignore[arg-type]
 

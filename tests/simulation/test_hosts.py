@@ -29,7 +29,7 @@ from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.scenarios.hosts import SimulatedHost
 from emulator.simulation.scenarios.ownership import ownership_figures
-from emulator.simulation.scenarios.run import load_story, run_story
+from emulator.simulation.scenarios.run import prepare_scenario, run_scenario
 from emulator.simulation.world import World, simple_topology
 
 pytestmark = pytest.mark.long
@@ -41,7 +41,7 @@ TOPOLOGY = load_topology(ROOT / "topology.yaml")
 @cache
 def told(name: str) -> SimulationOutcome:
     """A scenario that comes with geoemu, come true."""
-    outcome = run_story(load_story(find_scenario(Path(name)), TOPOLOGY), 1)
+    outcome = run_scenario(prepare_scenario(find_scenario(Path(name)), TOPOLOGY), 1)
     assert outcome.violation is None
     return outcome
 
@@ -181,7 +181,7 @@ def test_two_regions_have_two_owners_and_both_streams_are_in_every_log() -> None
 def test_upstream_priorities_count_for_nothing() -> None:
     """`queue_priority: upstream`: the last resort takes over at once, because it came first. The story fails."""
     topology = replace(TOPOLOGY, compatibility={"queue_priority": "upstream"})
-    outcome = run_story(load_story(find_scenario(Path("last-resort")), topology), 1)
+    outcome = run_scenario(prepare_scenario(find_scenario(Path("last-resort")), topology), 1)
     assert outcome.violation is not None
     assert "primary-2 owns 4, not 6" in outcome.violation.sentence
     assert outcome.figures["primary-1 killed: most topics of one host afterwards"] == 4
@@ -221,7 +221,7 @@ steps:
 def test_producers_that_wait_take_turns_by_their_priority(tmp_path: Path) -> None:
     path = tmp_path / "waiters.yaml"
     path.write_text(WAITERS)
-    outcome = run_story(load_story(path, TOPOLOGY), 1)
+    outcome = run_scenario(prepare_scenario(path, TOPOLOGY), 1)
     assert outcome.violation is None
     stored = [event for event in outcome.events if event.op == "receive"]
     turns = [event.producer for event in stored]
@@ -233,13 +233,13 @@ def test_a_producer_that_waits_stays_where_it_is(tmp_path: Path) -> None:
     path = tmp_path / "waiters.yaml"
     path.write_text(WAITERS.replace("finish: first", "move: {producer: first, to: us-west}"))
     with pytest.raises(ConfigurationError, match="first waits for exclusive access in its region"):
-        load_story(path, TOPOLOGY)
+        prepare_scenario(path, TOPOLOGY)
 
 
 def test_upstream_all_lines_are_first_in_first_out() -> None:
     """`queue_priority: upstream`: whatever rule the hosts follow, the second one gets everything."""
     topology = replace(TOPOLOGY, compatibility={"queue_priority": "upstream"})
-    outcome = run_story(load_story(find_scenario(Path("uptime-checkers")), topology), 1)
+    outcome = run_scenario(prepare_scenario(find_scenario(Path("uptime-checkers")), topology), 1)
     loads = {name: value for name, value in outcome.figures.items() if "most topics" in name}
     assert set(loads.values()) == {16}
     assert len(loads) == 3

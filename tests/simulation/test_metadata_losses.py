@@ -8,10 +8,10 @@ import contextlib
 import pytest
 
 from emulator.errors import StorageError
-from tests.simulation.test_metadata_sync import Story, play
+from tests.simulation.test_metadata_sync import SimulatedScenario, play
 
 
-class StoryOfLosses(Story):
+class StoryOfLosses(SimulatedScenario):
     """What it lets go of too early, nobody ever hears of again: then clusters differ in the end."""
 
     async def told(self) -> None:

@@ -13,7 +13,7 @@ from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import TenantPath
 from emulator.simulation.world import World
 from emulator.storage.configuration.contract import Conflict
-from tests.simulation.test_metadata_sync import EVENTS, Story, play, topology
+from tests.simulation.test_metadata_sync import EVENTS, SimulatedScenario, play, topology
 from tests.simulation.test_metadata_sync_unreachable import NAMESPACE, is_known, region, soon, told
 
 TENANT = TenantPath("acme").text
@@ -63,7 +63,7 @@ def test_clusters_converge_with_the_proposal_s_order_too(seed: int, monkeypatch:
         "tests.simulation.test_metadata_sync.topology",
         lambda of, **how: replace(topology(of, **how), compatibility={"metadata_order": "upstream"}),
     )
-    story: Story = play(seed)
+    story: SimulatedScenario = play(seed)
     assert story.acknowledged > 0
 
 

@@ -20,7 +20,7 @@ from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import NamespacePath, SyncRecordPath, TenantPath, parse_path
 from emulator.simulation.configuration import ConfigurationFaults
 from emulator.simulation.disk import DiskFaults
-from emulator.simulation.overrides import AS_SHIPPED, Seams
+from emulator.simulation.overrides import AS_SHIPPED, Overrides
 from emulator.simulation.world import SERVICE_PORT, World
 
 EVENTS = "persistent://pulsar/system/metadata-events"
@@ -47,10 +47,10 @@ def topology(of: dict[str, str], *, hybrid: bool, **changes: bool) -> Topology:
     )
 
 
-class Story:
+class SimulatedScenario:
     """One seed."""
 
-    def __init__(self, seed: int, seams: Seams = AS_SHIPPED) -> None:
+    def __init__(self, seed: int, overrides: Overrides = AS_SHIPPED) -> None:
         self.random = Random(seed)
         count = self.random.randint(2, 4)
         of = {f"r{n}": f"c{n}" for n in range(count)}
@@ -58,7 +58,7 @@ class Story:
             if self.random.random() < 0.4:
                 of[f"r{n}x"] = f"c{n}"
         self.hybrid = self.random.random() < 0.5
-        self.world = World(topology(of, hybrid=self.hybrid), seed, disk=DiskFaults(), seams=seams)
+        self.world = World(topology(of, hybrid=self.hybrid), seed, disk=DiskFaults(), overrides=overrides)
         self.acknowledged = 0
 
     async def told(self) -> None:
@@ -146,8 +146,10 @@ class Story:
         return found
 
 
-def play(seed: int, seams: Seams = AS_SHIPPED, *, kind: type[Story] | None = None) -> Story:
-    story = (kind or Story)(seed, seams)
+def play(
+    seed: int, overrides: Overrides = AS_SHIPPED, *, kind: type[SimulatedScenario] | None = None
+) -> SimulatedScenario:
+    story = (kind or SimulatedScenario)(seed, overrides)
     with story.world as world:
         world.play(story.told(), within_seconds=3600)
         fold: dict[str, Record] = {}
@@ -172,9 +174,9 @@ def test_without_an_order_of_events_the_fold_tells() -> None:
         _play_many(30, AS_SHIPPED.with_parts(metadata_rule=rule))
 
 
-def _play_many(count: int, seams: Seams) -> None:
+def _play_many(count: int, overrides: Overrides) -> None:
     for seed in range(count):
-        play(seed, seams)
+        play(seed, overrides)
 
 
 @pytest.mark.slow

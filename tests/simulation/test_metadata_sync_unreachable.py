@@ -51,10 +51,10 @@ def is_known(region: Region | None) -> bool:
     return region is not None and region.policies.of_namespace("acme/orders", DEDUPLICATION) is True
 
 
-Story = Callable[[World, Region], Awaitable[None]]
+SimulatedScenario = Callable[[World, Region], Awaitable[None]]
 
 
-def told(story: Story, *, requires: bool = False, proposal: bool = False) -> None:
+def told(story: SimulatedScenario, *, requires: bool = False, proposal: bool = False) -> None:
     """`story` is told of the region whose log fails, in the cluster of which nothing else runs."""
     plan = topology(
         {"us": "americas", "eu": "europe"},

@@ -20,10 +20,10 @@ from tests.simulation.test_metadata_sync_unreachable import region, soon
 
 NAMESPACE = NamespacePath("acme/orders")
 OF = {"us": "americas", "us2": "americas", "eu": "europe"}
-Story = Callable[[World], Awaitable[None]]
+SimulatedScenario = Callable[[World], Awaitable[None]]
 
 
-def told(story: Story, *, proposal: bool, of: dict[str, str] = OF) -> None:
+def told(story: SimulatedScenario, *, proposal: bool, of: dict[str, str] = OF) -> None:
     plan = topology(of, hybrid=False)
     if proposal:
         plan = replace(plan, compatibility={"metadata_order": "upstream"})

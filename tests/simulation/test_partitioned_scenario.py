@@ -12,11 +12,11 @@ from emulator.errors import ConfigurationError
 from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.run_folder import write_evidence
-from emulator.simulation.scenarios.run import Story, load_story, run_story
+from emulator.simulation.scenarios.run import SimulatedScenario, prepare_scenario, run_scenario
 from emulator.wire.message_metadata import read_metadata
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.evaluation import Judgement, judge_run
-from tests.swarm.mutants import seams_without
+from tests.swarm.mutants import overrides_without
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = load_topology(ROOT / "topology.yaml")
@@ -26,7 +26,7 @@ PARTITIONS = [f"{ORDERS}-partition-{index}" for index in range(3)]
 
 def story_of(
     tmp_path: Path, steps: str, *, partitions: str = "{orders: 3}", more: str = "", keyed: str = "true"
-) -> Story:
+) -> SimulatedScenario:
     lines = "\n".join(f"  - {line.strip()}" for line in steps.strip().splitlines())
     path = tmp_path / "story.yaml"
     path.write_text(f"""
@@ -43,7 +43,7 @@ actors:
 steps:
 {lines}
 """)
-    return load_story(path, TOPOLOGY)
+    return prepare_scenario(path, TOPOLOGY)
 
 
 FAILOVER = """
@@ -61,7 +61,7 @@ drain: {within: 60s}
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_region_dies_and_nothing_of_any_partition_is_lost(tmp_path: Path, seed: int) -> None:
-    outcome = run_story(story_of(tmp_path, FAILOVER), seed)
+    outcome = run_scenario(story_of(tmp_path, FAILOVER), seed)
     assert outcome.violation is None
     assert {one.verdict for one in outcome.judgements} == {"valid"}
     published = Counter(one.topic for one in outcome.events if one.op == "publish" and one.outcome == "ok")
@@ -72,7 +72,7 @@ def test_a_region_dies_and_nothing_of_any_partition_is_lost(tmp_path: Path, seed
 
 
 def test_all_regions_have_the_partitions_and_nothing_else(tmp_path: Path) -> None:
-    outcome = run_story(story_of(tmp_path, "begin: all\nfinish: producers\ndrain: {within: 60s}"), 1)
+    outcome = run_scenario(story_of(tmp_path, "begin: all\nfinish: producers\ndrain: {within: 60s}"), 1)
     assert outcome.violation is None
     for region, logs in outcome.stored.logs.items():
         assert sorted(one.name for one in logs if one.name.startswith(ORDERS)) == PARTITIONS, region
@@ -87,7 +87,7 @@ def judged(outcome: SimulationOutcome, run: Path) -> Judgement:
 
 
 def test_the_verdict_on_what_the_regions_stored_counts_every_partition(tmp_path: Path) -> None:
-    outcome = run_story(load_story(find_scenario(Path("partitioned-failover")), TOPOLOGY), 1)
+    outcome = run_scenario(prepare_scenario(find_scenario(Path("partitioned-failover")), TOPOLOGY), 1)
     assert outcome.violation is None
     judgement = judged(outcome, tmp_path / "run")
     wrong = [one.sentence for one in judgement.checks if one.verdict in ("invalid", "unknown")]
@@ -100,7 +100,7 @@ def test_the_verdict_on_what_the_regions_stored_counts_every_partition(tmp_path:
 def test_the_verdict_finds_the_one_message_that_is_missing_in_one_partition_of_one_region(
     tmp_path: Path,
 ) -> None:
-    outcome = run_story(load_story(find_scenario(Path("partitioned-failover")), TOPOLOGY), 1)
+    outcome = run_scenario(prepare_scenario(find_scenario(Path("partitioned-failover")), TOPOLOGY), 1)
     (log,) = [one for one in outcome.stored.logs["eu-central"] if one.name == PARTITIONS[1]]
     mine = [one for one in log.entries if not read_metadata(one[1]).HasField("marker_type")]
     log.entries.remove(mine[len(mine) // 2])
@@ -112,9 +112,10 @@ def test_the_verdict_finds_the_one_message_that_is_missing_in_one_partition_of_o
 
 def test_a_message_that_is_lost_from_one_partition_is_noticed(tmp_path: Path) -> None:
     """Receipts before the disk, as in stories of a topic without partitions."""
-    seams = seams_without("receipt-before-durable")
+    overrides = overrides_without("receipt-before-durable")
     violations = (
-        run_story(story_of(tmp_path, FAILOVER), seed, seams=seams).violation for seed in range(1, 21)
+        run_scenario(story_of(tmp_path, FAILOVER), seed, overrides=overrides).violation
+        for seed in range(1, 21)
     )
     violation = next(filter(None, violations))
     assert (violation.invariant, violation.check) == ("INV-1", "acknowledged-stored")

@@ -61,10 +61,10 @@ class TestRemoteLog(LogStoreContract):
             yield RemoteHarness(simulation.remote_log("us", request.param))
 
 
-Story = Callable[[Simulation, RemoteLog], Awaitable[None]]
+SimulatedScenario = Callable[[Simulation, RemoteLog], Awaitable[None]]
 
 
-def play(story: Story, faults: RemoteFaults = STEADY, seed: int = 1) -> None:
+def play(story: SimulatedScenario, faults: RemoteFaults = STEADY, seed: int = 1) -> None:
     with Simulation(seed) as simulation:
         simulation.run(story(simulation, simulation.remote_log("us", faults)))  # type: ignore[arg-type]
 

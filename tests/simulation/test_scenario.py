@@ -20,8 +20,8 @@ from emulator.simulation.checkers import regions_converge, replicated_everywhere
 from emulator.simulation.evidence import Given, Homes, LogView, Origin, RunEvidence, Stored
 from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.scenarios.figures import figures_of
-from emulator.simulation.scenarios.run import Story, load_story, run_story
-from tests.swarm.mutants import seams_without
+from emulator.simulation.scenarios.run import SimulatedScenario, prepare_scenario, run_scenario
+from tests.swarm.mutants import overrides_without
 
 pytestmark = pytest.mark.long
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 TOPOLOGY = load_topology(ROOT / "topology.yaml")
 
 
-def story_of(tmp_path: Path, steps: str, *, rate: int = 50) -> Story:
+def story_of(tmp_path: Path, steps: str, *, rate: int = 50) -> SimulatedScenario:
     """Two producers and a consumer with a replicated position, and these steps, one per line."""
     lines = "\n".join(f"  - {line.strip()}" for line in steps.strip().splitlines())
     path = tmp_path / "story.yaml"
@@ -45,7 +45,7 @@ actors:
 steps:
 {lines}
 """)
-    return load_story(path, TOPOLOGY)
+    return prepare_scenario(path, TOPOLOGY)
 
 
 def facts(outcome: SimulationOutcome) -> list[tuple[str, str | None]]:
@@ -54,8 +54,8 @@ def facts(outcome: SimulationOutcome) -> list[tuple[str, str | None]]:
 
 
 def test_the_scenario_that_people_run_comes_true_and_loses_nothing() -> None:
-    story = load_story(find_scenario(Path("region-failover")), TOPOLOGY)
-    outcome = run_story(story, 1)
+    story = prepare_scenario(find_scenario(Path("region-failover")), TOPOLOGY)
+    outcome = run_scenario(story, 1)
     assert outcome.violation is None
     assert {one.verdict for one in outcome.judgements} == {"valid"}
     assert set(outcome.figures) == {
@@ -67,13 +67,13 @@ def test_the_scenario_that_people_run_comes_true_and_loses_nothing() -> None:
 def test_it_comes_true_on_logs_that_lie_elsewhere_too() -> None:
     topology = load_topology(ROOT / "compose" / "topology.yaml")
     assert {region.log.backend for region in topology.regions} == {"kafka"}
-    outcome = run_story(load_story(find_scenario(Path("region-failover")), topology), 1)
+    outcome = run_scenario(prepare_scenario(find_scenario(Path("region-failover")), topology), 1)
     assert outcome.violation is None
 
 
 def test_the_same_seed_tells_the_same_story_and_another_seed_another(tmp_path: Path) -> None:
     story = story_of(tmp_path, "begin: all\nwait: 1s\nkill: us-west\nfinish: producers")
-    first, again, other = (run_story(story, seed) for seed in (1, 1, 2))
+    first, again, other = (run_scenario(story, seed) for seed in (1, 1, 2))
     assert first.digest == again.digest
     assert first.events == again.events
     assert first.digest != other.digest
@@ -121,7 +121,7 @@ def test_every_verb_does_to_simulated_regions_what_it_says(tmp_path: Path) -> No
         drain: 20s
         """,
     )
-    outcome = run_story(story, 3)
+    outcome = run_scenario(story, 3)
     assert outcome.violation is None
     assert facts(outcome) == [
         ("pause", "us-west"),
@@ -151,7 +151,7 @@ def test_latency_is_what_a_message_takes_until_it_is_healed(tmp_path: Path) -> N
         """,
         rate=10,
     )
-    outcome = run_story(story, 1)
+    outcome = run_scenario(story, 1)
     assert outcome.violation is None
     slow_from, slow_until = (event.at_ms for event in outcome.events if event.op in ("latency", "heal"))
     asked = {
@@ -182,7 +182,7 @@ def test_a_producer_that_leaves_a_dead_region_gives_up_what_it_waited_for(tmp_pa
         finish: producers
         """,
     )
-    outcome = run_story(story, 1)
+    outcome = run_scenario(story, 1)
     assert outcome.violation is None
     publishes = [event for event in outcome.events if event.op == "publish" and event.producer == "east"]
     unknown = [event for event in publishes if event.outcome == "unknown"]
@@ -201,7 +201,7 @@ def test_a_step_that_does_not_come_true_is_told_with_how_far_it_came(tmp_path: P
         wait_until: {subscription: billing, exists_in: us-west, within: 3s}
         """,
     )
-    violation = run_story(story, 1).violation
+    violation = run_scenario(story, 1).violation
     assert violation is not None
     assert (violation.invariant, violation.check) == ("story", "every-step-comes-true")
     assert violation.sentence.startswith("step 3 (wait_until: {subscription: billing")
@@ -213,7 +213,7 @@ def test_what_was_cut_off_or_killed_at_the_end_is_repaired_before_everything_is_
     tmp_path: Path,
 ) -> None:
     steps = "begin: all\nwait: 1s\ncut: [us-east, eu-central]\nkill: us-west\nwait: 1s\nfinish: producers"
-    outcome = run_story(story_of(tmp_path, steps), 1)
+    outcome = run_scenario(story_of(tmp_path, steps), 1)
     assert outcome.violation is None
     assert {one.check for one in outcome.judgements} >= {"regions-converge", "replicated-everywhere"}
 
@@ -234,7 +234,7 @@ LOSS = """
 def test_what_went_with_a_lost_region_is_measured_and_nobody_repairs_the_region(tmp_path: Path) -> None:
     """50 messages a second and a second cut off: the loss takes some 50 of them along."""
     steps = f"{LOSS}finish: producers\ndrain: {{within: 20s}}"
-    outcome = run_story(story_of(tmp_path, steps), 1)
+    outcome = run_scenario(story_of(tmp_path, steps), 1)
     assert outcome.violation is None
     assert {one.check for one in outcome.judgements} >= {"regions-converge", "replicated-everywhere"}
     assert [event.op for event in outcome.events if event.op in ("lose", "start", "restart")] == ["lose"]
@@ -245,7 +245,7 @@ def test_what_went_with_a_lost_region_is_measured_and_nobody_repairs_the_region(
 
 def test_a_lost_region_that_is_started_again_owes_everything(tmp_path: Path) -> None:
     steps = f"{LOSS}heal: all\nstart: us-east\nfinish: producers\ndrain: {{within: 20s}}"
-    outcome = run_story(story_of(tmp_path, steps), 1)
+    outcome = run_scenario(story_of(tmp_path, steps), 1)
     assert outcome.violation is None
     assert not [what for what in outcome.figures if what.startswith("us-east")]
 
@@ -286,9 +286,9 @@ def stored(region: str, number: int) -> Stored:
 
 def test_a_safeguard_that_is_missing_is_noticed() -> None:
     """Receipts before the disk: somewhere among a few seeds the kill comes between the two."""
-    story = load_story(find_scenario(Path("region-failover")), TOPOLOGY)
-    seams = seams_without("receipt-before-durable")
-    violations = (run_story(story, seed, seams=seams).violation for seed in range(1, 11))
+    story = prepare_scenario(find_scenario(Path("region-failover")), TOPOLOGY)
+    overrides = overrides_without("receipt-before-durable")
+    violations = (run_scenario(story, seed, overrides=overrides).violation for seed in range(1, 11))
     violation = next(filter(None, violations))
     assert (violation.invariant, violation.check) == ("INV-1", "acknowledged-stored")
 
@@ -307,7 +307,7 @@ actors:
 steps: [{begin: all}]
 """)
     with pytest.raises(ConfigurationError, match="give all actors topics of the same one"):
-        load_story(path, topology)
+        prepare_scenario(path, topology)
 
 
 def received(at_ms: float, region: str, number: int) -> Event:

@@ -15,7 +15,7 @@ from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import LogView
 from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.run_folder import write_evidence
-from emulator.simulation.scenarios.run import Story, load_story, run_story
+from emulator.simulation.scenarios.run import SimulatedScenario, prepare_scenario, run_scenario
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_transaction
 from emulator.wire.markers import encode_transaction_end
@@ -27,7 +27,7 @@ TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
 
 @cache
 def told() -> SimulationOutcome:
-    outcome = run_story(load_story(find_scenario(Path("transaction-keys")), TOPOLOGY), 1)
+    outcome = run_scenario(prepare_scenario(find_scenario(Path("transaction-keys")), TOPOLOGY), 1)
     assert outcome.violation is None
     return outcome
 
@@ -126,7 +126,7 @@ def test_across_kills_every_order_is_settled_once_in_a_region_and_what_two_regio
 ) -> None:
     """A task that loses its region comes back under its key: it is not taken for one that was fenced."""
     (namespace,) = (one for one in TOPOLOGY.namespaces if one.name == "public/default")
-    outcome = run_story(Story(parse_scenario(KILLS, TOPOLOGY), TOPOLOGY, namespace), 1)
+    outcome = run_scenario(SimulatedScenario(parse_scenario(KILLS, TOPOLOGY), TOPOLOGY, namespace), 1)
     assert outcome.violation is None
     once = sentence(verdict(outcome, tmp_path / "run"), "processed-once")
     assert re.search(r"settling: \d+ messages processed, each once, \d+ in more than one region", once), once

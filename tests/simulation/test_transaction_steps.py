@@ -133,10 +133,10 @@ class Bench:
         return backlog == 0
 
 
-Story = Callable[[Bench, Killed], Awaitable[None]]
+SimulatedScenario = Callable[[Bench, Killed], Awaitable[None]]
 
 
-def killed_behind_every_step(story: Story, key: str | None = None) -> set[tuple[str, ...]]:
+def killed_behind_every_step(story: SimulatedScenario, key: str | None = None) -> set[tuple[str, ...]]:
     """What was durable at each of the deaths."""
     seen: set[tuple[str, ...]] = set()
     for after in count(1):
@@ -235,7 +235,7 @@ def test_so_it_is_when_another_program_takes_the_key() -> None:
     killed_behind_every_step(_watched(story), KEY)
 
 
-def _watched(story: Story) -> Story:
+def _watched(story: SimulatedScenario) -> SimulatedScenario:
     """And what lies on the disk is looked at whenever it dies."""
 
     async def whole(bench: Bench, killed: Killed) -> None:

@@ -20,7 +20,7 @@ from emulator.cli.seed_report import SeedReport
 from emulator.model.suggestions import nearest
 from emulator.runtimes.spinner import patience
 from tests.swarm.generator.kinds import KINDS
-from tests.swarm.mutants import BY_NAME, seams_without
+from tests.swarm.mutants import BY_NAME, overrides_without
 from tests.swarm.names import RENAMED
 from tests.swarm.runner import run_seed
 from tests.swarm.search import run_workload
@@ -99,12 +99,12 @@ def _run(options: argparse.Namespace) -> int:
 
 def _store(report: SeedReport, options: argparse.Namespace) -> None:
     """Run the first failing seed again, to store its run folder and to shrink it."""
-    seed, seams = report.failed[0].seed, seams_without(options.without)
-    outcome = run_seed(options.workload, seed, seams=seams)
+    seed, overrides = report.failed[0].seed, overrides_without(options.without)
+    outcome = run_seed(options.workload, seed, overrides=overrides)
     report.store(outcome)
     if options.shrink:
         with patience(f"shrinking seed {seed}", sys.stderr):
-            outcome = shrink(outcome, seams=seams)
+            outcome = shrink(outcome, overrides=overrides)
         print(f"seed {seed}, shrunk:")
         for line in story_of(outcome):
             print(f"    {line}")

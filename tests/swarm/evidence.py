@@ -12,10 +12,10 @@ from tests.swarm.checkers.stored_metadata import MetadataEvidence
 from tests.swarm.checkers.transaction_tasks import TaskEvidence
 
 
-class Deed(NamedTuple):
-    """One thing that a word of the vocabulary did, as far as its client knows."""
+class OperationResult(NamedTuple):
+    """What one operation of a workload did, as far as its client knows."""
 
-    word: str
+    workload: str
     outcome: Literal["accepted", "refused", "nothing"]
     """nothing: it had no occasion, or no answer came."""
     began: float
@@ -50,7 +50,7 @@ class Evidence(RunEvidence):
     """By (region, topic, subscription), of subscriptions that should have an empty backlog."""
     restless: Collection[tuple[str, str]]
     """(region, topic) that are still written to although no client publishes and nothing is owed."""
-    deeds: Sequence[Deed]
+    operations: Sequence[OperationResult]
     """What workloads did, beyond publishing and consuming."""
     claims: Claims = field(default_factory=Claims)
     """Which clients requested exclusive access, and the responses they received."""

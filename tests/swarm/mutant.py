@@ -1,4 +1,4 @@
-"""What an ablation is; `simulation/ablations.py` and the words of the vocabulary make them."""
+"""A mutant: the product with one safeguard removed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emulator.broker.topic.topic import Topic
-from emulator.simulation.overrides import Seams
+from emulator.simulation.overrides import Overrides
 from tests.swarm.names import public_name
 
 
 @dataclass(frozen=True, slots=True)
-class Ablation:
+class Mutant:
     name: str
     safeguard: str
     """What is missing, as a sentence."""
     invariants: tuple[str, ...]
     """What its loss violates; the first is the one it is there for."""
-    break_: Callable[[Seams], Seams]
+    break_: Callable[[Overrides], Overrides]
     seed_name: str = "swarm"
     """The seed name of the workload whose simulated runs detect it."""
 
@@ -28,10 +28,10 @@ class Ablation:
         return public_name(self.seed_name)
 
 
-def parts(**changes: Any) -> Callable[[Seams], Seams]:
+def parts(**changes: Any) -> Callable[[Overrides], Overrides]:
     """Other parts of the broker, by the names of their fields."""
-    return lambda seams: seams.with_parts(**changes)
+    return lambda overrides: overrides.with_parts(**changes)
 
 
-def topic(type_: type[Topic]) -> Callable[[Seams], Seams]:
-    return lambda seams: replace(seams, topic=type_)
+def topic(type_: type[Topic]) -> Callable[[Overrides], Overrides]:
+    return lambda overrides: replace(overrides, topic=type_)

@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.swarm.mutant import Ablation
-from tests.swarm.mutants import ABLATIONS
+from tests.swarm.mutant import Mutant
+from tests.swarm.mutants import MUTANTS
 from tests.swarm.search import WorkloadResult, first_caught
 
-BEGIN = "<!-- ablations: written by tests.swarm.mutants_table -->"
-END = "<!-- end of ablations -->"
+BEGIN = "<!-- mutants: written by tests.swarm.mutants_table -->"
+END = "<!-- end of mutants -->"
 SEEDS_MAX = 400
 
 
@@ -31,18 +31,18 @@ class Row(NamedTuple):
 HEAD = ("| mutant: what it changes | invariant | first seed | witness |", "|---|---|---|---|")
 
 
-def line(ablation: Ablation, result: WorkloadResult | None) -> str:
+def line(mutant: Mutant, result: WorkloadResult | None) -> str:
     """In Markdown."""
-    begin = f"| `{ablation.name}`: {ablation.safeguard} |"
+    begin = f"| `{mutant.name}`: {mutant.safeguard} |"
     if result is None or result.violation is None:
-        return f"{begin} {ablation.invariants[0]} | - | not detected |"
+        return f"{begin} {mutant.invariants[0]} | - | not detected |"
     violation = result.violation
     sentence = violation.sentence.replace("|", "/")
     return f"{begin} {violation.invariant} | {result.seed} | {sentence} |"
 
 
 def lines_of(page: str) -> dict[str, str]:
-    """By ablation, as the page has it."""
+    """By mutant, as the page has it."""
     between = page.partition(BEGIN)[2].partition(END)[0]
     return {name: text for text, name in re.findall(r"^(\| `([^`]+)`: .*)$", between, re.MULTILINE)}
 
@@ -64,14 +64,14 @@ def main(path: Path, names: set[str], jobs: int = 2) -> int:
     """Exit code 1 when one is not detected."""
     kept = lines_of(path.read_text()) if names else {}
     lines, missed = [*HEAD], 0
-    for ablation in ABLATIONS:
-        if ablation.name in kept and ablation.name not in names:
-            lines.append(kept[ablation.name])
+    for mutant in MUTANTS:
+        if mutant.name in kept and mutant.name not in names:
+            lines.append(kept[mutant.name])
             continue
-        result = first_caught(ablation, seeds_max=SEEDS_MAX, jobs=jobs)
-        print(f"{ablation.name}: {'not detected' if result is None else result.seed}", flush=True)
+        result = first_caught(mutant, seeds_max=SEEDS_MAX, jobs=jobs)
+        print(f"{mutant.name}: {'not detected' if result is None else result.seed}", flush=True)
         missed += result is None
-        lines.append(line(ablation, result))
+        lines.append(line(mutant, result))
     path.write_text(rewrite(path.read_text(), "\n".join(lines)))
     return 1 if missed else 0
 

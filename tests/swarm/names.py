@@ -6,7 +6,7 @@ every seed still has the same plan and the same trace.
 
 from __future__ import annotations
 
-WORKLOADS = {
+FORMER_WORKLOADS = {
     "drill": "failover",
     "quiet": "no-faults",
     "acknowledge-ahead": "acknowledge-beyond-end",
@@ -49,7 +49,7 @@ WORKLOADS = {
 }
 """Workloads and kinds of simulated runs."""
 
-MUTANTS = {
+FORMER_MUTANTS = {
     "former-life-overlooked": "former-session-ignored",
     "reload-does-not-wait": "reload-during-appends",
     "receiver-forgets-sources": "source-positions-forgotten",
@@ -167,15 +167,15 @@ MUTANTS = {
 }
 """What `--without` takes."""
 
-RENAMED = {**WORKLOADS, **MUTANTS}
+RENAMED = {**FORMER_WORKLOADS, **FORMER_MUTANTS}
 """Everything that was renamed."""
 
-_SEED_NAMES = {present: former for former, present in WORKLOADS.items()}
+_SEED_NAMES = {present: former for former, present in FORMER_WORKLOADS.items()}
 
 
 def public_name(seed_name: str) -> str:
     """The present name of a workload, by the one that its random sources are seeded with."""
-    return WORKLOADS.get(seed_name, seed_name)
+    return FORMER_WORKLOADS.get(seed_name, seed_name)
 
 
 def seed_name(public: str) -> str:

@@ -144,7 +144,7 @@ class Plan:
     claimants: tuple[ClaimantPlan, ...] = ()
     workers: tuple[WorkerPlan, ...] = ()
     acts: tuple[Act, ...] = ()
-    """What else is done, each once, by whom and when: the words of `simulation.vocabulary`."""
+    """What else is done, each once, by whom and when: see `tests.swarm.workload`."""
     faults: tuple[Fault, ...] = ()
     disks: tuple[tuple[str, DiskFaults], ...] = ()
     """What ails each region's disk until the world is healed. RemoteFaults: its log lies elsewhere."""

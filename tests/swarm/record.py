@@ -7,7 +7,7 @@ from collections.abc import Callable
 from emulator.simulation.history import SimulatedHistory
 from tests.swarm.checkers.claims import Claims
 from tests.swarm.checkers.transaction_tasks import Tasks
-from tests.swarm.evidence import Deed
+from tests.swarm.evidence import OperationResult
 
 
 class Record(SimulatedHistory):
@@ -15,6 +15,6 @@ class Record(SimulatedHistory):
 
     def __init__(self, now_seconds: Callable[[], float]) -> None:
         super().__init__(now_seconds)
-        self.deeds: list[Deed] = []
+        self.operations: list[OperationResult] = []
         self.claims = Claims()
         self.tasks = Tasks()

@@ -24,7 +24,7 @@ from emulator.simulation.outcome import (
     stored_state,
     undisturbed,
 )
-from emulator.simulation.overrides import AS_SHIPPED, Seams
+from emulator.simulation.overrides import AS_SHIPPED, Overrides
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.trace import Listener
 from emulator.simulation.watch import CursorWatch
@@ -34,7 +34,7 @@ from tests.swarm.actors.worker import WorkerActor
 from tests.swarm.checkers.claims import Claims, stored_grants
 from tests.swarm.checkers.stored_metadata import MetadataEvidence, stored_metadata
 from tests.swarm.checkers.transaction_tasks import TaskEvidence, stored_tasks
-from tests.swarm.evidence import Deed, Evidence, Left
+from tests.swarm.evidence import Evidence, Left, OperationResult
 from tests.swarm.faults import Fault, LinkFault
 from tests.swarm.generator.kinds import draw
 from tests.swarm.names import seed_name
@@ -67,22 +67,24 @@ class Outcome(SimulationOutcome):
     """The result of one seed of a workload."""
 
     plan: Plan
-    deeds: list[Deed]
+    operations: list[OperationResult]
     """What its workloads did."""
 
 
-def run_seed(kind: str, seed: int, *, seams: Seams = AS_SHIPPED) -> Outcome:
+def run_seed(kind: str, seed: int, *, overrides: Overrides = AS_SHIPPED) -> Outcome:
     """Draw a plan and run it."""
-    return run_plan(draw(kind, seed), seams=seams)
+    return run_plan(draw(kind, seed), overrides=overrides)
 
 
-def run_plan(plan: Plan, *, seams: Seams = AS_SHIPPED, listener: Listener | None = None) -> Outcome:
+def run_plan(plan: Plan, *, overrides: Overrides = AS_SHIPPED, listener: Listener | None = None) -> Outcome:
     """Run a plan in a world of its own. What goes wrong is in the outcome; only what the simulation itself must not
     allow is raised."""
     simulation = Simulation(f"{seed_name(plan.kind)}/{plan.seed}/{plan.variation}", listener=listener)
     with (
         undisturbed(),
-        SwarmWorld(plan.topology, disks=dict(plan.disks), simulation=simulation, seams=seams) as world,
+        SwarmWorld(
+            plan.topology, disks=dict(plan.disks), simulation=simulation, overrides=overrides
+        ) as world,
     ):
         run = _Run(plan, world)
         seconds_max = plan.break_seconds + 2 * plan.heal_seconds_max
@@ -98,7 +100,7 @@ def run_plan(plan: Plan, *, seams: Seams = AS_SHIPPED, listener: Listener | None
             events=run.record.events,
             stored=stored_state(world),
             plan=plan,
-            deeds=run.record.deeds,
+            operations=run.record.operations,
         )
 
 
@@ -256,8 +258,10 @@ class _Run:
 
     def _acts_under_way(self) -> bool:
         """Whether an act publishes still that others wait for."""
-        begun = Counter(act.word for act in self.plan.acts if act.is_waited_for)
-        return bool(begun) and begun > Counter(deed.word for deed in self.record.deeds if deed.word in begun)
+        begun = Counter(act.workload for act in self.plan.acts if act.is_waited_for)
+        return bool(begun) and begun > Counter(
+            operation.workload for operation in self.record.operations if operation.workload in begun
+        )
 
     def _is_nothing_left(self) -> bool:
         self.disks.read_on()
@@ -321,7 +325,7 @@ class _Run:
             waiting=frozenset(text for producer in self.producers for text in producer.waiting),
             subscribed=self._subscribed(),
             windows=self.record.windows,
-            deeds=self.record.deeds,
+            operations=self.record.operations,
             claims=self._claims(),
             grants=stored_grants(self.media),
             left=self._left() if healed else {},

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from emulator.simulation.parallel_runner import SeedResult, run_seeds
-from tests.swarm.mutant import Ablation
-from tests.swarm.mutants import seams_without
+from tests.swarm.mutant import Mutant
+from tests.swarm.mutants import overrides_without
 from tests.swarm.runner import run_seed
 
 
@@ -18,7 +18,7 @@ from tests.swarm.runner import run_seed
 class WorkloadResult(SeedResult):
     """What is reported of one seed of a workload."""
 
-    deeds: Mapping[tuple[str, str], int]
+    operations: Mapping[tuple[str, str], int]
     """(workload, outcome) -> number of operations."""
 
 
@@ -35,22 +35,22 @@ def run_workload(
 
 
 def _run(kind: str, without: str | None, seed: int) -> WorkloadResult:
-    outcome = run_seed(kind, seed, seams=seams_without(without))
+    outcome = run_seed(kind, seed, overrides=overrides_without(without))
     return WorkloadResult(
         seed,
         outcome.violation,
         outcome.virtual_seconds,
         outcome.digest,
         outcome.figures,
-        Counter((deed.word, deed.outcome) for deed in outcome.deeds),
+        Counter((operation.workload, operation.outcome) for operation in outcome.operations),
     )
 
 
-def first_caught(ablation: Ablation, *, seeds_max: int = 200, jobs: int = 1) -> WorkloadResult | None:
+def first_caught(mutant: Mutant, *, seeds_max: int = 200, jobs: int = 1) -> WorkloadResult | None:
     """Return the first seed that detects the mutant by one of the invariants it violates. None: no seed does."""
-    results = run_workload(ablation.kind, range(1, seeds_max + 1), jobs=jobs, without=ablation.name)
+    results = run_workload(mutant.kind, range(1, seeds_max + 1), jobs=jobs, without=mutant.name)
     with closing(results):
         for result in results:
-            if result.violation is not None and result.violation.invariant in ablation.invariants:
+            if result.violation is not None and result.violation.invariant in mutant.invariants:
                 return result
     return None

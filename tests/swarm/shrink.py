@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from emulator.config.topology import Topology
 from emulator.simulation.checkers import Violation
 from emulator.simulation.evidence import seconds_of
-from emulator.simulation.overrides import AS_SHIPPED, Seams
+from emulator.simulation.overrides import AS_SHIPPED, Overrides
 from tests.swarm.plan import Plan
 from tests.swarm.runner import Outcome, run_plan
 
@@ -31,7 +31,7 @@ HEAL_SECONDS_MAX = 40.0
 def shrink(
     outcome: Outcome,
     *,
-    seams: Seams = AS_SHIPPED,
+    overrides: Overrides = AS_SHIPPED,
     runs_max: int = RUNS_MAX,
     seconds_max: float = 120.0,
 ) -> Outcome:
@@ -45,7 +45,7 @@ def shrink(
         for smaller in _smaller(best.plan):
             if runs >= runs_max or time.monotonic() >= end:
                 return best
-            tried = _fails_as_well(smaller, violation, seams)
+            tried = _fails_as_well(smaller, violation, overrides)
             runs += VARIATIONS
             if tried is not None:
                 best, improved = tried, True
@@ -53,10 +53,10 @@ def shrink(
     return best
 
 
-def _fails_as_well(plan: Plan, violation: Violation, seams: Seams) -> Outcome | None:
+def _fails_as_well(plan: Plan, violation: Violation, overrides: Overrides) -> Outcome | None:
     """With the luck it had, or with another."""
     for variation in range(plan.variation, plan.variation + VARIATIONS):
-        tried = run_plan(replace(plan, variation=variation), seams=seams)
+        tried = run_plan(replace(plan, variation=variation), overrides=overrides)
         if _is_the_same(tried.violation, violation):
             return tried
     return None

@@ -12,7 +12,7 @@ import pytest
 from tests.swarm.__main__ import main
 from tests.swarm.generator.kinds import KINDS
 from tests.swarm.mutants import BY_NAME
-from tests.swarm.names import MUTANTS, WORKLOADS, seed_name
+from tests.swarm.names import FORMER_MUTANTS, FORMER_WORKLOADS, seed_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +55,7 @@ def test_an_unknown_name_is_rejected(option: str, capsys: Output) -> None:
     assert "nonsense: must be " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("former", "present"), sorted(WORKLOADS.items()))
+@pytest.mark.parametrize(("former", "present"), sorted(FORMER_WORKLOADS.items()))
 def test_the_former_name_of_a_workload_is_answered_with_the_present_one(
     former: str, present: str, capsys: Output
 ) -> None:
@@ -64,7 +64,7 @@ def test_the_former_name_of_a_workload_is_answered_with_the_present_one(
     assert seed_name(present) == former, "the plans of all seeds stay the same"
 
 
-@pytest.mark.parametrize(("former", "present"), sorted(MUTANTS.items()))
+@pytest.mark.parametrize(("former", "present"), sorted(FORMER_MUTANTS.items()))
 def test_the_former_name_of_a_mutant_is_answered_with_the_present_one(
     former: str, present: str, capsys: Output
 ) -> None:

@@ -1,5 +1,5 @@
-"""docs/SIMULATION.md says which features have an actor, a judge and an ablation: every name on it is one, and no word
-and no check or ablation of a word with worlds of its own goes unmentioned."""
+"""docs/SIMULATION.md says which features have an actor, a judge and a mutant: every name on it is one, and no workload
+and no check or mutant of a workload with worlds of its own goes unmentioned."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.swarm.mutants import BY_NAME
-from tests.swarm.workload import Word
-from tests.swarm.workloads import ASKED_FOR, CHECKS, WORDS
+from tests.swarm.workload import Workload
+from tests.swarm.workloads import CHECKS, NAMED_WORKLOADS, SWARM_WORKLOADS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "SIMULATION.md").read_text()
 NOT_FEATURES = {
@@ -31,7 +31,7 @@ class Row(NamedTuple):
     feature: str
     actors: str
     judges: str
-    ablations: str
+    mutants: str
 
 
 def rows() -> list[Row]:
@@ -48,34 +48,34 @@ def test_every_name_is_one() -> None:
     assert rows()
     assert len({row.feature for row in rows()}) == len(rows()), "a feature has one row"
     for row in rows():
-        assert names(row.actors) <= {word.name for word in (*WORDS, *ASKED_FOR)}, row
+        assert names(row.actors) <= {workload.name for workload in (*SWARM_WORKLOADS, *NAMED_WORKLOADS)}, row
         assert names(row.judges) <= {check.name for check in CHECKS}, row
-        assert names(row.ablations) <= set(BY_NAME), row
+        assert names(row.mutants) <= set(BY_NAME), row
 
 
 def test_what_has_no_actor_has_neither_judge_nor_ablation() -> None:
     for row in rows():
         assert all(names(cell) or cell == NONE or cell == "every run" for cell in row[1:]), row
         assert (row.actors == NONE) == (row.judges == NONE), row
-        assert row.actors != NONE or row.ablations == NONE, row
+        assert row.actors != NONE or row.mutants == NONE, row
 
 
 def test_an_ablation_violates_what_a_judge_of_its_feature_or_of_every_world_says() -> None:
-    """It is noticed where the actor is: in the swarm, or in the worlds of its word."""
+    """It is noticed where the actor is: in the swarm, or in the worlds of its workload."""
     of = {check.name: check.invariant for check in CHECKS}
     for row in rows():
         judged = {of[name] for name in names(row.judges)}
-        for name in names(row.ablations):
+        for name in names(row.mutants):
             assert BY_NAME[name].kind in {"swarm", *names(row.actors)}, row
             assert judged & set(BY_NAME[name].invariants), (row.feature, name)
 
 
 def test_every_word_has_its_row() -> None:
     told = set().union(*(names(row.actors) for row in rows()))
-    assert {word.name for word in (*WORDS, *ASKED_FOR)} - told == NOT_FEATURES
+    assert {workload.name for workload in (*SWARM_WORKLOADS, *NAMED_WORKLOADS)} - told == NOT_FEATURES
 
 
-@pytest.mark.parametrize("word", ASKED_FOR, ids=lambda word: word.name)
-def test_a_word_with_worlds_of_its_own_has_a_judge_and_an_ablation_there(word: Word) -> None:
-    assert word.checks
-    assert {ablation.kind for ablation in word.ablations} == {word.name}
+@pytest.mark.parametrize("workload", NAMED_WORKLOADS, ids=lambda workload: workload.name)
+def test_a_word_with_worlds_of_its_own_has_a_judge_and_an_ablation_there(workload: Workload) -> None:
+    assert workload.checks
+    assert {mutant.kind for mutant in workload.mutants} == {workload.name}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from emulator.simulation.overrides import AS_SHIPPED
-from tests.swarm.mutant import Ablation
-from tests.swarm.mutants import ABLATIONS
+from tests.swarm.mutant import Mutant
+from tests.swarm.mutants import MUTANTS
 from tests.swarm.mutants_table import SEEDS_MAX, rows_of
 from tests.swarm.search import run_workload
 
@@ -20,38 +20,38 @@ PAGE = (Path(__file__).parents[2] / "docs" / "INVARIANTS.md").read_text()
 FIRST_SEEDS = {row.name: row.seed for row in rows_of(PAGE)}
 
 
-def seeds(ablation: Ablation) -> Iterator[int]:
+def seeds(mutant: Mutant) -> Iterator[int]:
     """The one that noticed when the table was written; after a change of the code perhaps another."""
-    hint = FIRST_SEEDS.get(ablation.name, 1)
+    hint = FIRST_SEEDS.get(mutant.name, 1)
     yield hint
     yield from (seed for seed in range(1, SEEDS_MAX + 1) if seed != hint)
 
 
-@pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)
-def test_its_loss_is_noticed(ablation: Ablation) -> None:
-    with closing(run_workload(ablation.kind, seeds(ablation), jobs=2, without=ablation.name)) as results:
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_its_loss_is_noticed(mutant: Mutant) -> None:
+    with closing(run_workload(mutant.kind, seeds(mutant), jobs=2, without=mutant.name)) as results:
         caught = any(
-            result.violation is not None and result.violation.invariant in ablation.invariants
+            result.violation is not None and result.violation.invariant in mutant.invariants
             for result in results
         )
-    assert caught, f"{SEEDS_MAX} seeds did not notice: {ablation.safeguard}"
+    assert caught, f"{SEEDS_MAX} seeds did not notice: {mutant.safeguard}"
 
 
 def test_the_table_names_them_all() -> None:
     """docs/INVARIANTS.md is written by `python -m tests.swarm.mutants_table`."""
-    assert [row.name for row in rows_of(PAGE)] == [ablation.name for ablation in ABLATIONS]
+    assert [row.name for row in rows_of(PAGE)] == [mutant.name for mutant in MUTANTS]
     assert all(1 <= row.seed <= SEEDS_MAX for row in rows_of(PAGE))
 
 
 def test_every_invariant_they_name_is_on_the_page() -> None:
-    for ablation in ABLATIONS:
-        for invariant in ablation.invariants:
+    for mutant in MUTANTS:
+        for invariant in mutant.invariants:
             assert f"| {invariant} |" in PAGE
 
 
 def test_each_takes_something_away() -> None:
-    for ablation in ABLATIONS:
-        assert ablation.break_(AS_SHIPPED) != AS_SHIPPED, ablation.name
+    for mutant in MUTANTS:
+        assert mutant.break_(AS_SHIPPED) != AS_SHIPPED, mutant.name
 
 
 def test_a_part_that_is_unknown_is_no_seam() -> None:

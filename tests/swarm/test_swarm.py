@@ -18,11 +18,11 @@ from emulator.simulation.remote_log import RemoteFaults
 from spark_jobs.sources.run_folder import open_run_folder
 from tests.swarm.faults import Cut, Kill
 from tests.swarm.generator.kinds import KINDS, draw
-from tests.swarm.mutants import seams_without
+from tests.swarm.mutants import overrides_without
 from tests.swarm.runner import run_plan, run_seed
 from tests.swarm.search import WorkloadResult, run_workload
 from tests.swarm.shrink import shrink, story_of
-from tests.swarm.workloads import WORDS
+from tests.swarm.workloads import SWARM_WORKLOADS
 
 pytestmark = pytest.mark.long
 
@@ -48,11 +48,14 @@ def test_nothing_is_violated(clean_seeds: list[WorkloadResult]) -> None:
 
 
 def test_every_word_does_something(clean_seeds: list[WorkloadResult]) -> None:
-    """A word that never acts says nothing."""
-    done = sum((Counter(result.deeds) for result in clean_seeds), Counter[tuple[str, str]]())
-    for word in WORDS:
-        if word.acts:
-            assert done[word.seed_name, "accepted"] + done[word.seed_name, "refused"] > 0, (word.name, done)
+    """A workload that never acts says nothing."""
+    done = sum((Counter(result.operations) for result in clean_seeds), Counter[tuple[str, str]]())
+    for workload in SWARM_WORKLOADS:
+        if workload.acts:
+            assert done[workload.seed_name, "accepted"] + done[workload.seed_name, "refused"] > 0, (
+                workload.name,
+                done,
+            )
 
 
 def test_seeds_that_once_failed_are_clean() -> None:
@@ -111,10 +114,10 @@ def test_topologies_and_faults_of_all_kinds_are_drawn() -> None:
 
 def test_a_failing_seed_shrinks_and_tells_a_story() -> None:
     """Without deduplication over restarts: what is left still fails by the same check."""
-    seams = seams_without("source-positions-forgotten")
-    outcomes = (run_seed("swarm", seed, seams=seams) for seed in range(1, 50))
+    overrides = overrides_without("source-positions-forgotten")
+    outcomes = (run_seed("swarm", seed, overrides=overrides) for seed in range(1, 50))
     outcome = next(one for one in outcomes if one.violation is not None)
-    smaller = shrink(outcome, seams=seams, runs_max=60, seconds_max=30)
+    smaller = shrink(outcome, overrides=overrides, runs_max=60, seconds_max=30)
     assert outcome.violation is not None
     assert smaller.violation is not None
     assert smaller.violation.check == outcome.violation.check

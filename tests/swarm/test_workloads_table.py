@@ -1,4 +1,4 @@
-"""docs/SIMULATION.md tells every word, its judges and its ablations."""
+"""docs/SIMULATION.md tells every workload, its judges and its mutants."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.swarm.generator.kinds import KINDS
-from tests.swarm.workload import Word
-from tests.swarm.workloads import ASKED_FOR, WORDS
+from tests.swarm.workload import Workload
+from tests.swarm.workloads import NAMED_WORKLOADS, SWARM_WORKLOADS
 from tests.swarm.workloads_table import rewrite, table, written
 
 PAGE = (Path(__file__).parents[2] / "docs" / "SIMULATION.md").read_text()
@@ -23,13 +23,13 @@ def test_a_page_that_is_out_of_date_is_written_anew_and_keeps_the_rest() -> None
     assert rewrite(PAGE.replace("| `seek` | `swarm` |", "| `sick` | `swarm` |")) == PAGE
 
 
-@pytest.mark.parametrize("word", ASKED_FOR, ids=lambda word: word.name)
-def test_a_word_with_worlds_of_its_own_has_a_judge_and_an_ablation_there(word: Word) -> None:
-    assert word.name in KINDS
-    assert word.checks
-    assert word.ablations
-    assert {ablation.kind for ablation in word.ablations} == {word.name}
+@pytest.mark.parametrize("workload", NAMED_WORKLOADS, ids=lambda workload: workload.name)
+def test_a_word_with_worlds_of_its_own_has_a_judge_and_an_ablation_there(workload: Workload) -> None:
+    assert workload.name in KINDS
+    assert workload.checks
+    assert workload.mutants
+    assert {mutant.kind for mutant in workload.mutants} == {workload.name}
 
 
 def test_words_of_the_swarm_are_missed_in_the_swarm() -> None:
-    assert {ablation.kind for word in WORDS for ablation in word.ablations} == {"swarm"}
+    assert {mutant.kind for workload in SWARM_WORKLOADS for mutant in workload.mutants} == {"swarm"}

@@ -1,11 +1,11 @@
-"""A word of the swarm's vocabulary: one feature, its users and abusers, its judges, and what its loss would do.
+"""A workload: one feature, its users and abusers, its judges, and what its loss would do.
 
-    draw      adds acts of the word to a plan, often enough that every few dozen seeds have some
+    draw      adds acts of the workload to a plan, often enough that every few dozen seeds have some
     Act       a plain value in the plan: who does what when; `perform` does it, and says what came of it
     checks    what must hold because of it, judged from outside
-    ablations parts without the safeguards that the word is there for
+    mutants parts without the safeguards that the workload is there for
 
-A hostile word has checks for *others*: what an honest client was promised holds beside it.
+A hostile workload has checks for *others*: what an honest client was promised holds beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from emulator.client import Client, ClientError
 from emulator.run.history_events import payload_digest
-from tests.swarm.evidence import Deed
+from tests.swarm.evidence import OperationResult
 from tests.swarm.names import public_name
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from emulator.simulation.checkers import Check
     from emulator.simulation.host import Host
     from tests.swarm.evidence import Evidence
-    from tests.swarm.mutant import Ablation
+    from tests.swarm.mutant import Mutant
     from tests.swarm.plan import Plan
     from tests.swarm.record import Record
     from tests.swarm.world import SwarmWorld
@@ -38,7 +38,7 @@ class Act:
     at_seconds: float
     region: str
 
-    word: ClassVar[str]
+    workload: ClassVar[str]
     is_waited_for: ClassVar[bool] = False
     """Whether a world is not judged before it has its outcome: it publishes what consumers are owed."""
 
@@ -56,7 +56,7 @@ class Act:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        return f"{self.at_seconds:.2f} s: {public_name(self.word)} in {self.region}"
+        return f"{self.at_seconds:.2f} s: {public_name(self.workload)} in {self.region}"
 
 
 class Stage:
@@ -66,7 +66,7 @@ class Stage:
         self.world = world
         self.record = record
         self.act = act
-        self.name = f"{act.word}-{number}"
+        self.name = f"{act.workload}-{number}"
         self.random: Random = world.simulation.random(f"act {self.name}")
         self._did = False
 
@@ -121,25 +121,27 @@ class Stage:
 
     def did(
         self, outcome: Literal["accepted", "refused", "nothing"], *, began: float | None = None, **fields: Any
-    ) -> Deed:
+    ) -> OperationResult:
         """Note what came of it."""
         self._did = True
         fields.setdefault("region", self.act.region)
-        deed = Deed(self.act.word, outcome, self.now if began is None else began, self.now, **fields)
-        self.record.deeds.append(deed)
-        return deed
+        operation = OperationResult(
+            self.act.workload, outcome, self.now if began is None else began, self.now, **fields
+        )
+        self.record.operations.append(operation)
+        return operation
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class Workload:
     seed_name: str
     """What its random sources are seeded with; also the prefix of its topics and programs (`simulation.names`)."""
     draw: Callable[[Random, Plan], Plan]
-    """The plan with acts of this word, or as it was."""
+    """The plan with acts of this workload, or as it was."""
     checks: tuple[Check[Evidence], ...] = ()
-    ablations: tuple[Ablation, ...] = ()
+    mutants: tuple[Mutant, ...] = ()
     acts: bool = True
-    """Whether it has acts of its own. Otherwise it changes what other words work with."""
+    """Whether it has acts of its own. Otherwise it changes what other workloads work with."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""The table of words in docs/SIMULATION.md: what each is, who judges it, and what would be noticed without it.
+"""The table of workloads in docs/SIMULATION.md: what each is, who judges it, and what would be noticed without it.
 
     python -m tests.swarm.workloads_table docs/SIMULATION.md
 
@@ -11,31 +11,33 @@ import re
 import sys
 from pathlib import Path
 
-from tests.swarm.workload import Word
-from tests.swarm.workloads import ASKED_FOR, WORDS
+from tests.swarm.workload import Workload
+from tests.swarm.workloads import NAMED_WORKLOADS, SWARM_WORKLOADS
 
-BEGIN = "<!-- words: written by tests.swarm.workloads_table -->"
-END = "<!-- end of words -->"
+BEGIN = "<!-- workloads: written by tests.swarm.workloads_table -->"
+END = "<!-- end of workloads -->"
 
 
 def table() -> str:
-    """In Markdown. A word without a judge of its own is judged by those of every world."""
-    rows = [_row(word, "swarm") for word in WORDS] + [_row(word, word.name) for word in ASKED_FOR]
+    """In Markdown. A workload without a judge of its own is judged by those of every world."""
+    rows = [_row(workload, "swarm") for workload in SWARM_WORKLOADS] + [
+        _row(workload, workload.name) for workload in NAMED_WORKLOADS
+    ]
     return "\n".join(
         ["| workload | run by | description | checks | mutants |", "|---|---|---|---|---|", *rows]
     )
 
 
-def _row(word: Word, kind: str) -> str:
-    judges = ", ".join(f"`{check.name}` ({check.invariant})" for check in word.checks)
-    ablations = ", ".join(f"`{ablation.name}`" for ablation in word.ablations)
-    cells = (f"`{word.name}`", f"`{kind}`", _meaning(word), judges or "-", ablations or "-")
+def _row(workload: Workload, kind: str) -> str:
+    judges = ", ".join(f"`{check.name}` ({check.invariant})" for check in workload.checks)
+    mutants = ", ".join(f"`{mutant.name}`" for mutant in workload.mutants)
+    cells = (f"`{workload.name}`", f"`{kind}`", _meaning(workload), judges or "-", mutants or "-")
     return f"| {' | '.join(cells)} |"
 
 
-def _meaning(word: Word) -> str:
+def _meaning(workload: Workload) -> str:
     """The first sentence of its file, without the names of other files."""
-    text = " ".join((sys.modules[word.draw.__module__].__doc__ or "").split())
+    text = " ".join((sys.modules[workload.draw.__module__].__doc__ or "").split())
     text = re.sub(r" \(`\w+\.py`\)", "", text)
     return f"{text.partition('. ')[0].rstrip('.')}.".replace("|", "/")
 

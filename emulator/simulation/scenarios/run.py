@@ -35,7 +35,7 @@ from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, hold_the_same
 from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.outcome import SimulationOutcome, play_to_the_end, stored_state, undisturbed
-from emulator.simulation.overrides import AS_SHIPPED, Seams
+from emulator.simulation.overrides import AS_SHIPPED, Overrides
 from emulator.simulation.parallel_runner import SeedResult
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.scenarios.actors import hire_simulated
@@ -56,7 +56,7 @@ COMMIT_SECONDS = ((0.0002, 0.002), (0.002, 0.02))
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class SimulatedScenario:
     """A scenario and the topology it is played on."""
 
     scenario: Scenario
@@ -66,7 +66,7 @@ class Story:
     """Of all its topics."""
 
 
-def load_story(scenario_path: Path, topology: Topology) -> Story:
+def prepare_scenario(scenario_path: Path, topology: Topology) -> SimulatedScenario:
     """Read and check a scenario for the simulation. ConfigurationError with every problem found."""
     scenario = load_scenario(scenario_path, topology)
     programs = ", ".join(part.name for part in scenario.parts if isinstance(part, ProgramPart))
@@ -78,17 +78,21 @@ def load_story(scenario_path: Path, topology: Topology) -> Story:
         rule = "a scenario is simulated in one namespace; give all actors topics of the same one"
         raise ConfigurationError([Problem(str(scenario_path), None, "topic", ", ".join(names), rule)])
     namespace = next(one for one in topology.namespaces if one.name == names[0])
-    return Story(scenario, scenario.settings.obeyed_by(topology), namespace)
+    return SimulatedScenario(scenario, scenario.settings.obeyed_by(topology), namespace)
 
 
-def run_story(
-    story: Story, seed: int, *, seams: Seams = AS_SHIPPED, listener: Listener | None = None
+def run_scenario(
+    story: SimulatedScenario,
+    seed: int,
+    *,
+    overrides: Overrides = AS_SHIPPED,
+    listener: Listener | None = None,
 ) -> SimulationOutcome:
     """Play it in a world of its own. What goes wrong is in the outcome."""
     simulation = Simulation(f"{story.scenario.name}/{seed}", listener=listener)
     topology = _on_hosts(story.topology)
     disks = _disks(topology, simulation)
-    with undisturbed(), World(topology, disks=disks, simulation=simulation, seams=seams) as world:
+    with undisturbed(), World(topology, disks=disks, simulation=simulation, overrides=overrides) as world:
         run = _Run(story, world)
         unsound = play_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
         return SimulationOutcome(
@@ -110,9 +114,9 @@ def run_story(
         )
 
 
-def run_scenario_seed(story: Story, seed: int) -> SeedResult:
+def run_scenario_seed(story: SimulatedScenario, seed: int) -> SeedResult:
     """Run one seed and return what is reported of it."""
-    outcome = run_story(story, seed)
+    outcome = run_scenario(story, seed)
     return SeedResult(seed, outcome.violation, outcome.virtual_seconds, outcome.digest, outcome.figures)
 
 
@@ -157,7 +161,7 @@ class _Facts:
 class _Run:
     """One seed on its way."""
 
-    def __init__(self, story: Story, world: World) -> None:
+    def __init__(self, story: SimulatedScenario, world: World) -> None:
         self.story = story
         self.world = world
         self.history = SimulatedHistory(lambda: world.simulation.now)

@@ -21,7 +21,12 @@ from emulator.core.metadata.record import Record
 from emulator.model.stored_keys import NamespacePath, PartitionedTopicPath
 from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.run_folder import write_evidence
-from emulator.simulation.scenarios.run import SimulationOutcome, Story, load_story, run_story
+from emulator.simulation.scenarios.run import (
+    SimulatedScenario,
+    SimulationOutcome,
+    prepare_scenario,
+    run_scenario,
+)
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.metadata_converged import UNDER_WAY_MS, Evidence, conclude, metadata_converged
 from spark_jobs.checks.metadata_fold import MetadataEvent, Stamp, document_in, fold
@@ -65,7 +70,7 @@ def topology(events: str = EVENTS) -> Topology:
 def played(run: Path, events: str = EVENTS) -> Path:
     two = topology(events)
     scenario = parse_scenario(SCENARIO, two)
-    outcome = run_story(Story(scenario, two, two.namespaces[0]), 1)
+    outcome = run_scenario(SimulatedScenario(scenario, two, two.namespaces[0]), 1)
     assert outcome.violation is None, outcome.violation
     write_evidence(outcome, run)
     (run / "run.json").write_text("{}")
@@ -254,7 +259,7 @@ def test_it_agrees_with_the_regions_on_numbers_of_partitions(seed: int) -> None:
 def shipped(tmp_path: Path, scenario: str, seed: int) -> tuple[str, SimulationOutcome]:
     """The verdict over a shipped scenario in a simulated world."""
     sample = load_topology(Path(__file__).parents[3] / "topology.yaml")
-    outcome = run_story(load_story(find_scenario(Path(scenario)), sample), seed)
+    outcome = run_scenario(prepare_scenario(find_scenario(Path(scenario)), sample), seed)
     assert outcome.violation is None, outcome.violation
     run = tmp_path / "run"
     write_evidence(outcome, run)

@@ -16,7 +16,7 @@ from spark_jobs.evaluation import judge_run
 from spark_jobs.verdict import CheckResult
 from tests.spark_jobs.literal import NAMESPACES, TOPIC, judged, published, stored
 from tests.swarm.generator.kinds import draw
-from tests.swarm.mutants import seams_without
+from tests.swarm.mutants import overrides_without
 from tests.swarm.runner import run_plan
 
 Stored = tuple[str, tuple[str, bytes]]
@@ -135,7 +135,7 @@ def test_an_epoch_told_by_a_region_that_cannot_be_read_is_not_proven_wrong(engin
 
 def judged_seed(engine: QueryEngine, seed: int, without: str | None, folder: Path) -> CheckResult:
     """What the check says of what a seed's world left."""
-    store_run(run_plan(draw("swarm", seed), seams=seams_without(without)), folder)
+    store_run(run_plan(draw("swarm", seed), overrides=overrides_without(without)), folder)
     (check,) = [one for one in judge_run(engine, folder).checks if one.name == one_owner.CHECK.name]
     return check
 

@@ -17,14 +17,14 @@ from emulator.run.history_events import payload_digest
 from emulator.simulation.evidence import full
 from tests.swarm.actors.clients import RETRY_SECONDS, Actor
 from tests.swarm.checkers.claims import Attempt, Ending, Sent, read_row
-from tests.swarm.evidence import Deed
+from tests.swarm.evidence import OperationResult
 from tests.swarm.plan import ClaimantPlan
 
 if TYPE_CHECKING:
     from tests.swarm.record import Record
     from tests.swarm.world import SwarmWorld
 
-WORD = "claim"
+WORKLOAD = "claim"
 LOOK_SECONDS = 0.2
 
 
@@ -162,4 +162,6 @@ class ClaimantActor(Actor):
         )
 
     def _did(self, outcome: Any, began: float) -> None:
-        self.record.deeds.append(Deed(WORD, outcome, began, self.world.simulation.now, self.region))
+        self.record.operations.append(
+            OperationResult(WORKLOAD, outcome, began, self.world.simulation.now, self.region)
+        )

@@ -27,14 +27,14 @@ from emulator.simulation.history import place_of, text_of
 from tests.swarm.actors.clients import RETRY_SECONDS, Actor
 from tests.swarm.actors.transaction_history import TaskLines
 from tests.swarm.checkers.transaction_tasks import Grant, Task, Work, outbox_of
-from tests.swarm.evidence import Deed
+from tests.swarm.evidence import OperationResult
 from tests.swarm.plan import WorkerPlan
 
 if TYPE_CHECKING:
     from tests.swarm.record import Record
     from tests.swarm.world import SwarmWorld
 
-WORD = "hold-key"
+NAME = "hold-key"
 HEALED_TIMEOUT_SECONDS = 30.0
 """Longer than the slowest of links and disks needs for one transaction."""
 LOOK_SECONDS = 0.5
@@ -181,7 +181,7 @@ class WorkerActor(Actor):
                 await transaction.commit()
             work.told = "committed"
             now = self.world.simulation.now
-            self.record.deeds.append(Deed(WORD, "accepted", began, now, self.region))
+            self.record.operations.append(OperationResult(NAME, "accepted", began, now, self.region))
             return
         if chance < self.plan.fails / 2:
             with self._lines.ending(work, commit=False):

@@ -1,6 +1,6 @@
 """Who asked for a topic, what it was told, and what lay on the disk when it heard of it: evidence on exclusive access.
 
-Written by claimants (`claimant.py`), read by the checks of the word `claim`. Grants are read from
+Written by claimants (`claimant.py`), read by the checks of the workload `exclusive-access`. Grants are read from
 the disks with code of its own: a judge that read them with the code that wrote them would believe its mistakes.
 """
 

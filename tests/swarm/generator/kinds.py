@@ -23,7 +23,7 @@ from tests.swarm.generator.workload_plans import (
 )
 from tests.swarm.names import seed_name
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 from tests.swarm.workloads import (
     chunking,
     compaction,
@@ -54,25 +54,27 @@ class Kind(NamedTuple):
     draw: Callable[[int, Random], Plan]
 
 
-def _policies_of(word: Word) -> Callable[[int, Random], Plan]:
-    return partial(with_policies, word)
+def _policies_of(workload: Workload) -> Callable[[int, Random], Plan]:
+    return partial(with_policies, workload)
 
 
 KINDS: dict[str, Kind] = {
     "swarm": Kind("random workloads and faults", swarm),
     "failover": Kind("three regions, one kill, one cut link", drill),
     "no-faults": Kind("three regions, no faults", quiet),
-    "chunking": Kind("large messages in chunks", partial(over_wide_links, chunking.WORD)),
-    "compaction": Kind("topic compaction", partial(with_right_clocks, compaction.WORD, compaction.TOPIC)),
-    "dead-letter": Kind("redelivered messages, dead letters, retry letters", _policies_of(dead_letter.WORD)),
+    "chunking": Kind("large messages in chunks", partial(over_wide_links, chunking.WORKLOAD)),
+    "compaction": Kind("topic compaction", partial(with_right_clocks, compaction.WORKLOAD, compaction.TOPIC)),
+    "dead-letter": Kind(
+        "redelivered messages, dead letters, retry letters", _policies_of(dead_letter.WORKLOAD)
+    ),
     "delayed-delivery": Kind(
         "messages with a delivery time",
-        partial(with_right_clocks, delayed_delivery.WORD, delayed_delivery.TOPIC),
+        partial(with_right_clocks, delayed_delivery.WORKLOAD, delayed_delivery.TOPIC),
     ),
-    "encryption": Kind("end-to-end encrypted messages", partial(over_wide_links, encryption.WORD)),
-    "expiry": Kind("expired and evicted messages, topics deleted by force", _policies_of(expiry.WORD)),
+    "encryption": Kind("end-to-end encrypted messages", partial(over_wide_links, encryption.WORKLOAD)),
+    "expiry": Kind("expired and evicted messages, topics deleted by force", _policies_of(expiry.WORKLOAD)),
     "inactive-topic": Kind(
-        "replication of topics that become inactive while links break", _policies_of(inactive_topic.WORD)
+        "replication of topics that become inactive while links break", _policies_of(inactive_topic.WORKLOAD)
     ),
     "metadata-sync": Kind("policies and partitions of several clusters (PIP-136)", change_metadata),
     metadata_sync.PUBLISHED_FIRST: Kind(
@@ -80,35 +82,37 @@ KINDS: dict[str, Kind] = {
     ),
     "non-persistent": Kind("non-persistent topics", pass_by),
     "partition-growth": Kind(
-        "growing partitioned topics, topic lists, patterns, table views", _policies_of(growth.WORD)
+        "growing partitioned topics, topic lists, patterns, table views", _policies_of(growth.WORKLOAD)
     ),
     "partitioned-exclusive": Kind(
-        "exclusive producers of partitioned topics, compacted", _policies_of(partitioned_exclusive.WORD)
+        "exclusive producers of partitioned topics, compacted", _policies_of(partitioned_exclusive.WORKLOAD)
     ),
     "priority-levels": Kind("consumers with priority levels", rank),
-    "quota-block": Kind("backlog quotas that block producers", _policies_of(quota_block.WORD)),
+    "quota-block": Kind("backlog quotas that block producers", _policies_of(quota_block.WORKLOAD)),
     "rate-limits": Kind(
-        "limits of producers, consumers and subscriptions; rates", _policies_of(rate_limits.WORD)
+        "limits of producers, consumers and subscriptions; rates", _policies_of(rate_limits.WORKLOAD)
     ),
     "replication-status": Kind(
-        "subscriptions whose replication is turned off and on", _policies_of(replication_status.WORD)
+        "subscriptions whose replication is turned off and on", _policies_of(replication_status.WORKLOAD)
     ),
-    "retention": Kind("retention by age and size", partial(over_wide_links, retention.WORD)),
-    "schema-compatibility": Kind("schema compatibility strategies", _policies_of(schema_compatibility.WORD)),
+    "retention": Kind("retention by age and size", partial(over_wide_links, retention.WORKLOAD)),
+    "schema-compatibility": Kind(
+        "schema compatibility strategies", _policies_of(schema_compatibility.WORKLOAD)
+    ),
     "sticky-ranges": Kind(
         "Key_Shared consumers with sticky ranges or out of order",
-        partial(with_right_clocks, sticky_ranges.WORD, sticky_ranges.TOPIC),
+        partial(with_right_clocks, sticky_ranges.WORKLOAD, sticky_ranges.TOPIC),
     ),
     "subscription-expiry": Kind(
-        "expiry and deletion of unused subscriptions", _policies_of(subscription_expiry.WORD)
+        "expiry and deletion of unused subscriptions", _policies_of(subscription_expiry.WORKLOAD)
     ),
     "subscription-properties": Kind(
-        "properties of subscriptions", _policies_of(subscription_properties.WORD)
+        "properties of subscriptions", _policies_of(subscription_properties.WORKLOAD)
     ),
     "subscription-retention": Kind("replicated subscriptions over trimmed or expired messages", carry),
-    "topic-deletion": Kind("topics deleted in one of their regions", _policies_of(topic_deletion.WORD)),
+    "topic-deletion": Kind("topics deleted in one of their regions", _policies_of(topic_deletion.WORKLOAD)),
     "topic-termination": Kind(
-        "terminated topics, deletion without force, inactive topics", _policies_of(topic_termination.WORD)
+        "terminated topics, deletion without force, inactive topics", _policies_of(topic_termination.WORKLOAD)
     ),
     "transaction-key": Kind("programs that share a transaction key", hold_key),
     "trimming": Kind("retention of zero: acknowledged messages are trimmed", trim),

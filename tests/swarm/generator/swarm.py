@@ -15,7 +15,7 @@ from tests.swarm.generator.clients import carrying_seconds, draw_consumers, draw
 from tests.swarm.generator.topologies import draw_disk, draw_remote, draw_topology
 from tests.swarm.nemesis import comeback, draw_fault, squeeze
 from tests.swarm.plan import ConsumerPlan, Plan, ReaderPlan, with_settings
-from tests.swarm.workloads import WORDS
+from tests.swarm.workloads import SWARM_WORKLOADS
 
 
 def swarm(seed: int, random: Random) -> Plan:
@@ -23,9 +23,9 @@ def swarm(seed: int, random: Random) -> Plan:
     plan = _anything(seed, random)
     theme = random.choices((None, _crashes, _moves, _takeovers), (5, 3, 2, 2))[0]
     plan = plan if theme is None else theme(random, plan)
-    for word in WORDS:
-        # From a source of its own, so that a new word leaves the plans as they were in which it does not occur.
-        plan = word.draw(Random(f"swarm/{seed}/{word.seed_name}"), plan)
+    for workload in SWARM_WORKLOADS:
+        # From a source of its own, so that a new workload leaves the plans as they were in which it does not occur.
+        plan = workload.draw(Random(f"swarm/{seed}/{workload.seed_name}"), plan)
     return replace(plan, heal_seconds_max=plan.heal_seconds_max + carrying_seconds(plan))
 
 

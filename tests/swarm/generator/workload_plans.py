@@ -1,4 +1,4 @@
-"""Worlds that are drawn for one word, when they are asked for by its name."""
+"""Worlds that are drawn for one workload, when they are asked for by its name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.swarm.generator.clients import carrying_seconds
 from tests.swarm.generator.topologies import draw_disk, draw_remote, draw_topology
 from tests.swarm.nemesis import draw_fault, with_faults_elsewhere
 from tests.swarm.plan import Plan, with_settings
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 from tests.swarm.workloads import (
     metadata_sync,
     non_persistent,
@@ -30,7 +30,7 @@ def hold_key(seed: int, random: Random) -> Plan:
     names = topology.region_names
     plan = Plan(
         seed=seed,
-        kind=transaction_key.WORD.name,
+        kind=transaction_key.WORKLOAD.name,
         topology=topology,
         topics=(transaction_key.INBOX,),
         producers=(),
@@ -43,7 +43,7 @@ def hold_key(seed: int, random: Random) -> Plan:
     feeders = tuple(
         transaction_key.feeder(random, plan, number) for number in range(random.choice((1, 1, 2)))
     )
-    plan = transaction_key.WORD.draw(random, replace(plan, producers=feeders))
+    plan = transaction_key.WORKLOAD.draw(random, replace(plan, producers=feeders))
     return replace(plan, heal_seconds_max=plan.heal_seconds_max + carrying_seconds(plan))
 
 
@@ -63,7 +63,7 @@ def change_metadata(seed: int, random: Random) -> Plan:
     names = topology.region_names
     plan = Plan(
         seed=seed,
-        kind=metadata_sync.WORD.name,
+        kind=metadata_sync.WORKLOAD.name,
         topology=topology,
         topics=(),
         producers=(),
@@ -73,16 +73,16 @@ def change_metadata(seed: int, random: Random) -> Plan:
         ),
         break_seconds=random.uniform(4, 12),
     )
-    return metadata_sync.WORD.draw(random, plan)
+    return metadata_sync.WORKLOAD.draw(random, plan)
 
 
-def with_right_clocks(word: Word, topic: str, seed: int, random: Random) -> Plan:
-    """A world of one word, with whatever goes wrong there; but everybody's clock is right."""
+def with_right_clocks(workload: Workload, topic: str, seed: int, random: Random) -> Plan:
+    """A world of one workload, with whatever goes wrong there; but everybody's clock is right."""
     topology = draw_topology(random, random.choices((1, 2, 3), (3, 3, 1))[0])
     names = topology.region_names
     plan = Plan(
         seed=seed,
-        kind=word.name,
+        kind=workload.name,
         topology=topology,
         topics=(topic,),
         producers=(),
@@ -90,7 +90,7 @@ def with_right_clocks(word: Word, topic: str, seed: int, random: Random) -> Plan
         disks=tuple((name, draw_disk(random)) for name in names),
         break_seconds=random.uniform(4, 10),
     )
-    plan = word.draw(random, plan)
+    plan = workload.draw(random, plan)
     clients = [one.name for one in plan.consumers]
     faults = [draw_fault(random, names, clients, plan.break_seconds) for _ in range(random.randint(2, 6))]
     faults = [one for one in faults if not isinstance(one, ClockJump)]
@@ -105,7 +105,7 @@ def trim(seed: int, random: Random) -> Plan:
     topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
     plan = Plan(
         seed=seed,
-        kind=trimming.WORD.name,
+        kind=trimming.WORKLOAD.name,
         topology=replace(topology, namespaces=(namespace,)),
         topics=(),
         producers=(),
@@ -114,17 +114,17 @@ def trim(seed: int, random: Random) -> Plan:
         break_seconds=random.uniform(4, 10),
     )
     plan = with_faults_elsewhere(plan, random)
-    return trimming.WORD.draw(random, plan)
+    return trimming.WORKLOAD.draw(random, plan)
 
 
-def with_policies(word: Word, seed: int, random: Random) -> Plan:
+def with_policies(workload: Workload, seed: int, random: Random) -> Plan:
     """Policies of topics, topics that are deleted, and whatever goes wrong there; but everybody's clock
     is right."""
     topology = draw_topology(random, random.choices((1, 2, 3), (2, 4, 2))[0])
     topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
     plan = Plan(
         seed=seed,
-        kind=word.name,
+        kind=workload.name,
         topology=topology,
         topics=(),
         producers=(),
@@ -132,18 +132,18 @@ def with_policies(word: Word, seed: int, random: Random) -> Plan:
         disks=tuple((name, draw_disk(random)) for name in topology.region_names),
         break_seconds=random.uniform(4, 10),
     )
-    return with_faults_elsewhere(word.draw(random, plan), random)
+    return with_faults_elsewhere(workload.draw(random, plan), random)
 
 
 def rank(seed: int, random: Random) -> Plan:
     """Consumers may hold as many messages as they like: permits alone decide who can take something."""
-    plan = with_policies(priority_levels.WORD, seed, random)
+    plan = with_policies(priority_levels.WORKLOAD, seed, random)
     return replace(plan, topology=with_settings(plan.topology, max_unacked_messages_per_consumer=50_000))
 
 
 def pass_by(seed: int, random: Random) -> Plan:
     """As `with_policies`; and connections break with much on its way."""
-    plan = with_policies(non_persistent.WORD, seed, random)
+    plan = with_policies(non_persistent.WORKLOAD, seed, random)
     breaks = [
         Reset(round(random.uniform(act.at_seconds, plan.break_seconds), 3), 0.0, act.places[0], act.places[1])
         for act in plan.acts
@@ -153,9 +153,9 @@ def pass_by(seed: int, random: Random) -> Plan:
     return replace(plan, faults=tuple(sorted((*plan.faults, *breaks), key=lambda one: one.at_seconds)))
 
 
-def over_wide_links(word: Word, seed: int, random: Random) -> Plan:
+def over_wide_links(workload: Workload, seed: int, random: Random) -> Plan:
     """As `with_policies`; but large messages pass links in no time, so that none breaks for want of a ping."""
-    plan = with_policies(word, seed, random)
+    plan = with_policies(workload, seed, random)
     links = tuple(
         replace(one, shape=replace(one.shape, bandwidth_bytes_per_second=None)) for one in plan.topology.links
     )
@@ -173,7 +173,7 @@ def carry(seed: int, random: Random) -> Plan:
     topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
     plan = Plan(
         seed=seed,
-        kind=subscription_retention.WORD.name,
+        kind=subscription_retention.WORKLOAD.name,
         topology=replace(topology, namespaces=(namespace,)),
         topics=(),
         producers=(),
@@ -181,4 +181,4 @@ def carry(seed: int, random: Random) -> Plan:
         disks=tuple((name, draw_disk(random)) for name in topology.region_names),
         break_seconds=random.uniform(4, 10),
     )
-    return with_faults_elsewhere(subscription_retention.WORD.draw(random, plan), random)
+    return with_faults_elsewhere(subscription_retention.WORKLOAD.draw(random, plan), random)

@@ -8,7 +8,7 @@ from typing import Any
 from emulator.core.topic.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
 from emulator.core.topic.state import TopicState
 from emulator.model.values import Position
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 
 
 class _KnowsThisLifeOnly(ProducerDeduplication):
@@ -50,26 +50,26 @@ class _ForgetsWhatIsHidden(TopicState):
         return json.dumps(json.loads(super().head(ledger_id)) | {"parts": {}}).encode()
 
 
-ABLATIONS = (
-    Ablation(
+MUTANTS = (
+    Mutant(
         "source-positions-forgotten",
         "A region forgets which positions of another region it has stored.",
         ("INV-2", "INV-4", "INV-6"),
         parts(watermarks=_AcceptsEverything),
     ),
-    Ablation(
+    Mutant(
         "deduplication-not-rebuilt",
         "After a restart a region knows nothing of what producers sent before it.",
         ("INV-2",),
         parts(deduplication=_KnowsThisLifeOnly),
     ),
-    Ablation(
+    Mutant(
         "checkpoint-includes-undurable",
         "A checkpoint of the source positions includes messages that are not durable.",
         ("INV-2", "INV-6"),
         parts(topic_state=_ChecksOutWhatWasAdmitted),
     ),
-    Ablation(
+    Mutant(
         "checkpoint-without-markers",
         "A checkpoint does not record which entries are markers and which are restricted to some regions.",
         ("INV-17", "INV-5"),

@@ -11,7 +11,7 @@ from emulator.simulation.disk import DiskStore, SimulatedDisk
 from emulator.simulation.durable_media import Medium, Write
 from emulator.simulation.remote_log import RemoteLog, RemoteStore
 from emulator.simulation.store import SimulatedLog
-from tests.swarm.mutant import Ablation
+from tests.swarm.mutant import Mutant
 
 
 class _TrustsTornTails(SimulatedDisk):
@@ -86,35 +86,35 @@ class _NotReadAgain(RemoteLog):
         return _TakesFailuresForDefinite(self, owner)
 
 
-ABLATIONS = (
-    Ablation(
+MUTANTS = (
+    Mutant(
         "torn-tail-trusted",
         "Recovery serves the partial data of an append that a crash interrupted.",
         ("INV-3", "INV-15"),
-        lambda seams: replace(seams, disk=_TrustsTornTails),
+        lambda overrides: replace(overrides, disk=_TrustsTornTails),
     ),
-    Ablation(
+    Mutant(
         "append-after-failed-append",
         "After a failed append, later appends are stored.",
         ("INV-4", "INV-1", "INV-2"),
-        lambda seams: replace(seams, disk=_UnpoisonedDisk, remote_log=_UnpoisonedRemoteLog),
+        lambda overrides: replace(overrides, disk=_UnpoisonedDisk, remote_log=_UnpoisonedRemoteLog),
     ),
-    Ablation(
+    Mutant(
         "fence-ignored",
         "A remote log stores appends of a fenced owner.",
         ("INV-11",),
-        lambda seams: replace(seams, remote_log=_NoFence),
+        lambda overrides: replace(overrides, remote_log=_NoFence),
     ),
-    Ablation(
+    Mutant(
         "ownership-not-checked",
         "A region that writes nothing does not check that it still owns its log.",
         ("INV-11",),
-        lambda seams: replace(seams, remote_log=_NeverLookedAt),
+        lambda overrides: replace(overrides, remote_log=_NeverLookedAt),
     ),
-    Ablation(
+    Mutant(
         "lost-response-not-reread",
         "After a lost response the log is not read again; the append is considered failed.",
         ("INV-2", "INV-1", "INV-4", "INV-6", "INV-13"),
-        lambda seams: replace(seams, remote_log=_NotReadAgain),
+        lambda overrides: replace(overrides, remote_log=_NotReadAgain),
     ),
 )

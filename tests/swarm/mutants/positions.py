@@ -14,7 +14,7 @@ from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import Applied, apply_update
 from emulator.model.markers import SnapshotRequest
 from emulator.model.values import Position
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 
 
 class _ForgetsItLeads(CursorParts):
@@ -57,38 +57,38 @@ def _go_where_told(
     return Applied.MOVED
 
 
-ABLATIONS = (
-    Ablation(
+MUTANTS = (
+    Mutant(
         "one-round-snapshots",
         "A snapshot is used after one round of responses, regardless of the number of regions.",
         ("INV-5",),
         parts(snapshots=partial(SnapshotController, rounds=1)),
     ),
-    Ablation(
+    Mutant(
         "pending-update-forgotten",
         "After a restart a subscription forgets that its position is ahead of the last update that it sent.",
         ("INV-17",),
         parts(cursor_parts=_ForgetsItLeads),
     ),
-    Ablation(
+    Mutant(
         "snapshots-without-backoff",
         "A snapshot is started at every interval, regardless of how many are pending or timed out.",
         ("INV-17", "INV-19"),
         parts(snapshots=_ImpatientSnapshots),
     ),
-    Ablation(
+    Mutant(
         "snapshot-triggers-snapshot",
         "A snapshot that was started without new messages makes other regions start one, too.",
         ("INV-19",),
         parts(snapshots=_EndlessSnapshots),
     ),
-    Ablation(
+    Mutant(
         "update-acknowledges-unreceived",
         "An update acknowledges messages that its source never received.",
         ("INV-5",),
         parts(never_reaches=lambda *_, **__: False),
     ),
-    Ablation(
+    Mutant(
         "update-moves-backward",
         "An update moves mark-delete to its position, even backwards.",
         ("INV-8", "INV-9"),

@@ -13,7 +13,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.core.admission import Client, Publisher
 from emulator.core.topic.deduplication import ProducerDeduplication, Verdict
 from emulator.errors import StorageFenced
-from tests.swarm.mutant import Ablation, topic
+from tests.swarm.mutant import Mutant, topic
 
 
 class _Mute:
@@ -131,40 +131,40 @@ class _AcknowledgesWhoeverOwnsIt(Topic):
         self.failed(fenced)
 
 
-ABLATIONS = (
-    Ablation(
+MUTANTS = (
+    Mutant(
         "receipt-before-durable",
         "A receipt is sent when a publish is issued, not when it is durable.",
         ("INV-1",),
         topic(_AcknowledgesAtOnce),
     ),
-    Ablation(
+    Mutant(
         "duplicate-acknowledged-early",
         "A duplicate is acknowledged while the original is still being written.",
         ("INV-10", "INV-1", "INV-2"),
-        lambda seams: replace(
-            seams.with_parts(deduplication=_SaysWhatWasAdmitted), topic=_AcknowledgesDuplicatesAtOnce
+        lambda overrides: replace(
+            overrides.with_parts(deduplication=_SaysWhatWasAdmitted), topic=_AcknowledgesDuplicatesAtOnce
         ),
     ),
-    Ablation(
+    Mutant(
         "former-session-ignored",
         "A producer that reconnects does not learn about pending writes of its former session.",
         ("INV-1",),
         topic(_OverlooksFormerLives),
     ),
-    Ablation(
+    Mutant(
         "visible-before-durable",
         "Consumers and replicators see an entry before it is durable.",
         ("INV-13", "INV-3", "INV-5", "INV-2", "INV-6"),
         topic(_ShowsAtOnce),
     ),
-    Ablation(
+    Mutant(
         "fenced-but-acknowledged",
         "A region acknowledges appends that failed because it was fenced.",
         ("INV-1", "INV-2"),
         topic(_AcknowledgesWhoeverOwnsIt),
     ),
-    Ablation(
+    Mutant(
         "reload-during-appends",
         "A topic is loaded again while appends to it are pending.",
         ("INV-2", "INV-5", "INV-8", "INV-9", "INV-4"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.core.replication.progress import Forwarding, ReplicationProgress, forwarding
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 
 
 def _forward_everything(
@@ -19,14 +19,14 @@ class _GoesOnFromNext(ReplicationProgress):
         self.next_entry_id = next_entry_id
 
 
-ABLATIONS = (
-    Ablation(
+MUTANTS = (
+    Mutant(
         "replication-loop",
         "A replicator forwards messages that came from another region.",
         ("INV-3", "INV-2", "INV-6", "INV-4"),
         parts(forwarding=_forward_everything),
     ),
-    Ablation(
+    Mutant(
         "resume-after-sent",
         "After a lost link a replicator continues after the last sent message, not after the last "
         "confirmed one.",

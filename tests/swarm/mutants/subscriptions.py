@@ -17,7 +17,7 @@ from emulator.core.dispatch import (
     strategy_for,
 )
 from emulator.core.dispatch.types import ConsumerState
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 
 
 class _AnswersAtOnce(DebouncedWriter):
@@ -74,26 +74,26 @@ def _strategy_that_takes_nothing_back(type_: SubscriptionType, cursor: Cursor, l
     return _SingleActiveTakesNothingBack(cursor, limits)
 
 
-ABLATIONS = (
-    Ablation(
+MUTANTS = (
+    Mutant(
         "stale-read-used",
         "The dispatcher uses a read that a rewind has overtaken.",
         ("INV-5",),
         parts(strategy_for=_strategy_that_trusts_reads),
     ),
-    Ablation(
+    Mutant(
         "acknowledgement-before-durable",
         "An acknowledgement is confirmed before the cursor is durable.",
         ("INV-9",),
         parts(debounced_writer=_AnswersAtOnce),
     ),
-    Ablation(
+    Mutant(
         "whole-batch-acknowledged",
         "Acknowledging one message of a batch acknowledges the whole batch.",
         ("INV-5",),
         parts(cursor=_AcknowledgesWholeBatches),
     ),
-    Ablation(
+    Mutant(
         "negative-acknowledgement-forgotten",
         "A negatively acknowledged message is not redelivered.",
         ("INV-17",),

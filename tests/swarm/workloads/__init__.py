@@ -1,9 +1,9 @@
-"""All words. To add one: a file that makes a Word, and its place in WORDS."""
+"""All workloads. To add one: a module with a `WORKLOAD`, and its place in SWARM_WORKLOADS or NAMED_WORKLOADS."""
 
 from __future__ import annotations
 
 from tests.swarm.checkers import general
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 from tests.swarm.workloads import (
     acknowledge_beyond_end,
     byzantine_peer,
@@ -48,54 +48,57 @@ from tests.swarm.workloads import (
 )
 from tests.swarm.workloads.partition_growth import growth
 
-WORDS: tuple[Word, ...] = (
-    seek.WORD,
-    unsubscribe.WORD,
-    acknowledge_beyond_end.WORD,
-    duplicate_send.WORD,
-    name_collision.WORD,
-    restart.WORD,
-    forged_claims.WORD,
-    slow_reader.WORD,
-    policy_changes.WORD,
-    oversized_messages.WORD,
-    half_open.WORD,
-    byzantine_peer.WORD,
-    exclusive_access.WORD,
-    key_shared.WORD,
-    schema_evolution.WORD,
-    transactions.WORD,
+SWARM_WORKLOADS: tuple[Workload, ...] = (
+    seek.WORKLOAD,
+    unsubscribe.WORKLOAD,
+    acknowledge_beyond_end.WORKLOAD,
+    duplicate_send.WORKLOAD,
+    name_collision.WORKLOAD,
+    restart.WORKLOAD,
+    forged_claims.WORKLOAD,
+    slow_reader.WORKLOAD,
+    policy_changes.WORKLOAD,
+    oversized_messages.WORKLOAD,
+    half_open.WORKLOAD,
+    byzantine_peer.WORKLOAD,
+    exclusive_access.WORKLOAD,
+    key_shared.WORKLOAD,
+    schema_evolution.WORKLOAD,
+    transactions.WORKLOAD,
 )
 
-ASKED_FOR: tuple[Word, ...] = (
-    transaction_key.WORD,
-    metadata_sync.WORD,
-    delayed_delivery.WORD,
-    growth.WORD,
-    compaction.WORD,
-    trimming.WORD,
-    expiry.WORD,
-    quota_block.WORD,
-    dead_letter.WORD,
-    subscription_properties.WORD,
-    sticky_ranges.WORD,
-    priority_levels.WORD,
-    rate_limits.WORD,
-    chunking.WORD,
-    encryption.WORD,
-    schema_compatibility.WORD,
-    partitioned_exclusive.WORD,
-    subscription_retention.WORD,
-    non_persistent.WORD,
-    retention.WORD,
-    topic_termination.WORD,
-    subscription_expiry.WORD,
-    topic_deletion.WORD,
-    inactive_topic.WORD,
-    replication_status.WORD,
+NAMED_WORKLOADS: tuple[Workload, ...] = (
+    transaction_key.WORKLOAD,
+    metadata_sync.WORKLOAD,
+    delayed_delivery.WORKLOAD,
+    growth.WORKLOAD,
+    compaction.WORKLOAD,
+    trimming.WORKLOAD,
+    expiry.WORKLOAD,
+    quota_block.WORKLOAD,
+    dead_letter.WORKLOAD,
+    subscription_properties.WORKLOAD,
+    sticky_ranges.WORKLOAD,
+    priority_levels.WORKLOAD,
+    rate_limits.WORKLOAD,
+    chunking.WORKLOAD,
+    encryption.WORKLOAD,
+    schema_compatibility.WORKLOAD,
+    partitioned_exclusive.WORKLOAD,
+    subscription_retention.WORKLOAD,
+    non_persistent.WORKLOAD,
+    retention.WORKLOAD,
+    topic_termination.WORKLOAD,
+    subscription_expiry.WORKLOAD,
+    topic_deletion.WORKLOAD,
+    inactive_topic.WORKLOAD,
+    replication_status.WORKLOAD,
 )
-"""Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
-what they are."""
+"""Workloads with worlds of their own, which are drawn when they are asked for by the workload's name: seeds of the
+swarm stay what they are."""
 
-CHECKS = (*general.CHECKS, *(check for word in (*WORDS, *ASKED_FOR) for check in word.checks))
+CHECKS = (
+    *general.CHECKS,
+    *(check for workload in (*SWARM_WORKLOADS, *NAMED_WORKLOADS) for check in workload.checks),
+)
 """What every world is judged by."""

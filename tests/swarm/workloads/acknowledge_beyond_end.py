@@ -11,9 +11,9 @@ from typing import ClassVar
 from emulator.client import MessageId
 from emulator.core.dispatch import Dispatcher
 from emulator.simulation.host import Host
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.consumer_acts import ConsumerAct
 
 ENTRY_ID_MAX = 2**63 - 1
@@ -27,7 +27,7 @@ class AcknowledgeAhead(ConsumerAct):
     """So many behind the newest it was given."""
     cumulative: bool
 
-    word: ClassVar[str] = "acknowledge-ahead"
+    workload: ClassVar[str] = "acknowledge-ahead"
 
     def host(self, stage: Stage) -> Host | None:
         return ConsumerAct.host(self, stage) if self.actor(stage).known_ids else None
@@ -73,11 +73,11 @@ class _BelievesConsumers(Dispatcher):
         super().acknowledge_cumulative(entries, ENTRY_ID_MAX)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "acknowledge-ahead",
     draw,
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "acknowledgement-beyond-end-accepted",
             "An acknowledgement beyond the end of the log counts for messages that are stored later.",
             ("INV-5",),

@@ -33,9 +33,9 @@ from emulator.wire.entry import plain_entry, with_replication
 from emulator.wire.frames import FrameBuffer
 from emulator.wire.markers import encode_marker
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 FAR = 10**9
 """An entry behind everything that comes in a world's life."""
@@ -56,7 +56,7 @@ class Lie(Act):
     """One of OF_OTHERS or OF_PLACES."""
     subscription: str
 
-    word: ClassVar[str] = "lie"
+    workload: ClassVar[str] = "lie"
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -242,11 +242,15 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 def regions_speak_for_themselves(evidence: Evidence) -> Found:
     """What a region says in the name of another one is not stored."""
-    for deed in evidence.deeds:
-        if deed.word == Lie.word and deed.outcome == "accepted" and deed.detail in OF_OTHERS:
+    for operation in evidence.operations:
+        if (
+            operation.workload == Lie.workload
+            and operation.outcome == "accepted"
+            and operation.detail in OF_OTHERS
+        ):
             yield (
-                f"{deed.region} took {deed.detail} from a region that is not entitled to it",
-                {"region": deed.region, "topic": deed.topic},
+                f"{operation.region} took {operation.detail} from a region that is not entitled to it",
+                {"region": operation.region, "topic": operation.topic},
             )
 
 
@@ -269,24 +273,24 @@ def _reads_any_log(update: SubscriptionUpdate, region: str, ledger_id: int) -> i
     return own_entry_id(replace(update, positions=here), region, ledger_id)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "lie",
     draw,
     checks=(Check("peers-claim-only-their-own", "INV-21", regions_speak_for_themselves),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "peer-claims-accepted",
             "Every statement of a region is accepted, also about other regions.",
             ("INV-21", "INV-3", "INV-2"),
             parts(check_entry=_believes_a_region),
         ),
-        Ablation(
+        Mutant(
             "update-beyond-end-accepted",
             "An update with a position beyond the end of the log is applied.",
             ("INV-5",),
             parts(apply_update=_goes_beyond_the_end),
         ),
-        Ablation(
+        Mutant(
             "update-of-another-ledger-accepted",
             "An update for another ledger is applied to this one.",
             ("INV-5",),

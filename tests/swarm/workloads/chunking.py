@@ -32,10 +32,10 @@ from emulator.core.dispatch.types import ConsumerState, Piece
 from emulator.core.topic.state import Facts, TopicState
 from emulator.simulation.checkers import Check, Found
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "cut-up"
@@ -62,10 +62,10 @@ class CutUp(OwnTopic):
     breaks_end_seconds: float
     """From then on nothing goes wrong."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     def topic(self, stage: Stage) -> str:
-        """One that only this word judges: what all worlds are judged by knows no pieces."""
+        """One that only this workload judges: what all worlds are judged by knows no pieces."""
         return f"{TRANSACTED}{stage.name}"
 
     def payload(self, stage: Stage, number: int) -> bytes:
@@ -223,10 +223,10 @@ def stored_once(evidence: Evidence) -> Found:
 
 
 def _told(evidence: Evidence, kinds: tuple[str, ...]) -> Found:
-    for deed in evidence.deeds:
-        if deed.word == NAME and deed.detail.startswith(kinds):
-            told = f"{deed.topic}: {deed.detail.partition(': ')[2]}"
-            yield told, {"region": deed.region, "topic": deed.topic}
+    for operation in evidence.operations:
+        if operation.workload == NAME and operation.detail.startswith(kinds):
+            told = f"{operation.topic}: {operation.detail.partition(': ')[2]}"
+            yield told, {"region": operation.region, "topic": operation.topic}
 
 
 class _CountsNoPieces(TopicState):
@@ -256,29 +256,32 @@ def _scattered(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strat
     return _ScattersPieces(cursor, limits) if is_shared else strategy_for(type_, cursor, limits)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
         Check(
-            "chunked-messages-complete", "INV-98", comes_whole, applies=lambda evidence: bool(evidence.deeds)
+            "chunked-messages-complete",
+            "INV-98",
+            comes_whole,
+            applies=lambda evidence: bool(evidence.operations),
         ),
         Check(
             "chunked-messages-stored-once",
             "INV-2",
             stored_once,
-            applies=lambda evidence: bool(evidence.deeds),
+            applies=lambda evidence: bool(evidence.operations),
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "chunks-not-deduplicated",
             "A chunked message that was complete already is stored again.",
             ("INV-2",),
             parts(topic_state=_CountsNoPieces),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "chunks-scattered",
             "The chunks of a message are dispatched to different consumers.",
             ("INV-98",),

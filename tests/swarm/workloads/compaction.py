@@ -14,9 +14,9 @@ from emulator.net.http import NoAnswer
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import ConsumerPlan, Plan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 NAME = "compact"
 TOPIC = "table"
@@ -35,7 +35,7 @@ class Write(Act):
     changes: tuple[tuple[int, bool], ...]
     """(number of a key, whether it is deleted)."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
     is_waited_for: ClassVar[bool] = True
 
     async def perform(self, stage: Stage) -> None:
@@ -61,7 +61,7 @@ class Write(Act):
 class Compact(Act):
     """Has the topic compacted."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         host = stage.world.client_host(stage.name, self.region)
@@ -76,7 +76,7 @@ class Compact(Act):
 class ReadTable(Act):
     """The compacted view from its beginning to its end, and what the topic says itself."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         client = stage.client()
@@ -158,11 +158,11 @@ def _changes(random: Random) -> tuple[tuple[int, bool], ...]:
 
 def tables_agree(evidence: Evidence) -> Found:
     """Who reads compacted knows of each key what the topic says of it."""
-    for deed in evidence.deeds:
-        if deed.word == NAME and deed.detail.startswith(SAYS_OTHERWISE):
+    for operation in evidence.operations:
+        if operation.workload == NAME and operation.detail.startswith(SAYS_OTHERWISE):
             yield (
-                f"the compacted view of {deed.region} has {deed.detail.removeprefix(SAYS_OTHERWISE)}",
-                {"region": deed.region, "topic": deed.topic},
+                f"the compacted view of {operation.region} has {operation.detail.removeprefix(SAYS_OTHERWISE)}",
+                {"region": operation.region, "topic": operation.topic},
             )
 
 
@@ -183,19 +183,19 @@ class _BelievesNoDeletion(LatestOfKeys):
             super().note(entry_id, entry)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(Check("compacted-view-matches", "INV-33", tables_agree),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "compaction-keeps-oldest",
             "Compaction keeps the oldest message of each key, not the newest.",
             ("INV-33",),
             parts(latest_of_keys=KeepsTheFirst),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "compaction-ignores-tombstones",
             "Compaction ignores tombstones.",
             ("INV-33",),

@@ -31,10 +31,10 @@ from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import ConsumerState
 from emulator.simulation.checkers import Check, Found
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "give-up"
@@ -66,10 +66,11 @@ class GiveUp(OwnTopic):
     breaks_end_seconds: float
     """From then on nothing goes wrong."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     def topic(self, stage: Stage) -> str:
-        """One that only this word judges: the client buries what comes too often without giving it to the program."""
+        """One that only this workload judges: the client buries what comes too often without giving it to the
+        program."""
         return f"{TRANSACTED}{stage.name}"
 
     @property
@@ -270,10 +271,10 @@ def counts_are_right(evidence: Evidence) -> Found:
 
 
 def _told(evidence: Evidence, what: str, sentence: str) -> Found:
-    for deed in evidence.deeds:
-        if deed.word == NAME and deed.detail.startswith(what):
-            told = f"{deed.topic}: {sentence}{deed.detail.removeprefix(what)}"
-            yield told, {"region": deed.region, "topic": deed.topic}
+    for operation in evidence.operations:
+        if operation.workload == NAME and operation.detail.startswith(what):
+            told = f"{operation.topic}: {sentence}{operation.detail.removeprefix(what)}"
+            yield told, {"region": operation.region, "topic": operation.topic}
 
 
 class _CountsNothing(Shared):
@@ -300,7 +301,7 @@ def _with(careless: type[Shared]) -> object:
     return made
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -308,24 +309,24 @@ WORD = Word(
             "acknowledged-or-dead-letter",
             "INV-96",
             ends_somewhere,
-            applies=lambda evidence: bool(evidence.deeds),
+            applies=lambda evidence: bool(evidence.operations),
         ),
         Check(
             "redelivery-counts-correct",
             "INV-97",
             counts_are_right,
-            applies=lambda evidence: bool(evidence.deeds),
+            applies=lambda evidence: bool(evidence.operations),
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "redelivery-forgotten",
             "A negatively acknowledged message is never redelivered.",
             ("INV-96",),
             parts(strategy_for=_with(_ForgetsWhatComesBack)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "redelivery-not-counted",
             "A redelivered message has redelivery count 0.",
             ("INV-97",),

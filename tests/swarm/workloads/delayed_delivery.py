@@ -22,9 +22,9 @@ from emulator.simulation.checkers import Check, Found
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import ConsumerPlan, Plan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 NAME = "delay"
 TOPIC = "later"
@@ -38,7 +38,7 @@ class Delay(Act):
     delays_seconds: tuple[float, ...]
     """Until each is due."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
     is_waited_for: ClassVar[bool] = True
 
     async def perform(self, stage: Stage) -> None:
@@ -162,19 +162,19 @@ def _with(careless: type[Shared]) -> object:
     return made
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(Check("never-before-due", "INV-29", never_early),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "delivered-before-due",
             "A message is dispatched before its delivery time if its consumer has permits.",
             ("INV-29",),
             parts(strategy_for=_with(_LooksAtNoClock)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "delayed-messages-forgotten",
             "Only a few of the messages that wait for their delivery time are remembered.",
             ("INV-5",),

@@ -6,9 +6,9 @@ from dataclasses import replace
 from random import Random
 
 from emulator.broker.topic.topic import Topic
-from tests.swarm.mutant import Ablation, topic
+from tests.swarm.mutant import Mutant, topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 
 
 def draw(random: Random, plan: Plan) -> Plan:
@@ -33,11 +33,11 @@ class _AnswersDuplicatesFirst(Topic):
         super().flush()
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "repeat",
     draw,
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "duplicate-acknowledged-first",
             "A duplicate is acknowledged before earlier appends are durable.",
             ("INV-1",),

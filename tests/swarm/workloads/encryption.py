@@ -27,11 +27,11 @@ from emulator.client import (
     Producer,
 )
 from emulator.simulation.checkers import Check
-from emulator.simulation.overrides import Seams
-from tests.swarm.mutant import Ablation
+from emulator.simulation.overrides import Overrides
+from tests.swarm.mutant import Mutant
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.own_topic import OwnTopic
 from tests.swarm.workloads.self_reported import acted, told
 
@@ -80,10 +80,10 @@ class Encrypt(OwnTopic):
     breaks_end_seconds: float
     """From then on nothing goes wrong."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     def topic(self, stage: Stage) -> str:
-        """One that only this word judges: what all worlds are judged by does not look through encryption."""
+        """One that only this workload judges: what all worlds are judged by does not look through encryption."""
         return f"{TRANSACTED}{stage.name}"
 
     def payload(self, stage: Stage, number: int) -> bytes:
@@ -246,11 +246,11 @@ class _ThrowsAway(Client):
         return await super().subscribe(topic, subscription, **named)
 
 
-def _client(type_: type[Client]) -> Callable[[Seams], Seams]:
-    return lambda seams: replace(seams, client=type_)
+def _client(type_: type[Client]) -> Callable[[Overrides], Overrides]:
+    return lambda overrides: replace(overrides, client=type_)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -267,15 +267,15 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "sent-unencrypted",
             "A producer that is configured to encrypt does not encrypt.",
             ("INV-113",),
             _client(_SendsOpenly),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "undecryptable-acknowledged",
             "A consumer acknowledges messages that it cannot decrypt.",
             ("INV-113",),

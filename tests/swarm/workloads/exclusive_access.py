@@ -16,9 +16,9 @@ from emulator.simulation.evidence import full
 from emulator.simulation.world import NAMESPACE
 from tests.swarm.faults import FailingDisk, Fault, Kill, KillClient, PauseClient, Reset, SlowDisk
 from tests.swarm.plan import ClaimantPlan, Plan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 from tests.swarm.workloads.exclusive_access_checks import CHECKS
-from tests.swarm.workloads.exclusive_access_mutants import ABLATIONS
+from tests.swarm.workloads.exclusive_access_mutants import MUTANTS
 
 TOPIC = "leader"
 MODES = (
@@ -38,7 +38,7 @@ PATIENCE_MS = (0, 200, 1_000, 5_000)
 class Unload(Act):
     """An administrator has the topic unloaded."""
 
-    word: ClassVar[str] = "unload"
+    workload: ClassVar[str] = "unload"
 
     async def perform(self, stage: Stage) -> None:
         host = stage.world.client_host(stage.name, self.region)
@@ -147,4 +147,4 @@ def _with_patience(topology: Topology, milliseconds: int) -> Topology:
     return replace(topology, clusters=clusters)
 
 
-WORD = Word("claim", draw, checks=CHECKS, ablations=ABLATIONS)
+WORKLOAD = Workload("claim", draw, checks=CHECKS, mutants=MUTANTS)

@@ -1,4 +1,4 @@
-"""Access to a topic without the safeguards that the word `claim` is there for."""
+"""Access to a topic without the safeguards that the workload `exclusive-access` is there for."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.topic import Topic
 from emulator.core.access import Access, Claimant, Decision, Grant
-from tests.swarm.mutant import Ablation, parts, topic
+from tests.swarm.mutant import Mutant, parts, topic
 
 if TYPE_CHECKING:
     from emulator.broker.topic.producer import Producer
-    from emulator.simulation.overrides import Seams
+    from emulator.simulation.overrides import Overrides
 
 
 class _TellsAtOnce(TopicAccess):
@@ -70,7 +70,7 @@ class _FirstComeFirstServed(Access):
         self.rules = replace(self.rules, first_come_first_served=True)
 
 
-def _shell(type_: type[TopicAccess]) -> Callable[[Seams], Seams]:
+def _shell(type_: type[TopicAccess]) -> Callable[[Overrides], Overrides]:
     """A topic whose access is carried out so."""
 
     class CarelessTopic(Topic):
@@ -81,44 +81,44 @@ def _shell(type_: type[TopicAccess]) -> Callable[[Seams], Seams]:
 
 keeps_publishing = _shell(_LetsThemPublish)
 
-ABLATIONS = (
-    Ablation(
+MUTANTS = (
+    Mutant(
         "epoch-notified-before-durable",
         "An owner is notified of its epoch when the grant is issued, not when it is durable.",
         ("INV-26", "INV-25"),
         _shell(_TellsAtOnce),
     ),
-    Ablation(
+    Mutant(
         "grant-before-pending-writes",
         "A grant does not wait for pending writes of the former owner.",
         ("INV-25",),
         _shell(_BeginsTooSoon),
     ),
-    Ablation(
+    Mutant(
         "fenced-producer-publishes",
         "A fenced producer is not disconnected: its messages are stored.",
         ("INV-25", "INV-27"),
         keeps_publishing,
     ),
-    Ablation(
+    Mutant(
         "stale-epoch-in-wait-queue",
         "A producer that lost the topic may wait for it again with its old epoch.",
         ("INV-27",),
         parts(access=_BelievesOldEpochs),
     ),
-    Ablation(
+    Mutant(
         "promotion-not-retried",
         "When a promotion cannot be stored, no other producer is promoted.",
         ("INV-28",),
         parts(access=_PromotesOnce),
     ),
-    Ablation(
+    Mutant(
         "dead-waiter-promoted",
         "A producer that left the wait queue is promoted when its turn comes.",
         ("INV-28", "INV-15"),
         parts(access=_KeepsTheDeadInLine),
     ),
-    Ablation(
+    Mutant(
         "priority-ignored",
         "Producers are promoted in order of arrival, regardless of priority.",
         ("INV-28",),

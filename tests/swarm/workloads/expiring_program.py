@@ -1,4 +1,4 @@
-"""Acts of the word `expire`: a program, the topic of its own that does not live for ever, and its patience."""
+"""Acts of the workload `expiry`: a program, the topic of its own that does not live for ever, and its patience."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Mortal(OwnTopic):
     breaks_end_seconds: float
     """From then on nothing goes wrong."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def ask(self, stage: Stage, method: str, what: str, body: Any = None) -> int | None:
         """The status that the region in which it reads answers with; None: it does not."""

@@ -17,10 +17,10 @@ from emulator.core.topic.retention import Ages, Backlog, Exceeded, Seen, exceede
 from emulator.model.stored_keys import CursorKey
 from emulator.simulation.checkers import Check
 from emulator.simulation.disk import DiskStore, SimulatedDisk
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.topics import DELETED
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import NAME, PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from tests.swarm.workloads.expiry_policy import EARLY, STAYS, Eviction, Expiry, by_quota
 from tests.swarm.workloads.self_reported import acted, told
@@ -162,7 +162,7 @@ class _KeepsCursors(SimulatedDisk):
         return _KeepsCursorsStore(self, owner)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -191,47 +191,47 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "expiry-ignores-age",
             "A message expires before its time to live.",
             ("INV-87",),
             parts(ages=_NothingIsYoung),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "nothing-expires",
             "No message expires, regardless of its age.",
             ("INV-88",),
             parts(ages=_NothingIsOld),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "quota-always-exceeded",
             "Every backlog counts as over its quota.",
             ("INV-87",),
             parts(backlog_bytes=_everything_is_too_much),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "quota-never-exceeded",
             "No backlog counts as over its quota.",
             ("INV-88",),
             parts(backlog_bytes=_nothing_is_too_much),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "quota-never-too-old",
             "A quota by age is never exceeded, regardless of the age of the backlog.",
             ("INV-88",),
             parts(exceeded=_no_backlog_is_too_old),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "cursors-outlive-topics",
             "Deleting a topic does not delete the cursors of its subscriptions.",
             ("INV-89",),
-            lambda seams: replace(seams, disk=_KeepsCursors),
+            lambda overrides: replace(overrides, disk=_KeepsCursors),
             seed_name=NAME,
         ),
     ),

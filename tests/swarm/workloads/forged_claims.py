@@ -27,9 +27,9 @@ from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.markers import encode_marker
 from emulator.wire.protobuf import length_delimited, tag, varint
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 FAR = 10**9
 """A number, and a place, behind everything that comes in a world's life."""
@@ -46,7 +46,7 @@ class Forge(Act):
     other: str
     """A region whose messages it pretends to have."""
 
-    word: ClassVar[str] = "forge"
+    workload: ClassVar[str] = "forge"
 
     async def perform(self, stage: Stage) -> None:
         client = stage.client()
@@ -149,11 +149,11 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 def forgeries_refused(evidence: Evidence) -> Found:
     """No region takes for true what a client cannot know."""
-    for deed in evidence.deeds:
-        if deed.word == Forge.word and deed.outcome == "accepted":
+    for operation in evidence.operations:
+        if operation.workload == Forge.workload and operation.outcome == "accepted":
             yield (
-                f"{deed.region} stored what a client forged: {deed.detail}",
-                {"region": deed.region, "topic": deed.topic},
+                f"{operation.region} stored what a client forged: {operation.detail}",
+                {"region": operation.region, "topic": operation.topic},
             )
 
 
@@ -188,30 +188,30 @@ def _believes_a_regions_name(peer: Peer | None, name: str, connection: str) -> P
     return publisher_of(peer, name, connection)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "forge",
     draw,
     checks=(Check("forged-claims-rejected", "INV-21", forgeries_refused),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "forged-origin-accepted",
             "A client may claim that its message came from another region, with a source position.",
             ("INV-3", "INV-2", "INV-21"),
             parts(check_entry=_overlooks(replicated_from=None, source_position=None)),
         ),
-        Ablation(
+        Mutant(
             "forged-producer-accepted",
             "Deduplication uses the producer name in the entry, not the name of its sender.",
             ("INV-3", "INV-1", "INV-21"),
             parts(check_entry=_believes_a_name),
         ),
-        Ablation(
+        Mutant(
             "client-marker-accepted",
             "A client may write markers.",
             ("INV-21", "INV-2", "INV-14"),
             parts(check_entry=_overlooks(marker_type=None)),
         ),
-        Ablation(
+        Mutant(
             "forged-replicator-accepted",
             "Any producer with the name of a replicator is accepted as that replicator.",
             ("INV-2", "INV-3", "INV-21"),

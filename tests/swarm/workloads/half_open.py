@@ -16,9 +16,9 @@ from emulator.client import ConsumerType, InitialPosition
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.host import Host, HostState
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import ConsumerPlan, Plan, with_settings
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 KEEP_ALIVE_MS = 1_000
 SECONDS_MAX = 2 * KEEP_ALIVE_MS / 1000 + 0.5
@@ -36,7 +36,7 @@ class FallSilent(Act):
     loses_power: bool
     """Otherwise its program is frozen, and its kernel goes on."""
 
-    word: ClassVar[str] = "fall-silent"
+    workload: ClassVar[str] = "fall-silent"
 
     async def perform(self, stage: Stage) -> None:
         one, client = self.consumer, stage.client()
@@ -97,11 +97,11 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 def silent_ones_go(evidence: Evidence) -> Found:
     """A region lets go of a connection from which nothing comes any more."""
-    for deed in evidence.deeds:
-        if deed.word == FallSilent.word and deed.outcome == "accepted":
+    for operation in evidence.operations:
+        if operation.workload == FallSilent.workload and operation.outcome == "accepted":
             yield (
-                f"{deed.region} kept a connection for {deed.detail} s that sent nothing",
-                {"region": deed.region},
+                f"{operation.region} kept a connection for {operation.detail} s that sent nothing",
+                {"region": operation.region},
             )
 
 
@@ -116,12 +116,12 @@ class _BelievesSilence(Liveness):
         return True
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "fall-silent",
     draw,
     checks=(Check("half-open-disconnected", "INV-24", silent_ones_go),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "no-keep-alive-timeout",
             "A client that sends nothing is considered alive.",
             ("INV-24", "INV-5", "INV-14"),

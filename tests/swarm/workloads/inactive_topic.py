@@ -19,9 +19,9 @@ from emulator.client import Client
 from emulator.core.policies.inactivity import DeleteMode
 from emulator.core.replication.progress import ReplicatorState
 from emulator.simulation.checkers import Check
-from tests.swarm.mutant import Ablation, topic
+from tests.swarm.mutant import Mutant, topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import SUBSCRIPTION
 from tests.swarm.workloads.self_reported import acted, told
 from tests.swarm.workloads.topic_termination_acts import LOST, Finishing, Receipts
@@ -43,7 +43,7 @@ class Inactive(Finishing):
     pauses: tuple[float, ...]
     """How long the topic is unused after each round of messages."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         here = self.client_for(self.region, stage, "here")
@@ -154,7 +154,7 @@ def _with(careless: type[Replicator]) -> type[Topic]:
     return CarelesslyReplicated
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -165,15 +165,15 @@ WORD = Word(
             applies=acted(NAME),
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "retry-timer-decides",
             "A replicator opens its producer when a retry is due, although its state has changed since.",
             ("INV-121",),
             topic(_with(_TimerDecides)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "inactive-replicator-never-resumes",
             "The replicator of an inactive topic does not open its producer for a new message.",
             ("INV-121",),

@@ -20,9 +20,9 @@ from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.faults import Fault, KillClient, PauseClient, Reset
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 
 TOPIC = "keyed"
 SUBSCRIPTION = "by-key"
@@ -166,25 +166,25 @@ def with_key_shared(careless: type[KeyShared]) -> object:
     return made
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "share-keys",
     draw,
     checks=(Check("keys-in-order", "INV-69", keys_in_order),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "keys-move-immediately",
             "A key moves to its new consumer while the former one has unacknowledged messages of it.",
             ("INV-69",),
             parts(strategy_for=with_key_shared(_MovesAtOnce)),
         ),
-        Ablation(
+        Mutant(
             "equal-consumer-names-merged",
             "Consumers with equal names count as one: a key moves to one of them while another has "
             "unacknowledged messages of it.",
             ("INV-69",),
             parts(strategy_for=with_key_shared(_IdentifiesByName)),
         ),
-        Ablation(
+        Mutant(
             "key-order-ignored",
             "A message of a key is dispatched although an earlier one of the same key waits.",
             ("INV-69",),

@@ -24,7 +24,7 @@ from emulator.simulation.checkers import Check, Found
 from emulator.simulation.world import NAMESPACE
 from emulator.storage.configuration.contract import Conflict
 from tests.swarm.checkers.stored_metadata import EVENT_TOPIC, fold
-from tests.swarm.evidence import Deed, Evidence
+from tests.swarm.evidence import Evidence, OperationResult
 from tests.swarm.faults import (
     ClockJump,
     ConfigurationAway,
@@ -36,9 +36,9 @@ from tests.swarm.faults import (
     Pause,
     PowerOff,
 )
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan, with_settings
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 NAME = "change-metadata"
 PUBLISHED_FIRST = "metadata-sync-upstream"
@@ -64,7 +64,7 @@ class ChangeMetadata(Act):
     """Behind `/admin/v2/`."""
     body: Any = None
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         host, began = stage.world.client_host(stage.name, self.region), stage.now
@@ -225,9 +225,9 @@ def own_changes_last(evidence: Evidence) -> Found:
     told."""
     if evidence.metadata is None:
         return
-    for owner, deeds in sorted(_of_owners(evidence).items()):
+    for owner, operations in sorted(_of_owners(evidence).items()):
         path = "namespace/" + own_namespace(owner).replace("/", "%2F")
-        allowed = _possibly_last(deeds)
+        allowed = _possibly_last(operations)
         for cluster in sorted(evidence.metadata.stores):
             document = evidence.metadata.documents(cluster).get(path, {})
             value = document.get("policies", {}).get(OWN_FIELD)
@@ -240,19 +240,19 @@ def own_changes_last(evidence: Evidence) -> Found:
                 )
 
 
-def _of_owners(evidence: Evidence) -> dict[str, list[Deed]]:
+def _of_owners(evidence: Evidence) -> dict[str, list[OperationResult]]:
     assert evidence.metadata is not None
-    found: dict[str, list[Deed]] = defaultdict(list)
+    found: dict[str, list[OperationResult]] = defaultdict(list)
     for owner in evidence.metadata.stores:
         path = f"namespaces/{own_namespace(owner)}/{OWN_POLICY}"
-        found[owner] = [one for one in evidence.deeds if one.topic == path]
+        found[owner] = [one for one in evidence.operations if one.topic == path]
     return found
 
 
-def _possibly_last(deeds: list[Deed]) -> set[str]:
+def _possibly_last(operations: list[OperationResult]) -> set[str]:
     """The last one that was accepted; what overlapped with it; and whatever nobody knows the outcome of."""
-    unknown = {one.detail for one in deeds if one.outcome == "nothing"}
-    accepted = [one for one in deeds if one.outcome == "accepted"]
+    unknown = {one.detail for one in operations if one.outcome == "nothing"}
+    accepted = [one for one in operations if one.outcome == "accepted"]
     if not accepted:
         return unknown | {""}
     latest = max(one.began for one in accepted)
@@ -263,7 +263,7 @@ def _has_metadata(evidence: Evidence) -> bool:
     return evidence.metadata is not None
 
 
-# Ablations.
+# Mutants.
 
 
 def _not_earlier(stamp: Stamp, present: Entry | None, here: str) -> bool:
@@ -302,7 +302,7 @@ class _SaysDone(Metadata):
             return self.revision
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -312,29 +312,29 @@ WORD = Word(
         ),
         Check("own-changes-persist", "INV-77", own_changes_last, only_healed=True, applies=_has_metadata),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "ties-not-broken",
             "Of two metadata events with the same timestamp the one that arrives last wins.",
             ("INV-53",),
             parts(metadata_rule=replace(LATEST, wins=_not_earlier)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "metadata-deletion-forgotten",
             "A cluster forgets metadata deletions.",
             ("INV-53",),
             parts(metadata_rule=replace(LATEST, has_tombstones=False)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "outbox-in-memory",
             "Unpublished metadata events are only in the memory of the sync leader.",
             ("INV-51",),
             parts(metadata_outbox=_OutboxInMemory),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "failed-change-confirmed",
             "A change that the configuration store rejected is confirmed.",
             ("INV-77",),

@@ -8,7 +8,7 @@ from random import Random
 
 from emulator.config.region import NamespaceConfig
 from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 
 NAMESPACE = "public/neighbours"
 COLLIDING = (
@@ -74,4 +74,4 @@ def _with(
     return replace(plan, producers=(*plan.producers, producer), consumers=(*plan.consumers, consumer))
 
 
-WORD = Word("neighbours", draw, acts=False)
+WORKLOAD = Workload("neighbours", draw, acts=False)

@@ -17,9 +17,9 @@ from emulator.core.topic.deduplication import SourceWatermarks
 from emulator.model.values import Position
 from emulator.simulation.checkers import Check
 from emulator.storage.contract import Store
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 from tests.swarm.workloads.non_persistent_acts import GIVEN, LEFT, NAME, UNCOUNTED, Fleeting, Listener
 from tests.swarm.workloads.self_reported import acted, told
 
@@ -77,7 +77,7 @@ def _kept_by_the_region(store: Store) -> Store:
     return store
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -90,22 +90,22 @@ WORD = Word(
         ),
         Check("nothing-is-stored", "INV-103", _told(LEFT, "stored on a disk"), applies=_acted),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "non-persistent-duplicates-delivered",
             "A message of a non-persistent topic that another region sends again is delivered twice.",
             ("INV-103",),
             parts(watermarks=_EverythingIsNew),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "drops-not-counted",
             "Dropped messages are not counted.",
             ("INV-103",),
             parts(drops=_NothingIsCounted),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "non-persistent-state-stored",
             "The state of non-persistent topics is stored.",
             ("INV-103",),

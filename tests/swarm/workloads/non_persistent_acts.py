@@ -1,5 +1,5 @@
-"""Acts of the word `pass-by`: a program that publishes to a topic that keeps nothing, those who listen, and what they
-were given."""
+"""Acts of the workload `non-persistent`: a program that publishes to a topic that keeps nothing, those who listen,
+and what they were given."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Fleeting(Mortal):
     burst: int
     """So many at once."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     def topic(self, stage: Stage) -> str:
         return f"non-persistent://public/default/{stage.name}"

@@ -22,9 +22,9 @@ from emulator.wire.codec import Receipt, send_frame
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.protobuf import length_delimited, tag, varint
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan, ProducerPlan, with_settings
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 MESSAGE_BYTES_MAX = 4_000
 """Of every region in such a world: large entries pass slow links, too."""
@@ -46,7 +46,7 @@ class Oversize(Act):
     kind: str
     """One of EXCESS."""
 
-    word: ClassVar[str] = "oversize"
+    workload: ClassVar[str] = "oversize"
 
     async def perform(self, stage: Stage) -> None:
         client = stage.client()
@@ -170,15 +170,15 @@ def _that_fit(producer: ProducerPlan) -> ProducerPlan:
 
 def oversized_refused(evidence: Evidence) -> Found:
     """What cannot travel is refused where it came in, and nothing that can."""
-    for deed in evidence.deeds:
-        if deed.word != Oversize.word or deed.outcome == "nothing":
+    for operation in evidence.operations:
+        if operation.workload != Oversize.workload or operation.outcome == "nothing":
             continue
-        if (deed.outcome == "accepted") != (deed.detail == LARGEST):
+        if (operation.outcome == "accepted") != (operation.detail == LARGEST):
             yield (
-                f"{deed.region} {deed.outcome} an entry above the limit by {deed.detail}"
-                if deed.outcome == "accepted"
-                else f"{deed.region} rejected the largest allowed entry",
-                {"region": deed.region, "topic": deed.topic},
+                f"{operation.region} {operation.outcome} an entry above the limit by {operation.detail}"
+                if operation.outcome == "accepted"
+                else f"{operation.region} rejected the largest allowed entry",
+                {"region": operation.region, "topic": operation.topic},
             )
 
 
@@ -188,12 +188,12 @@ def _forgets_that_it_travels(
     return check(publisher, entry, marker, entry_bytes, replace(limits, entry_bytes=2 * limits.entry_bytes))
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "oversize",
     draw,
     checks=(Check("oversized-rejected", "INV-23", oversized_refused),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "replicated-size-ignored",
             "An entry may be so large that it leaves no room for what replication adds.",
             ("INV-23", "INV-2", "INV-6"),

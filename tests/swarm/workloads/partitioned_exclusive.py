@@ -16,10 +16,10 @@ from typing import ClassVar
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Producer
 from emulator.simulation.checkers import Check
 from emulator.simulation.world import CLIENT_SETTINGS
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.compaction import KeepsTheFirst
 from tests.swarm.workloads.exclusive_access_mutants import keeps_publishing
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, Mortal
@@ -49,7 +49,7 @@ class OwnAll(Mortal):
     claimants: tuple[AccessMode, ...]
     elsewhere: str
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -246,7 +246,7 @@ def _program(random: Random, plan: Plan) -> OwnAll:
 _told, _acted = partial(told, NAME), acted(NAME)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -265,15 +265,15 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "fenced-owner-publishes-to-partition",
             "A producer that lost a partition continues to publish to it.",
             ("INV-117",),
             keeps_publishing,
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "compaction-keeps-first-owner",
             "Compaction keeps the first owner's value of a key, not the last owner's.",
             ("INV-33",),

@@ -16,9 +16,9 @@ from typing import ClassVar
 from emulator.core.topic.state import TopicState
 from emulator.net.http import NoAnswer
 from emulator.simulation.host import Host
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 PATH = "/admin/v2/namespaces/public/default/replication"
 DONE = 204
@@ -33,7 +33,7 @@ class TakeOut(Act):
     seconds: float
     """Until it is put in again."""
 
-    word: ClassVar[str] = "administer"
+    workload: ClassVar[str] = "administer"
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -75,11 +75,11 @@ class _TakesAnybodysWord(TopicState):
         return iter(())
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "administer",
     draw,
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "absent-region-acknowledged",
             "An update acknowledges messages of a region that was not in the namespace when its "
             "snapshot was taken.",

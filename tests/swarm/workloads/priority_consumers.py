@@ -1,4 +1,5 @@
-"""Of what acts of `rank` are made: consumers that take what comes at once, while they are open, and who publishes."""
+"""Of what acts of `priority-levels` are made: consumers that take what comes at once, while they are open, and who
+publishes."""
 
 from __future__ import annotations
 

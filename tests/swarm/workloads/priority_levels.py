@@ -28,9 +28,9 @@ from tests.swarm.checkers.key_shared_sittings import (
     passed_over,
     unevenly_spread,
 )
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, Mortal
 from tests.swarm.workloads.priority_consumers import Place, Publisher, Seat, Taker
 from tests.swarm.workloads.self_reported import acted, told
@@ -50,7 +50,7 @@ class Rank(Mortal):
     """0: the topic has none."""
     seats: tuple[Seat, ...]
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         if self.partitions and not await self.insist(
@@ -244,7 +244,7 @@ def _with(careless: type[Strategy]) -> object:
     return made
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -267,8 +267,8 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "priority-levels-ignored",
             "A Shared subscription dispatches round-robin to all consumers, regardless of their "
             "priority levels.",
@@ -276,21 +276,21 @@ WORD = Word(
             parts(strategy_for=_with(_KnowsNoLevels)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "only-best-level-served",
             "A Shared subscription dispatches only to the best priority level, also when it has no permits.",
             ("INV-100",),
             parts(strategy_for=_with(_WaitsForTheBest)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "failover-ignores-level",
             "The first consumer of a Failover subscription is active, regardless of its priority level.",
             ("INV-100",),
             parts(strategy_for=_with(_FirstComeIsActive)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "failover-partitions-not-spread",
             "All partitions of a Failover subscription have the same active consumer of the best level.",
             ("INV-100",),

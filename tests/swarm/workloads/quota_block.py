@@ -18,9 +18,9 @@ from emulator.client import Client, ClientError, Producer
 from emulator.core.policies.lifetime import QuotaAction, Quotas
 from emulator.core.topic.retention import Backlog, Exceeded, exceeded
 from emulator.simulation.checkers import Check
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from tests.swarm.workloads.expiry_policy import AGE, SIZE, STAYS
 from tests.swarm.workloads.self_reported import acted, told
@@ -41,7 +41,7 @@ class KeepAway(Mortal):
     """In bytes, or in seconds of age."""
     action: str
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         client = self.reader(stage)
@@ -173,7 +173,7 @@ def _stays_over(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
     return exceeded(quotas, backlog._replace(size_bytes=2**40, age_ms=2**40))
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -190,29 +190,29 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "quota-never-blocks",
             "A quota that should hold or reject producers admits all of them.",
             ("INV-88",),
             parts(exceeded=_nobody_is_kept_away),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "quota-by-age-never-blocks",
             "A quota by age blocks no producer, regardless of the age of the oldest message.",
             ("INV-88",),
             parts(exceeded=_nothing_is_old),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "blocking-quota-evicts",
             "A quota that should hold or reject producers evicts messages.",
             ("INV-5",),
             parts(exceeded=_evicts_instead),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "quota-blocks-forever",
             "A topic with a quota always counts as over it, regardless of its backlog.",
             ("INV-88",),

@@ -17,9 +17,9 @@ from emulator.core.topic.limits import Caps
 from emulator.errors import ProtocolError
 from emulator.simulation.checkers import Check
 from tests.swarm.checkers.limits import Allowance
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 from tests.swarm.workloads.expiring_program import Mortal
 from tests.swarm.workloads.rate_limits_crowd import CROWDED, KEPT_OUT, LIMITS, NAME, Crowd
 from tests.swarm.workloads.rate_limits_pacing import STARVED, TOO_FAST, Draining, Publishing
@@ -122,7 +122,7 @@ def _throttle(careless: type[Throttle]) -> ThrottleFactory:
     return made
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -131,36 +131,36 @@ WORD = Word(
         Check("rates-enforced", "INV-101", _told(TOO_FAST, "faster than its rate"), applies=_acted),
         Check("rates-reached", "INV-101", _told(STARVED, "slower than its rate"), applies=_acted),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "limit-not-enforced",
             "Every client is admitted to a topic, regardless of its limits.",
             ("INV-101",),
             parts(caps=_CountsNobody),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "limit-never-released",
             "A topic that rejected one client rejects every later one.",
             ("INV-101",),
             parts(caps=_StaysFull),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "rate-not-counted",
             "Published and dispatched messages do not count against a rate.",
             ("INV-101",),
             parts(throttle_of=_throttle(_TakesNothing)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "unused-rate-accumulates",
             "Unused allowance of a rate accumulates without bound.",
             ("INV-101",),
             parts(throttle_of=_throttle(_PilesUp)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "rate-never-refills",
             "A rate allows the messages of one period, and none after it.",
             ("INV-101",),

@@ -1,4 +1,4 @@
-"""A program of the word `limit`: more come to a topic than may use it, and ask again and again."""
+"""A program of the workload `rate-limits`: more come to a topic than may use it, and ask again and again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Crowd(Mortal):
     stays_seconds: tuple[float, ...]
     """Of each who comes how long it stays before it goes and comes again."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         if not await self.insist(stage, "POST", f"/{self.limit}", self.most, done=(204,)):

@@ -1,4 +1,4 @@
-"""Programs of the word `limit` that publish and consume as fast as they can, where a rate is set."""
+"""Programs of the workload `rate-limits` that publish and consume as fast as they can, where a rate is set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Paced(Mortal):
     at_once: int
     """So many messages each has under way when it publishes."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     @property
     def published_max(self) -> int:

@@ -20,9 +20,9 @@ from emulator.core.replication.subscription_updates import ReplicatedSubscriptio
 from emulator.model.markers import Snapshot
 from emulator.net.http import NoAnswer
 from emulator.simulation.checkers import Check
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION
 from tests.swarm.workloads.self_reported import acted, told
 from tests.swarm.workloads.subscription_retention_program import Carried
@@ -48,7 +48,7 @@ class Switched(Carried):
     is_turned_on: bool
     """Whether it is turned on in `onward` at the end."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def _play(self, writer: Client, stage: Stage) -> None:
         if not await self._switch(stage, self.onward, SUBSCRIPTION, on=False):
@@ -231,7 +231,7 @@ class _BeginsWithNothing(ReplicatedSubscription):
 
 _told, _acted = partial(told, NAME), acted(NAME)
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -260,43 +260,43 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "update-enables-replication",
             "An update of another region turns replication of a subscription on.",
             ("INV-119",),
             parts(takes_updates=_turns_on),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "update-moves-unreplicated",
             "An update of another region moves a subscription that is not replicated.",
             ("INV-119",),
             parts(takes_updates=lambda cursor, is_durable, follows_upstream: is_durable),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "subscribe-overrides-administrator",
             "A consumer that requests replication turns it on although an administrator turned it off.",
             ("INV-119",),
             parts(cursor=_ForgetsWhoTurnedItOff),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "reader-subscription-replicated",
             "A subscription that is not durable can be replicated.",
             ("INV-119",),
             parts(check_replicable=lambda name, durable: None),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "enabled-without-snapshots",
             "A subscription that is turned on has none of the earlier snapshots.",
             ("INV-120",),
             parts(replicated_subscription=_BeginsWithNothing),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "unapplied-position-forgotten",
             "A position that was not applied is forgotten when the subscription is turned on.",
             ("INV-120",),

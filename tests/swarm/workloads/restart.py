@@ -7,11 +7,11 @@ from dataclasses import replace
 from random import Random
 
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 
 
 def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, dies_at_the_end=True) if random.random() < 0.15 else plan
 
 
-WORD = Word("restart", draw, acts=False)
+WORKLOAD = Workload("restart", draw, acts=False)

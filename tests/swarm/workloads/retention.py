@@ -18,9 +18,9 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
 from emulator.core.topic.retention import Ages, Need, Seen, Trimming
 from emulator.simulation.checkers import Check
-from tests.swarm.mutant import Ablation, parts, topic
+from tests.swarm.mutant import Mutant, parts, topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 from tests.swarm.workloads.retention_program import LOST, NAME, SHORT, STAYS, Retaining
 from tests.swarm.workloads.self_reported import acted, told
 
@@ -101,7 +101,7 @@ class _SparesWhoIsThere(Topic):
         self.trimmer = _AsksWhoIsThere(self)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -124,36 +124,36 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "retention-ignores-age",
             "Acknowledged messages are removed regardless of their age.",
             ("INV-104",),
             parts(ages=_NothingIsYoung),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "retention-never-ends",
             "Acknowledged messages are never removed, regardless of their age.",
             ("INV-104",),
             parts(ages=_NothingIsOld),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "size-always-exceeded",
             "A log always counts as larger than its retention allows.",
             ("INV-104",),
             parts(trimming=_AlwaysTooMuch),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "size-never-exceeded",
             "A log grows beyond its retention by size.",
             ("INV-104",),
             parts(trimming=_NeverTooMuch),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "trimming-ignores-slow-subscriptions",
             "Trimming ignores subscriptions without consumers.",
             ("INV-36",),

@@ -1,4 +1,4 @@
-"""Acts of the word `retain`: a program whose topic has a retention, and what it knows of what must be there."""
+"""Acts of the workload `retention`: a program whose topic has a retention, and what it knows of what must be there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Retaining(Mortal):
     has_slow: bool
     is_lowered: bool
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         writer, reader = stage.client(), self.reader(stage)

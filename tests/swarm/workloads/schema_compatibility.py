@@ -21,10 +21,10 @@ from emulator.core.schemas.problems import Incompatible
 from emulator.errors import ServerError
 from emulator.net.http import NoAnswer
 from emulator.simulation.checkers import Check
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, Mortal
 from tests.swarm.workloads.self_reported import acted, told
 
@@ -73,7 +73,7 @@ class Comply(Mortal):
     records: tuple[Record, ...]
     schema_type: SchemaType
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     def topic(self, stage: Stage) -> str:
         return f"{TRANSACTED}{stage.name}"
@@ -248,7 +248,7 @@ def _nothing_follows(_earlier: Schema, _new: Schema, _strategy: Strategy) -> Non
     raise Incompatible("nothing may")
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -266,15 +266,15 @@ WORD = Word(
         ),
         Check("schema-versions-agree", "INV-41", _told(DIFFERENT, "versions differ"), applies=_acted),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "any-schema-accepted",
             "Every schema is accepted, regardless of the compatibility strategy.",
             ("INV-114",),
             parts(check_follows=_everything_follows),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "no-schema-accepted",
             "A topic with a schema rejects every other schema, regardless of the compatibility strategy.",
             ("INV-114",),

@@ -14,9 +14,9 @@ from emulator.client import EARLIEST, ClientError, Message, Schema, SchemaType
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 TOPIC = "evolved"
 SCHEMAS = 5
@@ -42,7 +42,7 @@ class Evolve(Act):
     number: int
     """Of the schema."""
 
-    word: ClassVar[str] = "evolve"
+    workload: ClassVar[str] = "evolve"
 
     async def perform(self, stage: Stage) -> None:
         client = stage.client()
@@ -66,7 +66,7 @@ class Evolve(Act):
 class ReadBack(Act):
     """All that a region has, each message by the schema that it says."""
 
-    word: ClassVar[str] = "evolve"
+    workload: ClassVar[str] = "evolve"
 
     async def perform(self, stage: Stage) -> None:
         client = stage.client()
@@ -115,11 +115,11 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 def schemas_travel(evidence: Evidence) -> Found:
     """A message says a version by which the region that has it gives the schema that it was written with."""
-    for deed in evidence.deeds:
-        if deed.word == Evolve.word and deed.detail.startswith(MEANS_ANOTHER):
+    for operation in evidence.operations:
+        if operation.workload == Evolve.workload and operation.detail.startswith(MEANS_ANOTHER):
             yield (
-                f"{deed.detail.removeprefix(MEANS_ANOTHER)} in {deed.region}, where that is another schema",
-                {"region": deed.region, "topic": deed.topic},
+                f"{operation.detail.removeprefix(MEANS_ANOTHER)} in {operation.region}, where that is another schema",
+                {"region": operation.region, "topic": operation.topic},
             )
 
 
@@ -128,12 +128,12 @@ class _BelievesNumbers(RemoteSchemaVersions):
         return version
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "evolve",
     draw,
     checks=(Check("schemas-replicated", "INV-42", schemas_travel),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "remote-schema-version-kept",
             "A replicated message keeps the schema version of its origin region.",
             ("INV-42",),

@@ -20,10 +20,10 @@ from emulator.simulation.checkers import Check, Found, witness_of
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full
 from tests.swarm.actors.clients import ConsumerActor
-from tests.swarm.evidence import Deed, Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.evidence import Evidence, OperationResult
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 from tests.swarm.workloads.consumer_acts import ConsumerAct
 
 TARGETS = ("earliest", "known", "time", "end")
@@ -37,7 +37,7 @@ class Seek(ConsumerAct):
 
     target: str
 
-    word: ClassVar[str] = "seek"
+    workload: ClassVar[str] = "seek"
 
     async def perform(self, stage: Stage) -> None:
         actor = self.actor(stage)
@@ -77,7 +77,7 @@ class SeekReader(Act):
     topic: str
     by_time: bool
 
-    word: ClassVar[str] = "seek"
+    workload: ClassVar[str] = "seek"
 
     async def perform(self, stage: Stage) -> None:
         client = stage.client()
@@ -122,31 +122,39 @@ def given_from_there(evidence: Evidence) -> Found:
         yield from not_given(evidence, seek, (entry, index), f"was moved back to {seek.detail}")
 
 
-def lasting(evidence: Evidence) -> Iterator[Deed]:
+def lasting(evidence: Evidence) -> Iterator[OperationResult]:
     """Seeks after which only the consumers of that region decided where the subscription stands."""
-    last: dict[tuple[str, str, str], Deed] = {}
+    last: dict[tuple[str, str, str], OperationResult] = {}
     beside: set[tuple[str, str, str]] = set()
     """Whose last one was under way together with another: nobody knows which of them counts."""
-    for deed in evidence.deeds:
-        if deed.subscription:
-            one = deed.region, deed.topic, deed.subscription
-            if one in last and last[one].ended >= deed.began:
+    for operation in evidence.operations:
+        if operation.subscription:
+            one = operation.region, operation.topic, operation.subscription
+            if one in last and last[one].ended >= operation.began:
                 beside.add(one)
             else:
                 beside.discard(one)
-            last[one] = deed
-    for (region, topic, subscription), deed in last.items():
+            last[one] = operation
+    for (region, topic, subscription), operation in last.items():
         alone = (topic, subscription) not in evidence.given.replicated or evidence.subscribed.get(
             (topic, subscription)
         ) == [region]
-        by_id = deed.detail.startswith("entry ")  # where a time leads depends on stamps of several clocks
+        by_id = operation.detail.startswith(
+            "entry "
+        )  # where a time leads depends on stamps of several clocks
         is_known = (region, topic, subscription) not in beside
-        if deed.word == Seek.word and deed.outcome == "accepted" and by_id and alone and is_known:
-            yield deed
+        if (
+            operation.workload == Seek.workload
+            and operation.outcome == "accepted"
+            and by_id
+            and alone
+            and is_known
+        ):
+            yield operation
 
 
-def not_given(evidence: Evidence, seek: Deed, begin: tuple[int, int], happened: str) -> Found:
-    """What the subscription was not given since the deed, from (entry, batch index) on."""
+def not_given(evidence: Evidence, seek: OperationResult, begin: tuple[int, int], happened: str) -> Found:
+    """What the subscription was not given since the seek, from (entry, batch index) on."""
     view = evidence.log(seek.region, seek.topic)
     began_ms = EPOCH_MS + seek.began * 1000
     given, done, upto = set[str](), set[str](), -1
@@ -170,21 +178,21 @@ def not_given(evidence: Evidence, seek: Deed, begin: tuple[int, int], happened: 
             return
 
 
-def _is_of(event: Event, seek: Deed) -> bool:
+def _is_of(event: Event, seek: OperationResult) -> bool:
     return event.subscription == seek.subscription and event.region == seek.region
 
 
 def reader_began_again(evidence: Evidence) -> Found:
     """A reader that went back to the beginning is given the first message."""
-    for deed in evidence.deeds:
-        if deed.word == Seek.word and deed.detail.startswith("reader "):
-            given = deed.detail.removeprefix("reader ")
-            messages = evidence.log(deed.region, deed.topic).messages
+    for operation in evidence.operations:
+        if operation.workload == Seek.workload and operation.detail.startswith("reader "):
+            given = operation.detail.removeprefix("reader ")
+            messages = evidence.log(operation.region, operation.topic).messages
             if messages and given != messages[0].place:
                 yield (
-                    f"a reader in {deed.region} sought to the beginning and received {given}, "
+                    f"a reader in {operation.region} sought to the beginning and received {given}, "
                     f"not {messages[0].place}",
-                    {"given": given, "topic": deed.topic, "region": deed.region},
+                    {"given": given, "topic": operation.topic, "region": operation.region},
                 )
 
 
@@ -193,15 +201,15 @@ class _StaysWhereItIs(Cursor):
         pass
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "seek",
     draw,
     checks=(
         Check("seek-redelivers", "INV-16", given_from_there, only_healed=True),
         Check("readers-seek-back", "INV-16", reader_began_again),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "seek-ignored",
             "A seek is confirmed, and the cursor does not move.",
             ("INV-16",),

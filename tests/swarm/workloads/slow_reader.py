@@ -17,9 +17,9 @@ from emulator.simulation.host import Host
 from emulator.simulation.world import SERVICE_PORT
 from emulator.wire import requests
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 HELD_BYTES_MAX = 2 * ANSWERS_BYTES_MAX
 """The limit, and what may come of a chunk of requests that was read before it was reached."""
@@ -56,7 +56,7 @@ class _Deaf(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hoard(Act):
-    word: ClassVar[str] = "hoard"
+    workload: ClassVar[str] = "hoard"
 
     async def perform(self, stage: Stage) -> None:
         host = stage.world.client_host(stage.name, self.region)
@@ -94,11 +94,11 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 def memory_is_bounded(evidence: Evidence) -> Found:
     """A region stops reading a client that does not read."""
-    for deed in evidence.deeds:
-        if deed.word == Hoard.word and deed.outcome == "accepted":
+    for operation in evidence.operations:
+        if operation.workload == Hoard.workload and operation.outcome == "accepted":
             yield (
-                f"{deed.region} holds {deed.detail} bytes for one client that reads nothing",
-                {"region": deed.region},
+                f"{operation.region} holds {operation.detail} bytes for one client that reads nothing",
+                {"region": operation.region},
             )
 
 
@@ -107,12 +107,12 @@ class _NeverStops(FlowControl):
         pass
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "hoard",
     draw,
     checks=(Check("memory-is-bounded", "INV-22", memory_is_bounded),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "no-backpressure",
             "A region reads from a client regardless of the memory that its pending responses use.",
             ("INV-22",),

@@ -21,9 +21,9 @@ from emulator.simulation.checkers import Check, Found
 from emulator.simulation.history import place_of, text_of
 from tests.swarm.actors.clients import told_ranges
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 from tests.swarm.workloads.key_shared import in_order, with_key_shared
 
 NAME = "stick-to-ranges"
@@ -43,7 +43,7 @@ class Visit(Act):
     stays_seconds: float
     queue: int
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
     is_waited_for: ClassVar[bool] = True
 
     async def perform(self, stage: Stage) -> None:
@@ -254,29 +254,29 @@ class _ForgetsWhatMoves(KeyShared):
         self._aside_count = 0
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
         Check("range-owners-only", "INV-99", owners_only, applies=_acted),
         Check("sticky-in-order", "INV-69", sticky_in_order, applies=_acted),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "sticky-ranges-ignored",
             "A message is dispatched to any consumer, regardless of sticky ranges.",
             ("INV-99",),
             parts(strategy_for=with_key_shared(_AsksNoRange)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "unowned-keys-delivered",
             "Keys outside all sticky ranges are dispatched to a consumer.",
             ("INV-99",),
             parts(strategy_for=with_key_shared(_LeavesNothingUnowned)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "moved-keys-not-delivered",
             "With out-of-order delivery, messages that wait for the owner of a key are lost when the "
             "key moves.",

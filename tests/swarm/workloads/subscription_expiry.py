@@ -18,9 +18,9 @@ from emulator.client import Client, Consumer
 from emulator.core.policies.lifetime import MS_PER_MINUTE
 from emulator.net.http import NoAnswer
 from emulator.simulation.checkers import Check
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS
 from tests.swarm.workloads.self_reported import acted, told
 from tests.swarm.workloads.topic_termination_acts import Finishing, Receipts
@@ -43,7 +43,7 @@ class Idle(Finishing):
     stays_away_seconds: float
     """In the end nobody publishes or consumes for so long."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         client, receipts = self.reader(stage), Receipts()
@@ -199,7 +199,7 @@ class _AllExpire(InactivityTracker):
             await subscription.delete()
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -225,22 +225,22 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "subscription-expires-immediately",
             "A subscription without consumers expires at the first check.",
             ("INV-116",),
             parts(disuse=_ExpiresAtOnce),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "subscription-never-expires",
             "Unused subscriptions never expire, regardless of the policy.",
             ("INV-116",),
             parts(disuse=_NothingExpires),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "used-subscription-expires",
             "Subscriptions expire although consumers are attached.",
             ("INV-116",),

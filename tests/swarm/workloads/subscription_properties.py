@@ -18,9 +18,9 @@ from emulator.client import Client, ClientError, Consumer, InitialPosition
 from emulator.core.cursor.cursor import Cursor
 from emulator.net.http import NoAnswer
 from emulator.simulation.checkers import Check
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from tests.swarm.workloads.self_reported import acted, told
 
@@ -36,7 +36,7 @@ class Label(Mortal):
 
     steps: tuple[Step, ...]
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     @property
     def path(self) -> str:
@@ -176,7 +176,7 @@ class _FirstNotesStay(Cursor):
             super().set_properties(properties)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -188,15 +188,15 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "properties-not-stored",
             "Changed properties of a subscription are not stored.",
             ("INV-115",),
             parts(cursor=_KeepsInMemory),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "properties-never-updated",
             "Properties of a subscription cannot be changed by an administrator.",
             ("INV-115",),

@@ -20,9 +20,9 @@ from emulator.broker.topic.trimming import Trimmer
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.topic.retention import Need
 from emulator.simulation.checkers import Check
-from tests.swarm.mutant import Ablation, parts, topic
+from tests.swarm.mutant import Mutant, parts, topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 from tests.swarm.workloads.expiry_policy import Eviction, Expiry, LettingGo
 from tests.swarm.workloads.self_reported import acted, told
 from tests.swarm.workloads.subscription_retention_program import (
@@ -107,7 +107,7 @@ class _PassingEndsLead(Cursor):
         return changed
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -133,22 +133,22 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "unacknowledged-gaps-trimmed",
             "A log is trimmed up to the last acknowledgement, also over messages that are not acknowledged.",
             ("INV-102",),
             topic(_TrimmedOverGaps),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "expiry-stops-updates",
             "A subscription that skipped expired messages sends no more updates to other regions.",
             ("INV-102",),
             parts(cursor=_PassingEndsLead),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "expired-counts-as-acknowledged",
             "Expired messages count as acknowledged and are included in updates to other regions.",
             ("INV-37",),

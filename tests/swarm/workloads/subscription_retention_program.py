@@ -1,5 +1,5 @@
-"""Acts of the word `carry`: a program whose replicated subscription is known in two regions, and goes on in one of them
-after it was in the other."""
+"""Acts of the workload `subscription-retention`: a program whose replicated subscription is known in two regions,
+and goes on in one of them after it was in the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Carried(Mortal):
     onward: str
     """The region where it goes on."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from tests.swarm.workloads.partition_growth.ledger import Ledger, Published, Sta
 from tests.swarm.workloads.partition_growth.producers import java_hash
 from tests.swarm.workloads.partition_growth.program import Spread
 
-NAME = growth.WORD.name
+NAME = growth.WORKLOAD.name
 BASE = "persistent://public/default/orders"
 FIRST, SECOND = f"{BASE}-partition-0", f"{BASE}-partition-1"
 
@@ -132,7 +132,11 @@ def test_every_program_says_that_it_came_to_its_end() -> None:
     for seed in range(1, 6):
         outcome = run_seed(NAME, seed)
         assert outcome.violation is None, (seed, outcome.violation)
-        said = [deed.outcome for deed in outcome.deeds if deed.word == growth.WORD.seed_name]
+        said = [
+            operation.outcome
+            for operation in outcome.operations
+            if operation.workload == growth.WORKLOAD.seed_name
+        ]
         assert said == ["accepted"] * len(outcome.plan.acts), (seed, said)
 
 

@@ -7,23 +7,23 @@ from typing import Any, cast
 
 import pytest
 
-from tests.swarm.evidence import Deed
+from tests.swarm.evidence import OperationResult
 from tests.swarm.workloads.seek import lasting
 
 TOPIC = "persistent://public/default/orders"
 
 
-def sought(began: float, ended: float, entry: int) -> Deed:
-    return Deed("seek", "accepted", began, ended, "sa", TOPIC, "sub", f"entry {entry}:-1")
+def sought(began: float, ended: float, entry: int) -> OperationResult:
+    return OperationResult("seek", "accepted", began, ended, "sa", TOPIC, "sub", f"entry {entry}:-1")
 
 
-def judged(*deeds: Deed) -> list[str]:
-    evidence = SimpleNamespace(deeds=deeds, given=SimpleNamespace(replicated=set()), subscribed={})
-    return [deed.detail for deed in lasting(cast(Any, evidence))]
+def judged(*operations: OperationResult) -> list[str]:
+    evidence = SimpleNamespace(operations=operations, given=SimpleNamespace(replicated=set()), subscribed={})
+    return [operation.detail for operation in lasting(cast(Any, evidence))]
 
 
 @pytest.mark.parametrize(
-    ("deeds", "which"),
+    ("operations", "which"),
     [
         ([sought(1, 2, 7)], ["entry 7:-1"]),
         ([sought(1, 2, 7), sought(3, 4, 5)], ["entry 5:-1"]),
@@ -31,5 +31,7 @@ def judged(*deeds: Deed) -> list[str]:
         ([sought(1.5, 2, 7), sought(1, 2.1, 5), sought(3, 4, 6)], ["entry 6:-1"]),
     ],
 )
-def test_of_two_seeks_at_once_nobody_knows_which_one_counts(deeds: list[Deed], which: list[str]) -> None:
-    assert judged(*deeds) == which
+def test_of_two_seeks_at_once_nobody_knows_which_one_counts(
+    operations: list[OperationResult], which: list[str]
+) -> None:
+    assert judged(*operations) == which

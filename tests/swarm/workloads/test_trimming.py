@@ -16,15 +16,19 @@ SEEDS = range(1, 6)
 def test_nothing_that_is_needed_goes_and_the_disks_are_given_back() -> None:
     """Each program says what came of it: one that is still waiting would be judged by nobody."""
     for seed in SEEDS:
-        outcome = run_seed(trimming.WORD.name, seed)
+        outcome = run_seed(trimming.WORKLOAD.name, seed)
         assert outcome.violation is None, (seed, outcome.violation)
-        said = [deed.outcome for deed in outcome.deeds if deed.word == trimming.WORD.seed_name]
+        said = [
+            operation.outcome
+            for operation in outcome.operations
+            if operation.workload == trimming.WORKLOAD.seed_name
+        ]
         assert said == ["accepted"] * len(outcome.plan.acts), (seed, said)
 
 
 def test_every_region_lets_go_at_once_and_its_clock_is_right() -> None:
     """Somebody reads where nobody published, in some of the worlds."""
-    plans = [draw(trimming.WORD.name, seed) for seed in range(60)]
+    plans = [draw(trimming.WORKLOAD.name, seed) for seed in range(60)]
     for plan in plans:
         assert [(one.retention_minutes, one.retention_megabytes) for one in plan.topology.namespaces] == [
             (0, 0)

@@ -17,10 +17,10 @@ from emulator.broker.topic_directory.deletions import Deletions
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
 from emulator.net.http import NoAnswer
 from emulator.simulation.checkers import Check
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.topics import DELETED
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from tests.swarm.workloads.self_reported import acted, told
 
@@ -37,7 +37,7 @@ class DeleteHere(Mortal):
     goes_on: bool
     """Here, with its producer and consumer, which were attached when it went."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     def topic(self, stage: Stage) -> str:
         return f"{DELETED}{stage.name}"
@@ -209,7 +209,7 @@ class _ForgetsDeletions(Deletions):
         return
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -223,8 +223,8 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "topic-deletion-forgotten",
             "A region forgets which topics were deleted in it.",
             ("INV-38",),

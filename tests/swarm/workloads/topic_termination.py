@@ -18,9 +18,9 @@ from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.core.policies.inactivity import DeleteMode, Inactivity
 from emulator.model.values import Position
 from emulator.simulation.checkers import Check
-from tests.swarm.mutant import Ablation, parts, topic
+from tests.swarm.mutant import Mutant, parts, topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 from tests.swarm.workloads.self_reported import acted, told
 from tests.swarm.workloads.topic_termination_acts import (
     AFTER,
@@ -110,7 +110,7 @@ class _AlwaysInUse(InactivityTracker):
         return False
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -140,36 +140,36 @@ WORD = Word(
             applies=_acted,
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "termination-not-stored",
             "The termination of a topic is not stored.",
             ("INV-39",),
             topic(_ending(_EndsInMemory)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "last-position-returned-too-early",
             "Termination returns the last position before pending publishes have their outcome.",
             ("INV-39",),
             topic(_ending(_EndsAtOnce)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "deletion-ignores-use",
             "A topic is deleted without force although clients use it.",
             ("INV-105",),
             topic(_NobodyUsesIt),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "deletion-ignores-subscriptions",
             "A topic with subscriptions counts as unused.",
             ("INV-105",),
             parts(disuse=_SubscriptionsAreNoUse),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "inactivity-not-detected",
             "An inactive topic is never detected as inactive.",
             ("INV-105",),

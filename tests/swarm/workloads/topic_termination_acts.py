@@ -1,4 +1,5 @@
-"""Acts of the word `finish`: topics that are terminated, deleted without force, or deleted because nobody uses them."""
+"""Acts of the workload `topic-termination`: topics that are terminated, deleted without force, or deleted because
+nobody uses them."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Receipts:
 class Finishing(Mortal):
     """What all of them have in common: topics that other regions may have when this one has none."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     def topic(self, stage: Stage) -> str:
         return f"{DELETED}{stage.name}"

@@ -20,7 +20,7 @@ from emulator.model.transaction_names import COORDINATORS, TxnId, coordinator_of
 from emulator.wire import transaction_requests
 from emulator.wire.replies import CoordinatorConnected, TransactionBegun
 from tests.swarm.actors.transaction_history import TaskLines
-from tests.swarm.actors.worker import WORD as NAME
+from tests.swarm.actors.worker import NAME
 from tests.swarm.checkers.transaction_tasks import Grant, Work, outbox_of
 from tests.swarm.faults import (
     FailingDisk,
@@ -33,9 +33,9 @@ from tests.swarm.faults import (
     SlowDisk,
 )
 from tests.swarm.plan import Plan, ProducerPlan, WorkerPlan
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 from tests.swarm.workloads.transaction_key_checks import CHECKS
-from tests.swarm.workloads.transaction_key_mutants import ABLATIONS
+from tests.swarm.workloads.transaction_key_mutants import MUTANTS
 
 INBOX = "inbox"
 COUNT = BrokerSettings().transaction_coordinators
@@ -56,7 +56,7 @@ class ComeBetween(Act):
     """From its message to its wish to commit."""
     commits: bool
 
-    word: ClassVar[str] = "come-between"
+    workload: ClassVar[str] = "come-between"
 
     async def perform(self, stage: Stage) -> None:
         client = stage.client()
@@ -235,4 +235,4 @@ def _trouble(random: Random, region: str, workers: list[str], seconds: float) ->
     return random.choice(kinds)
 
 
-WORD = Word(NAME, draw, checks=CHECKS, ablations=ABLATIONS)
+WORKLOAD = Workload(NAME, draw, checks=CHECKS, mutants=MUTANTS)

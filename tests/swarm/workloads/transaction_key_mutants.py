@@ -13,7 +13,7 @@ from emulator.core.transactions.journal_format import Began, Granted, KeyEntry
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Claim, PendingAcks, commit
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 
 KIND = "hold-key"
 """Of the worlds that notice."""
@@ -73,11 +73,11 @@ class _CountsAtOnce(PendingAcks):
         commit(self.by_txn[txn], cursor)
 
 
-def _ablation(name: str, safeguard: str, invariants: Iterable[str], **changes: Any) -> Ablation:
-    return Ablation(name, safeguard, tuple(invariants), parts(**changes), seed_name=KIND)
+def _ablation(name: str, safeguard: str, invariants: Iterable[str], **changes: Any) -> Mutant:
+    return Mutant(name, safeguard, tuple(invariants), parts(**changes), seed_name=KIND)
 
 
-ABLATIONS = (
+MUTANTS = (
     _ablation(
         "former-transaction-stays-open",
         "A new connection with a transaction key does not abort the transaction of the former one.",

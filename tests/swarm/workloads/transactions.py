@@ -16,10 +16,10 @@ from emulator.core.topic.state import TopicState
 from emulator.core.topic.visibility import Visibility
 from emulator.simulation.checkers import Check, Found
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Act, Stage, Word
+from tests.swarm.workload import Act, Stage, Workload
 
 COMMIT, ABORT, FORGET = "commit", "abort", "forget"
 FORGOTTEN_SECONDS = 1.0
@@ -52,7 +52,7 @@ class Transact(Act):
     ends: tuple[str, ...]
     """Of its transactions, one after the other."""
 
-    word: ClassVar[str] = "transact"
+    workload: ClassVar[str] = "transact"
 
     async def perform(self, stage: Stage) -> None:
         began, client, ledger = stage.now, stage.client(), _Ledger()
@@ -121,9 +121,9 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 def committed_and_nothing_else(evidence: Evidence) -> Found:
     """Readers are given what is committed, all of it, and nothing else."""
-    for deed in evidence.deeds:
-        if deed.word == Transact.word and deed.detail:
-            yield f"in {deed.region}, {deed.detail}", {"region": deed.region}
+    for operation in evidence.operations:
+        if operation.workload == Transact.workload and operation.detail:
+            yield f"in {operation.region}, {operation.detail}", {"region": operation.region}
 
 
 class _OpenIsReadable(TopicState):
@@ -143,18 +143,18 @@ class _AbortedIsShown(TopicState):
         self.visibility = _HidesNothing()
 
 
-WORD = Word(
-    Transact.word,
+WORKLOAD = Workload(
+    Transact.workload,
     draw,
     checks=(Check("only-committed-readable", "INV-63", committed_and_nothing_else),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "open-transaction-readable",
             "Messages of open transactions are readable.",
             ("INV-63",),
             parts(topic_state=_OpenIsReadable),
         ),
-        Ablation(
+        Mutant(
             "aborted-transaction-readable",
             "Messages of aborted transactions are not hidden.",
             ("INV-63",),

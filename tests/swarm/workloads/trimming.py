@@ -21,9 +21,9 @@ from emulator.net.http import NoAnswer
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, topic
+from tests.swarm.mutant import Mutant, topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "trim"
@@ -47,7 +47,7 @@ class Stream(OwnTopic):
     breaks_end_seconds: float
     """From then on nothing goes wrong, and it comes back."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         writer, reader = stage.client(), self.reader(stage)
@@ -156,18 +156,19 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 def nothing_needed_goes(evidence: Evidence) -> Found:
     """What was taken and not acknowledged is given to the subscription."""
-    for deed in evidence.deeds:
-        if deed.word == NAME and deed.detail.startswith(LOST):
-            sentence = f"{deed.topic}: never delivered: {deed.detail.removeprefix(LOST)}"
-            yield sentence, {"region": deed.region, "topic": deed.topic}
+    for operation in evidence.operations:
+        if operation.workload == NAME and operation.detail.startswith(LOST):
+            sentence = f"{operation.topic}: never delivered: {operation.detail.removeprefix(LOST)}"
+            yield sentence, {"region": operation.region, "topic": operation.topic}
 
 
 def disks_are_given_back(evidence: Evidence) -> Found:
     """What everybody has passed goes."""
-    for deed in evidence.deeds:
-        if deed.word == NAME and deed.detail.startswith(STAYS):
-            sentence = f"{deed.topic} is acknowledged, and its logs still have bytes: {deed.detail.removeprefix(STAYS)}"
-            yield sentence, {"region": deed.region, "topic": deed.topic}
+    for operation in evidence.operations:
+        if operation.workload == NAME and operation.detail.startswith(STAYS):
+            size = operation.detail.removeprefix(STAYS)
+            sentence = f"{operation.topic} is acknowledged, and its logs still have bytes: {size}"
+            yield sentence, {"region": operation.region, "topic": operation.topic}
 
 
 class _AsksNoCursor(Trimmer):
@@ -200,7 +201,7 @@ def _with(careless: type[Trimmer]) -> type[Topic]:
     return TrimmedCarelessly
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -208,31 +209,31 @@ WORD = Word(
             "nothing-needed-is-trimmed",
             "INV-36",
             nothing_needed_goes,
-            applies=lambda evidence: bool(evidence.deeds),
+            applies=lambda evidence: bool(evidence.operations),
         ),
         Check(
             "disk-space-released",
             "INV-60",
             disks_are_given_back,
-            applies=lambda evidence: bool(evidence.deeds),
+            applies=lambda evidence: bool(evidence.operations),
         ),
     ),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "trimming-ignores-cursors",
             "Trimming ignores the positions of subscriptions.",
             ("INV-36", "INV-5"),
             topic(_with(_AsksNoCursor)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "trimming-ignores-replicators",
             "Trimming ignores the positions of replicators.",
             ("INV-36",),
             topic(_with(_AsksNoReplicator)),
             seed_name=NAME,
         ),
-        Ablation(
+        Mutant(
             "nothing-trimmed",
             "Messages that every cursor has passed are not trimmed.",
             ("INV-60",),

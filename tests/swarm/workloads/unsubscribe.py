@@ -15,16 +15,16 @@ from emulator.core.cursor.cursor import Cursor
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Ablation, topic
+from tests.swarm.mutant import Mutant, topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Word
+from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.consumer_acts import ConsumerAct
 from tests.swarm.workloads.seek import not_given
 
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe(ConsumerAct):
-    word: ClassVar[str] = "unsubscribe"
+    workload: ClassVar[str] = "unsubscribe"
 
     async def perform(self, stage: Stage) -> None:
         actor = self.actor(stage)
@@ -56,13 +56,17 @@ def begins_anew(evidence: Evidence) -> Found:
     Judged where nobody else may have moved it since; one that is carried may come back from where it was carried to."""
     last = {
         (one.region, one.topic, one.subscription): one
-        for one in evidence.deeds
-        if one.word == Unsubscribe.word
+        for one in evidence.operations
+        if one.workload == Unsubscribe.workload
     }
-    for where, deed in last.items():
+    for where, operation in last.items():
         is_carried = where[1:] in evidence.given.replicated
-        if deed.outcome == "accepted" and not is_carried and evidence.windows.last_end(*where) <= deed.ended:
-            yield from not_given(evidence, deed, (-1, -1), "was deleted and created again")
+        if (
+            operation.outcome == "accepted"
+            and not is_carried
+            and evidence.windows.last_end(*where) <= operation.ended
+        ):
+            yield from not_given(evidence, operation, (-1, -1), "was deleted and created again")
 
 
 class _RemembersTheDeleted(Topic):
@@ -83,12 +87,12 @@ class _RemembersTheDeleted(Topic):
         return super().create_subscription(name, cursor, durable=durable)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     "unsubscribe",
     draw,
     checks=(Check("recreated-subscription-is-new", "INV-16", begins_anew, only_healed=True),),
-    ablations=(
-        Ablation(
+    mutants=(
+        Mutant(
             "deleted-cursor-reused",
             "A subscription that is created again continues at the position of the deleted one.",
             ("INV-16",),

@@ -1,4 +1,5 @@
-"""Programs of the word `spread` consume: a topic with partitions, a list, a pattern, one topic; and keep tables."""
+"""Programs of the workload `partition-growth` consume: a topic with partitions, a list, a pattern, one topic; and
+keep tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program of the word `spread` is told to do, and what all its parts need."""
+"""What a program of the workload `partition-growth` is told to do, and what all its parts need."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from emulator.client import Batching
 from emulator.simulation.checkers import Check, Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Word
+from tests.swarm.workload import Workload
 from tests.swarm.workloads.partition_growth.environment import (
     LIST,
     LISTED,
@@ -28,7 +28,7 @@ from tests.swarm.workloads.partition_growth.environment import (
     Reading,
     Remaking,
 )
-from tests.swarm.workloads.partition_growth.mutants import ablations
+from tests.swarm.workloads.partition_growth.mutants import mutants
 from tests.swarm.workloads.partition_growth.program import (
     ASTRAY,
     DISORDER,
@@ -125,18 +125,21 @@ def _remaking(random: Random, plan: Plan) -> Remaking:
 
 def _told(begins: tuple[str, ...]) -> Callable[[Evidence], Found]:
     def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begins):
-                yield deed.detail.partition(": ")[2], {"region": deed.region, "topic": deed.topic}
+        for operation in evidence.operations:
+            if operation.workload == NAME and operation.detail.startswith(begins):
+                yield (
+                    operation.detail.partition(": ")[2],
+                    {"region": operation.region, "topic": operation.topic},
+                )
 
     return check
 
 
 def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+    return any(operation.workload == NAME for operation in evidence.operations)
 
 
-WORD = Word(
+WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
@@ -147,5 +150,5 @@ WORD = Word(
         Check("no-unrequested-delivery", "INV-94", _told((EARLY,)), applies=_acted),
         Check("table-views-current", "INV-95", _told((TABLE,)), applies=_acted),
     ),
-    ablations=ablations(NAME),
+    mutants=mutants(NAME),
 )

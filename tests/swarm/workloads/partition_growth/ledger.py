@@ -1,4 +1,5 @@
-"""What programs of the word `spread` published, what their subscriptions were given, and what that comes to.
+"""What programs of the workload `partition-growth` published, what their subscriptions were given, and what that
+comes to.
 
 Judges only: nothing here asks a region or a client. A message is known by its producer and its number.
 """

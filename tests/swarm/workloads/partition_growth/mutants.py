@@ -1,4 +1,4 @@
-"""Parts without the safeguards that the word `spread` is there for."""
+"""Parts without the safeguards that the workload `partition-growth` is there for."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from emulator.client import EARLIEST, Client, ClientError, Consumer, TableView
 from emulator.client.topic_names import PatternTopics, TopicSource
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
-from tests.swarm.mutant import Ablation, parts
+from tests.swarm.mutant import Mutant, parts
 
 
 def _client(type_: type[Client]) -> Any:
-    return lambda seams: replace(seams, client=type_)
+    return lambda overrides: replace(overrides, client=type_)
 
 
 def _begins_with_nothing(index: int, first_entry_id: int, end_entry_id: int) -> bool:
@@ -100,65 +100,65 @@ def _failover_shares(type_: SubscriptionType, cursor: Cursor, limits: Limits) ->
     return strategy_for(SubscriptionType.SHARED if shared else type_, cursor, limits)
 
 
-def ablations(seed_name: str) -> tuple[Ablation, ...]:
+def mutants(seed_name: str) -> tuple[Mutant, ...]:
     return (
-        Ablation(
+        Mutant(
             "new-partition-without-subscriptions",
             "A new partition is created without the subscriptions of partition 0.",
             ("INV-5",),
             parts(inherits=_begins_with_nothing),
             seed_name=seed_name,
         ),
-        Ablation(
+        Mutant(
             "growth-ignored-by-client",
             "A client requests the number of partitions only once.",
             ("INV-93",),
             _client(_AsksOnce),
             seed_name=seed_name,
         ),
-        Ablation(
+        Mutant(
             "growth-ignored-by-cluster",
             "A cluster requests the number of partitions from other clusters only once.",
             ("INV-93",),
             parts(is_news=_first_news_only),
             seed_name=seed_name,
         ),
-        Ablation(
+        Mutant(
             "topic-watch-lost-on-reconnect",
             "After a reconnect a client does not watch the list of topics.",
             ("INV-93",),
             _client(_ForgetsToWatch),
             seed_name=seed_name,
         ),
-        Ablation(
+        Mutant(
             "failover-delivers-to-all",
             "All consumers of a Failover subscription receive messages, not the active one alone.",
             ("INV-94",),
             parts(strategy_for=_failover_shares),
             seed_name=seed_name,
         ),
-        Ablation(
+        Mutant(
             "pattern-matches-prefix",
             "A pattern matches every name that it is a prefix of.",
             ("INV-94",),
             _client(_FitsTheBeginning),
             seed_name=seed_name,
         ),
-        Ablation(
+        Mutant(
             "paused-start-ignored",
             "A consumer that starts paused requests messages at once.",
             ("INV-94",),
             _client(_NeverPauses),
             seed_name=seed_name,
         ),
-        Ablation(
+        Mutant(
             "zero-queue-prefetches",
             "A consumer with queue size 0 requests messages in advance.",
             ("INV-94",),
             _client(_AsksAhead),
             seed_name=seed_name,
         ),
-        Ablation(
+        Mutant(
             "table-view-lost-on-reconnect",
             "A table view receives no more updates after a reconnect.",
             ("INV-95",),

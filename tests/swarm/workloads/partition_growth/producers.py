@@ -1,4 +1,4 @@
-"""Programs of the word `spread` publish: by keys, to a topic with partitions and to others."""
+"""Programs of the workload `partition-growth` publish: by keys, to a topic with partitions and to others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The program of the word `spread`: a topic with partitions that grows, others beside it, who publishes and reads."""
+"""The program of the workload `partition-growth`: a topic with partitions that grows, others beside it, who
+publishes and reads."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Spread(Act):
     breaks_end_seconds: float
     """From then on nothing goes wrong."""
 
-    word: ClassVar[str] = NAME
+    workload: ClassVar[str] = NAME
     is_waited_for: ClassVar[bool] = True
 
     @property
@@ -52,7 +53,7 @@ class Spread(Act):
     def __str__(self) -> str:
         grows = (f"{one.partitions} in {one.region} at {one.at_seconds:.2f} s" for one in self.growth)
         return (
-            f"{self.at_seconds:.2f} s: {public_name(self.word)} in {self.region}, read in {self.reading}: "
+            f"{self.at_seconds:.2f} s: {public_name(self.workload)} in {self.region}, read in {self.reading}: "
             f"{self.partitions} partitions, {', '.join(grows)}"
         )
 
