@@ -35,6 +35,11 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
+def silence_kafka_client() -> None:
+    """The Kafka client logs each lost connection; the store logs outages itself."""
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+
+
 def set_format(name: str) -> None:
     """For all that is printed from now on. ValueError for what is none of `FORMATS`."""
     if name not in FORMATS:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
-from emulator.broker.log_output import FORMATS, set_format
+from emulator.broker.log_output import FORMATS, set_format, silence_kafka_client
 from emulator.broker.metadata.config_changelog import ConfigChangelog
 from emulator.broker.region import Region
 from emulator.broker.replication.link_emulation import EmulatedLink, EmulatedNetwork
@@ -179,6 +179,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m emulator.broker.main [--log-format text|json] REGION_JSON", file=sys.stderr)
         return 2
     logging.basicConfig(level=logging.INFO)
+    silence_kafka_client()
     gc.set_threshold(50_000, 20, 20)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     try:

@@ -138,13 +138,10 @@ class Cursor:
     def ack_batch(self, entry_id: int, ack_set: Sequence[int], batch_size: int) -> bool:
         """Acknowledge the messages of a batch whose bit in `ack_set` is clear (set = not acknowledged;
         words that a client left out are clear). True when that completed the entry."""
-        return self._keep_open(entry_id, bits_of(ack_set), batch_size)
+        return self.keep_open(entry_id, bits_of(ack_set), batch_size)
 
-    def ack_messages(self, entry_id: int, bits: int, batch_size: int) -> bool:
-        """Acknowledge these messages of a batch. True when that completed the entry."""
-        return self._keep_open(entry_id, ~bits, batch_size)
-
-    def _keep_open(self, entry_id: int, kept: int, batch_size: int) -> bool:
+    def keep_open(self, entry_id: int, kept: int, batch_size: int) -> bool:
+        """Acknowledge the messages of a batch whose bit in `kept` is clear. True when that completed the entry."""
         if self.is_acked(entry_id):
             return False
         every_bit = (1 << batch_size) - 1
@@ -157,19 +154,6 @@ class Cursor:
             self.changed_parts.add(entry_id >> PART_BITS)
             self.version += 1
         return False
-
-    def ack_cumulative_batch(self, entry_id: int, ack_set: Sequence[int], batch_size: int) -> bool:
-        """Acknowledge everything before `entry_id`, and that entry as `ack_batch` does."""
-        self.ack_cumulative(entry_id - 1)
-        return self.ack_batch(entry_id, ack_set, batch_size)
-
-    def ack_cumulative_keeping(self, entry_id: int, open_bits: int) -> None:
-        """Acknowledge everything up to and including `entry_id`, but for these messages of it."""
-        if not open_bits:
-            self.ack_cumulative(entry_id)
-            return
-        self.ack_cumulative(entry_id - 1)
-        self._keep_open(entry_id, open_bits, open_bits.bit_length())
 
     # Others do.
 
@@ -186,7 +170,8 @@ class Cursor:
             if not changed:
                 return False
             self.changed_parts.update(changed)
-        self._forget_open_bits(first, last)
+        if self.open_bits:
+            _remove_range(self.open_bits, first, last)
         self.version += 1
         return True
 
@@ -336,9 +321,6 @@ class Cursor:
         self._acked.parts.update({part: bits for part, bits in parts.items() if bits})
         self._advance(self.mark_delete)
 
-    def __repr__(self) -> str:
-        return f"Cursor(mark_delete={self.mark_delete}, ranges={self.acked_ranges}, open={self.open_bits})"
-
     # Moving.
 
     def _advance(self, mark_delete: int) -> None:
@@ -350,16 +332,6 @@ class Cursor:
             if (before + 1) >> PART_BITS != (self.mark_delete + 1) >> PART_BITS:
                 self._acked.drop_parts_below(self.mark_delete + 1)
 
-    def _forget_open_bits(self, first: int, last: int) -> None:
-        if not self.open_bits:
-            return
-        if last - first < len(self.open_bits):
-            done = [entry_id for entry_id in range(first, last + 1) if entry_id in self.open_bits]
-        else:
-            done = [entry_id for entry_id in self.open_bits if first <= entry_id <= last]
-        for entry_id in done:
-            del self.open_bits[entry_id]
-
 
 def bits_of(words: Sequence[int]) -> int:
     """One number from 64-bit words, lowest first, signed or not."""
@@ -370,3 +342,12 @@ def words_of(bits: int) -> tuple[int, ...]:
     """Signed 64-bit words, lowest first."""
     count = -(-bits.bit_length() // WORD_BITS)
     return struct.unpack(f"<{count}q", bits.to_bytes(count * WORD_BITS // 8, "little"))
+
+
+def _remove_range(by_id: dict[int, int], first: int, last: int) -> None:
+    if last - first < len(by_id):
+        done = [entry_id for entry_id in range(first, last + 1) if entry_id in by_id]
+    else:
+        done = [entry_id for entry_id in by_id if first <= entry_id <= last]
+    for entry_id in done:
+        del by_id[entry_id]

@@ -175,7 +175,8 @@ class Dispatcher:
             if entry_id >= end_entry_id:
                 continue
             if ack_set:
-                self.cursor.ack_cumulative_batch(entry_id, ack_set, WORD_BITS * len(ack_set))
+                self.cursor.ack_cumulative(entry_id - 1)
+                self.cursor.ack_batch(entry_id, ack_set, WORD_BITS * len(ack_set))
             else:
                 self.cursor.ack_cumulative(entry_id)
         self._strategy.moved()

@@ -201,14 +201,9 @@ class KeyShared(Shared):
         hold.entries -= 1
         if not hold.entries and self._holds.get(hold.slot) is hold:
             del self._holds[hold.slot]
-            if hold.slot in self._aside_for_slot:
-                self._let_go(hold.slot)
-
-    def _let_go(self, slot: int) -> None:
-        """Nobody holds entries of the slot any more."""
-        consumer = self.shares.owner_of(slot)
-        if consumer is not None:
-            self._aside_for_consumer.setdefault(consumer, IdSet()).unite(self._aside_for_slot.pop(slot))
+            owner = self.shares.owner_of(hold.slot)
+            if owner is not None and hold.slot in self._aside_for_slot:
+                self._aside_for_consumer.setdefault(owner, IdSet()).unite(self._aside_for_slot.pop(hold.slot))
 
     # What happens.
 

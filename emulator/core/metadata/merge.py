@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from emulator.core.metadata import pending_changes as drawn
+from emulator.core.metadata import pending_changes
 from emulator.core.metadata.event import EXISTENCE, Event, Stamp, elements_of, is_implied
 from emulator.core.metadata.hybrid_clock import BEGINNING, Reading, heard, tick
 from emulator.core.metadata.record import LATEST, Outcome, Record, Rule, stored_record
@@ -126,7 +126,7 @@ class Transaction:
         known here is told to nobody, so that whoever said that it has a tombstone tells nothing older."""
         events = self.drawn_up(path, value, is_seed=False, touched=touched)
         self._with(path, events)
-        drawn.add(self._rows, events)
+        pending_changes.add(self._rows, events)
         return events
 
     def make_drawn(self, path: str, events: Sequence[Event]) -> None:
@@ -136,7 +136,7 @@ class Transaction:
 
     def withdraw(self, events: Iterable[Event]) -> None:
         """They were told to nobody, or are made: whatever comes of them from now on is a copy."""
-        drawn.take_away(self._rows, [event.stamp for event in events])
+        pending_changes.take_away(self._rows, [event.stamp for event in events])
 
     @property
     def _local_rule(self) -> Rule:
@@ -170,18 +170,10 @@ class Transaction:
         reading = clock.reading
         if not is_seed:
             known = BEGINNING if self._is_too_far_ahead(reading) else reading
-            reading = tick(known, self._now_ms) if self._here.is_hybrid else self._not_before(known)
+            reading = tick(known, self._now_ms) if self._here.is_hybrid else _not_before(known, self._now_ms)
         self._clock = OwnClock(clock.incarnation, clock.sequence + 1, reading)
-        stamped = BEGINNING if is_seed else self._behind_what_is_known(reading)
+        stamped = BEGINNING if is_seed else _behind(reading, self._after)
         return Stamp(*stamped, self._here.cluster, clock.sequence + 1, clock.incarnation)
-
-    def _not_before(self, reading: Reading) -> Reading:
-        """A clock that was set back does not set back the order of the cluster's own events."""
-        return Reading(max(reading.time_ms, self._now_ms), 0)
-
-    def _behind_what_is_known(self, reading: Reading) -> Reading:
-        after = self._after
-        return reading if reading > after else Reading(after.time_ms, after.counter + 1)
 
     def _is_too_far_ahead(self, reading: Reading) -> bool:
         return reading.time_ms > self._now_ms + self._here.clock_ahead_ms_max
@@ -208,7 +200,7 @@ class Transaction:
         """Which events are here, or were once: one of them that is not there was superseded, and what superseded it
         went when everybody had it. Of the cluster's own: all but those that are drawn up and not made yet."""
         applied, own, newest = self.applied(), self._own_origin, self._clock.sequence
-        waiting = drawn.read_drawn(self._rows.get(SYNC_DRAWN_PATH.text))
+        waiting = pending_changes.read_drawn(self._rows.get(SYNC_DRAWN_PATH.text))
 
         def is_known(stamp: Stamp) -> bool:
             if stamp.origin != own:
@@ -317,3 +309,13 @@ class Transaction:
         document = record.document()
         if document != (None if present is None else present.value):
             self._rows.put(record.path, document)
+
+
+def _not_before(reading: Reading, now_ms: int) -> Reading:
+    """A clock that was set back does not set back the order of the cluster's own events."""
+    return Reading(max(reading.time_ms, now_ms), 0)
+
+
+def _behind(reading: Reading, other: Reading) -> Reading:
+    """The reading, or the first one after `other` when it is not later."""
+    return reading if reading > other else Reading(other.time_ms, other.counter + 1)

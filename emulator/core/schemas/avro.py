@@ -7,7 +7,6 @@ a comparison that takes too many steps is given up.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +76,7 @@ def check_reads(reader: AvroSchema, writer: AvroSchema) -> None:
     """Incompatible when `reader` cannot read all that is written with `writer`; BadSchema when that takes too long to
     find out."""
     try:
-        found = _checker()(reader, writer)
+        found = _first_problem(_checker_type()().get_compatibility(reader, writer))
     except RecursionError:
         raise BadSchema("its types refer to each other too deeply") from None
     except BadSchema:
@@ -89,8 +88,8 @@ def check_reads(reader: AvroSchema, writer: AvroSchema) -> None:
 
 
 @cache
-def _checker() -> Callable[[AvroSchema, AvroSchema], str]:
-    """Gives a sentence: what keeps the reader from reading; empty when nothing does."""
+def _checker_type() -> type[Any]:
+    """Avro's checker with limits. It is imported when the first schema is compared."""
     from avro.compatibility import (
         CompatibleResult,
         ReaderWriterCompatibilityChecker,
@@ -144,14 +143,17 @@ def _checker() -> Callable[[AvroSchema, AvroSchema], str]:
             missing = SchemaIncompatibilityType.reader_field_missing_default_value
             return incompatible(missing, field.name, location)
 
-    def check(reader: AvroSchema, writer: AvroSchema) -> str:
-        result = Bounded().get_compatibility(reader, writer)
-        if result.compatibility is SchemaCompatibilityType.compatible:
-            return ""
-        reasons = sorted({one.name.replace("_", " ") for one in result.incompatibilities})
-        return f"{', '.join(reasons)}: {'; '.join(sorted(result.messages))} at {', '.join(sorted(result.locations))}"
+    return Bounded
 
-    return check
+
+def _first_problem(result: Any) -> str:
+    """Why the reader cannot read what the writer wrote; empty when it can."""
+    if result.compatibility.name == "compatible":
+        return ""
+    reasons = sorted({one.name.replace("_", " ") for one in result.incompatibilities})
+    return (
+        f"{', '.join(reasons)}: {'; '.join(sorted(result.messages))} at {', '.join(sorted(result.locations))}"
+    )
 
 
 def _short(sentence: str) -> str:

@@ -1,14 +1,15 @@
-"""One coordinator: its transactions and their legal operations (docs/components/transactions.md, TX1 to TX8).
+"""One transaction coordinator: its transactions and their legal operations (docs/components/transactions.md).
 
-Each method that decides something changes the state at once and returns the entry that says so. The shell makes the
-entry durable before it tells anybody; when that fails, the whole coordinator is read again from the store, so a state
-that is ahead of the log is never told of. After a restart `apply` builds the same state from the same entries.
+Each method that decides something changes the state at once and returns the entry of the journal that records it. The
+shell makes the entry durable before it responds to a client; when that fails, the whole coordinator is read again from
+the store, so a state that is ahead of the journal is never visible. After a restart `apply` builds the same state from
+the same entries.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
@@ -29,18 +30,15 @@ from emulator.core.transactions.names import FOLLOWS, Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 
 E = TypeVar("E", bound=JournalEntry)
-
 ASKED: Final = "requested by its client"
 TIMED_OUT: Final = "timed out"
 FENCED: Final = "fenced"
 """A newer connection has its key, or the key was deleted. What is done with such a transaction fails as expired."""
 BY_OPERATOR: Final = "requested by an operator"
 DEADLINES_SPARE: Final = 1_000
-"""So many deadlines of transactions that are over may be kept, besides one for each that is not."""
-
-
+"""Number of deadlines of ended transactions that may be kept, besides two for each that has not ended."""
 PARTICIPANT_BYTES: Final = 256
-"""What the books need for one participant, besides its name."""
+"""Memory of one participant, besides its name."""
 PARTICIPANTS_BYTES_MAX: Final = 33_554_432
 """Of all participants of one coordinator's transactions: clients choose how long their names are. It is half of what a
 log takes in one append; the rest of a checkpoint is for keys, outcomes and times."""
@@ -48,7 +46,7 @@ log takes in one append; the rest of a checkpoint is for keys, outcomes and time
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much of everything, for each coordinator."""
+    """Limits of one coordinator."""
 
     open_max: int
     participants_max: int
@@ -101,6 +99,42 @@ class Transaction:
         return len(self.topics) + len(self.subscriptions)
 
 
+class Deadlines:
+    """Deadlines of transactions, the earliest first. Those of transactions that ended stay until they are reached, or
+    are too many."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int]] = []
+
+    def add(self, transaction: Transaction, live: Mapping[int, Transaction]) -> None:
+        """`live`: without this one."""
+        if len(self._heap) > 2 * len(live) + DEADLINES_SPARE:
+            open_ones = (one for one in live.values() if one.status is Status.OPEN)
+            self._heap = [(one.deadline_ms, one.txn.least) for one in open_ones]
+            heapify(self._heap)
+        heappush(self._heap, (transaction.deadline_ms, transaction.txn.least))
+
+    def take(self, now_ms: float, live: Mapping[int, Transaction]) -> list[int]:
+        """Remove those that are reached; returns the open transactions among them."""
+        due = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            least = heappop(self._heap)[1]
+            if least in live and live[least].status is Status.OPEN:
+                due.append(least)
+        return due
+
+    def next_ms(self, live: Mapping[int, Transaction]) -> float | None:
+        while self._heap and self._heap[0][1] not in live:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def clear(self) -> None:
+        self._heap.clear()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+
 class Coordinator:
     """Of one region. Times are milliseconds of any clock that only goes forward."""
 
@@ -112,22 +146,18 @@ class Coordinator:
         """By number, the oldest first. INV-54: everything below `next_least` that is not here is over."""
         self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
         """Those that ended last, the newest last."""
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines = Deadlines()
         self._by_key: dict[tuple[str, str], dict[int, None]] = {}
         """(owner, key) -> numbers of those in `live`."""
         self._participants_bytes = 0
         """Of all in `live`."""
 
-    # What is known.
+    # State.
 
     @property
     def low_watermark(self) -> int:
-        """Everything up to here is over; -1: nothing is known to be."""
+        """Every transaction up to this number has ended; -1: none is known to have."""
         return next(iter(self.live), self.next_least) - 1
-
-    @property
-    def open_count(self) -> int:
-        return sum(transaction.status is Status.OPEN for transaction in self.live.values())
 
     def status(self, least: int) -> Status | None:
         """None: never begun, or forgotten."""
@@ -138,48 +168,33 @@ class Coordinator:
         return None if outcome is None else outcome.status
 
     def transaction(self, least: int) -> Transaction:
-        """One that is open. ProtocolError, in the words that its client understands, when it is not."""
-        transaction = self.live.get(least)
-        if transaction is None:
-            raise self._over(least)
-        if transaction.status is not Status.OPEN:
-            raise self._decided(least, transaction.status, transaction.why)
-        return transaction
-
-    def _over(self, least: int) -> ProtocolError:
-        outcome = self.outcomes.get(least)
-        if outcome is not None:
-            return self._decided(least, outcome.status, outcome.why)
-        what = (
-            "has ended, and its outcome is no longer stored" if least < self.next_least else "was never begun"
-        )
-        return ProtocolError(ServerError.TransactionNotFound, f"transaction {self._text(least)} {what}")
-
-    def _decided(self, least: int, status: Status, why: str) -> ProtocolError:
-        if why.startswith(FENCED):
-            sentence = f"{EXPIRED_TRANSACTION} {self._text(least)}: {why}"
-            return ProtocolError(ServerError.NotAllowedError, sentence)
-        sentence = f"transaction {self._text(least)} is {status.name} ({why})"
-        return ProtocolError(ServerError.InvalidTxnStatus, sentence)
-
-    def _text(self, least: int) -> str:
-        return TxnId(self.number, least).text
+        """An open transaction. ProtocolError with the code that its client understands when it is not open."""
+        txn = TxnId(self.number, least)
+        found = self.live.get(least) or self.outcomes.get(least)
+        if found is None:
+            what = (
+                "has ended, and its outcome is no longer stored"
+                if least < self.next_least
+                else "was never begun"
+            )
+            raise ProtocolError(ServerError.TransactionNotFound, f"transaction {txn.text} {what}")
+        if isinstance(found, Outcome) or found.status is not Status.OPEN:
+            raise _decided(txn, found.status, found.why)
+        return found
 
     def check_publish(self, least: int, topic: str) -> None:
         """T1. ProtocolError unless it is open and has the topic."""
-        if not self.transaction(least).topics.get(topic, False):
-            raise self._not_added(least, f"topic {topic}")
+        transaction = self.transaction(least)
+        if not transaction.topics.get(topic, False):
+            raise _not_added(transaction.txn, f"topic {topic}")
 
     def check_acknowledge(self, least: int, topic: str, subscription: str) -> None:
         """T1. ProtocolError unless it is open and has the subscription."""
-        if not self.transaction(least).subscriptions.get((topic, subscription), False):
-            raise self._not_added(least, f"subscription {subscription} of {topic}")
+        transaction = self.transaction(least)
+        if not transaction.subscriptions.get((topic, subscription), False):
+            raise _not_added(transaction.txn, f"subscription {subscription} of {topic}")
 
-    def _not_added(self, least: int, what: str) -> ProtocolError:
-        sentence = f"{what} was not added to transaction {self._text(least)}"
-        return ProtocolError(ServerError.InvalidTxnStatus, sentence)
-
-    # What clients ask for.
+    # Requests of clients.
 
     def begin(self, timeout_ms: int, opened_at_ms: int, holder: Holder | None, now_ms: float) -> Began:
         """A new transaction. ProtocolError as `check_begin`."""
@@ -237,27 +252,20 @@ class Coordinator:
         return self._did(Decided(least, wanted, why), 0)
 
     def ended(self, least: int, now_ms: float) -> Ended:
-        """Every participant was told."""
+        """Every participant has confirmed the outcome."""
         transaction = self.live[least]
         return self._did(Ended(least, FOLLOWS[transaction.status], transaction.why), now_ms)
 
     # Time.
 
     def due(self, now_ms: float) -> list[int]:
-        """Open transactions whose time is over. Told once."""
-        due = []
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            least = heappop(self._deadlines)[1]
-            if least in self.live and self.live[least].status is Status.OPEN:
-                due.append(least)
-        return due
+        """Open transactions whose time-out is over. Each is returned once."""
+        return self._deadlines.take(now_ms, self.live)
 
     @property
     def next_due_ms(self) -> float | None:
-        """When to ask `due`; None: there is nothing to wait for."""
-        while self._deadlines and self._deadlines[0][1] not in self.live:
-            heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        """When to call `due` next; None: there is no deadline."""
+        return self._deadlines.next_ms(self.live)
 
     # Keys.
 
@@ -277,7 +285,7 @@ class Coordinator:
             if holder is not None and (holder.owner, holder.key) == (owner, key)
         ]
 
-    # The log.
+    # The journal.
 
     def _did(self, entry: E, now_ms: float) -> E:
         self.apply(entry, now_ms)
@@ -291,11 +299,15 @@ class Coordinator:
             case PartitionsAdded():
                 transaction = self.live[entry.least]
                 transaction.topics.update(dict.fromkeys(entry.topics, False))
-                self._take_room(transaction, _topics_bytes(entry.topics))
+                size_bytes = _topics_bytes(entry.topics)
+                transaction.participants_bytes += size_bytes
+                self._participants_bytes += size_bytes
             case SubscriptionsAdded():
                 transaction = self.live[entry.least]
                 transaction.subscriptions.update(dict.fromkeys(entry.subscriptions, False))
-                self._take_room(transaction, _subscriptions_bytes(entry.subscriptions))
+                size_bytes = _subscriptions_bytes(entry.subscriptions)
+                transaction.participants_bytes += size_bytes
+                self._participants_bytes += size_bytes
             case Decided():
                 transaction = self.live[entry.least]
                 transaction.status, transaction.why = entry.status, entry.why
@@ -312,26 +324,15 @@ class Coordinator:
                 self.next_least = entry.next_least
 
     def _began(self, entry: Began, now_ms: float) -> None:
-        if len(self._deadlines) > 2 * len(self.live) + DEADLINES_SPARE:
-            self._forget_deadlines()
         deadline_ms = now_ms + entry.timeout_ms
-        self.live[entry.least] = Transaction(
+        transaction = Transaction(
             TxnId(self.number, entry.least), entry.timeout_ms, entry.opened_at_ms, entry.holder, deadline_ms
         )
+        self._deadlines.add(transaction, self.live)
+        self.live[entry.least] = transaction
         if entry.holder is not None:
             self._by_key.setdefault((entry.holder.owner, entry.holder.key), {})[entry.least] = None
         self.next_least = max(self.next_least, entry.least + 1)
-        heappush(self._deadlines, (deadline_ms, entry.least))
-
-    def _forget_deadlines(self) -> None:
-        """Of what ended before its time: an old open transaction must not keep those of all that came after it."""
-        open_ones = (one for one in self.live.values() if one.status is Status.OPEN)
-        self._deadlines = [(one.deadline_ms, one.txn.least) for one in open_ones]
-        heapify(self._deadlines)
-
-    def _take_room(self, transaction: Transaction, size_bytes: int) -> None:
-        transaction.participants_bytes += size_bytes
-        self._participants_bytes += size_bytes
 
     def _gone(self, transaction: Transaction | None) -> None:
         if transaction is None:
@@ -376,6 +377,16 @@ class Coordinator:
                 yield SubscriptionsAdded(least, tuple(transaction.subscriptions))
             if transaction.status is not Status.OPEN:
                 yield Decided(least, transaction.status, transaction.why)
+
+
+def _decided(txn: TxnId, status: Status, why: str) -> ProtocolError:
+    if why.startswith(FENCED):
+        return ProtocolError(ServerError.NotAllowedError, f"{EXPIRED_TRANSACTION} {txn.text}: {why}")
+    return ProtocolError(ServerError.InvalidTxnStatus, f"transaction {txn.text} is {status.name} ({why})")
+
+
+def _not_added(txn: TxnId, what: str) -> ProtocolError:
+    return ProtocolError(ServerError.InvalidTxnStatus, f"{what} was not added to transaction {txn.text}")
 
 
 def _topics_bytes(topics: Iterable[str]) -> int:

@@ -269,11 +269,16 @@ class PendingAcks:
 def commit(held: Held, cursor: Cursor) -> None:
     """What a transaction held counts from now on."""
     if held.cumulative is not None:
-        cursor.ack_cumulative_keeping(*held.cumulative)
+        entry_id, open_bits = held.cumulative
+        if open_bits:
+            cursor.ack_cumulative(entry_id - 1)
+            cursor.keep_open(entry_id, open_bits, open_bits.bit_length())
+        else:
+            cursor.ack_cumulative(entry_id)
     for entry_id in held.entries:
         cursor.ack(entry_id)
     for entry_id, part in held.batches.items():
-        cursor.ack_messages(entry_id, *part)
+        cursor.keep_open(entry_id, ~part.bits, part.size)
 
 
 def _counts_already(claim: Claim, cursor: Cursor) -> bool:

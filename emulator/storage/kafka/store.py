@@ -67,9 +67,6 @@ async def open_kafka(
     when no Kafka answers within `open_timeout_ms` or it says no.
     """
     settings = Settings.read(region, bootstrap_servers, options)
-    logging.getLogger("kafka").setLevel(
-        logging.CRITICAL
-    )  # a line for each lost connection; we tell it our way
     cluster = Cluster(settings)
     prefix = names.region_prefix(settings.options.topic_prefix, region)
     patience = settings.options.open_timeout_ms / 1000
