@@ -25,7 +25,7 @@ from emulator.config.loading import load_topology
 from emulator.errors import GeoemuError
 from emulator.runtimes.compose.file import KAFKA_LABEL
 from emulator.runtimes.compose.runtime import ComposeRuntime
-from emulator.runtimes.docker_engine import Engine
+from emulator.runtimes.docker_engine import DockerEngine
 from emulator.runtimes.process import ProcessRuntime
 
 SQLITE, KAFKA = Path("topology.yaml"), Path("compose/topology.yaml")
@@ -86,7 +86,7 @@ async def kafka_pids(runtime: ProcessRuntime | ComposeRuntime) -> list[int]:
     if isinstance(runtime, ProcessRuntime):
         keepers = runtime.run_dir.glob("regions/*/kafka/keeper.json")
         return [json.loads(keeper.read_text())["pid"] for keeper in keepers]
-    kafkas = await Engine().containers(runtime._run_label, KAFKA_LABEL)
+    kafkas = await DockerEngine().containers(runtime._run_label, KAFKA_LABEL)
     return [kafka.pid for kafka in kafkas.values() if kafka.pid]
 
 

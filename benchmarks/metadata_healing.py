@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
-from emulator.config.topology import Cluster, Link, Region, Topology
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.core.metadata.event import is_synced
 from emulator.model.stored_keys import NamespacePath
 from emulator.simulation.world import SERVICE_PORT, World
@@ -33,14 +33,14 @@ POLICIES = ("deduplication", "keep_alive_interval_ms")
 def topology() -> Topology:
     chosen = BrokerSettings(configuration_metadata_sync_event_topic=EVENTS)
     regions = {
-        name: Region(name, name, host=name, service_port=SERVICE_PORT, settings=chosen) for name in NAMES
+        name: RegionSpec(name, name, host=name, service_port=SERVICE_PORT, settings=chosen) for name in NAMES
     }
     shape = LinkShape(latency_ms=LATENCY_MS)
     return Topology(
         name="five",
         path=Path("topology.yaml"),
-        clusters=tuple(Cluster(name, (region,)) for name, region in regions.items()),
-        links=tuple(Link(one, other, shape) for one in NAMES for other in NAMES if one != other),
+        clusters=tuple(ClusterSpec(name, (region,)) for name, region in regions.items()),
+        links=tuple(LinkSpec(one, other, shape) for one in NAMES for other in NAMES if one != other),
         namespaces=(NamespaceConfig("public/default", NAMES, True),),
     )
 

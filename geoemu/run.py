@@ -16,7 +16,7 @@ from emulator.errors import RuntimeFailure
 from emulator.model.renamed import renamed_arguments
 from emulator.model.values import TopicName, seconds_in
 from emulator.recording import recorded
-from emulator.recording.context import surroundings
+from emulator.recording.context import environment_variables
 from emulator.recording.journal import end_journals, seal_actors
 from emulator.recording.tap.tap import Tap, open_tap_history
 from emulator.run.history import HistoryWriter
@@ -107,7 +107,7 @@ class Geo(Faults):
     def environment(self, region: str, *, actor: str) -> dict[str, str]:
         """Environment variables for a program that works in a region: GEOEMU_SERVICE_URL and others
         (docs/OWN_SERVICE.md)."""
-        return surroundings(self.run_dir, actor, self._region(region).name, self._regions())
+        return environment_variables(self.run_dir, actor, self._region(region).name, self._regions())
 
     # --- what came of it ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.cli.explain import differences, differences_as_text
 from emulator.config.region import BrokerSettings, LinkShape
-from emulator.config.topology import Cluster, Link, Region, Topology
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.run.directory import RegionRecord, RunDirectory, RunRecord
 from emulator.run.processes import ProcessIdentity
@@ -21,15 +21,15 @@ NAMESPACE = "namespace/public%2Fdefault"
 
 
 def run(folder: Path, settings: BrokerSettings, latency_ms: float, port: int, *, log: str = "sqlite") -> Path:
-    region = Region("us", "c", service_port=port, settings=settings)
+    region = RegionSpec("us", "c", service_port=port, settings=settings)
     region = replace(region, log=replace(region.log, backend=log))
     topology = Topology(
         "t",
         folder / "topology.yaml",
-        (Cluster("c", (region, Region("eu", "c"))),),
+        (ClusterSpec("c", (region, RegionSpec("eu", "c"))),),
         (
-            Link("us", "eu", LinkShape(latency_ms=latency_ms)),
-            Link("eu", "us", LinkShape()),
+            LinkSpec("us", "eu", LinkShape(latency_ms=latency_ms)),
+            LinkSpec("eu", "us", LinkShape()),
         ),
     )
     record = RunRecord(

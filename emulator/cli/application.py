@@ -14,7 +14,7 @@ from emulator import __version__
 from emulator.runtimes.contract import Runtime
 
 if TYPE_CHECKING:
-    from emulator.cli.curl import Request
+    from emulator.cli.curl import CurlRequest
 
 
 app = typer.Typer(
@@ -69,7 +69,7 @@ def act(run_dir: Path | None, verb: str, change: Change, **fact: str) -> None:
         history.write(verb, "fact", **fact)
 
 
-def print_curl(run_dir: Path | None, request: Request, regions: Sequence[str] | None = None) -> None:
+def print_curl(run_dir: Path | None, request: CurlRequest, regions: Sequence[str] | None = None) -> None:
     """What curl would be told, a line for each region that is meant."""
     from emulator.cli.curl import as_curls
 

@@ -16,7 +16,7 @@ from emulator.runtimes.regions import link_request
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CurlRequest:
     """One call of a region's HTTP port."""
 
     method: str
@@ -24,7 +24,7 @@ class Request:
     body: Any = None
 
 
-def as_curl(admin_url: str, request: Request) -> str:
+def as_curl(admin_url: str, request: CurlRequest) -> str:
     """The command, for a shell."""
     words = ["curl", "--silent", "--show-error"]
     if request.method != "GET":
@@ -34,7 +34,7 @@ def as_curl(admin_url: str, request: Request) -> str:
     return shlex.join([*words, f"{admin_url}{request.target}"])
 
 
-async def as_curls(run: Runtime, request: Request, regions: Iterable[str] | None = None) -> list[str]:
+async def as_curls(run: Runtime, request: CurlRequest, regions: Iterable[str] | None = None) -> list[str]:
     """One line for each of these regions; None: all of the run. ConfigurationError for a region that is not in it."""
     wanted = None if regions is None else {run.topology.region(name).name for name in regions}
     found = (await run.status()).regions
@@ -53,13 +53,13 @@ async def links_as_curls(
     if not links:
         raise Refused(f"there is no link {' -> '.join(ends or ())} in this run")
     return [
-        _line(regions[end], Request(*link_request((link.source, link.target), shaped(link))))
+        _line(regions[end], CurlRequest(*link_request((link.source, link.target), shaped(link))))
         for link in links
         for end in (link.source, link.target)
     ]
 
 
-def _line(region: RegionStatus, request: Request) -> str:
+def _line(region: RegionStatus, request: CurlRequest) -> str:
     """A comment for a region that cannot be asked."""
     if not region.admin_url:
         return f"# {region.name} is {region.state} and has no address"

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import typer
 
 from emulator.cli.application import app, open_run_of, print_curl
-from emulator.cli.curl import Request
+from emulator.cli.curl import CurlRequest
 from emulator.cli.options import (
     AsCurl,
     AsJson,
@@ -36,7 +36,7 @@ NEW_LINE = "\n" + " " * 13
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RegionResponse:
     """What came of asking one region."""
 
     region: str
@@ -47,7 +47,9 @@ class Said:
     """The region answered that it knows no such thing."""
 
 
-async def ask_regions(run: Runtime, kind: str, words: Sequence[str], only: str | None) -> list[Said]:
+async def ask_regions(
+    run: Runtime, kind: str, words: Sequence[str], only: str | None
+) -> list[RegionResponse]:
     """Ask every region, or `only` one. ConfigurationError when the kind, the name or the region is not known."""
     _check(kind, words)
     status = await run.status()
@@ -62,7 +64,7 @@ async def ask_regions(run: Runtime, kind: str, words: Sequence[str], only: str |
     return [one for one in said if _is_about(kind, words, one)]
 
 
-def _is_about(kind: str, words: Sequence[str], said: Said) -> bool:
+def _is_about(kind: str, words: Sequence[str], said: RegionResponse) -> bool:
     """Whether the answer of a region says something of the thing. A link begins in one region: of the other one only
     matters that it is down. No region replicates to itself."""
     if kind == "link":
@@ -70,15 +72,15 @@ def _is_about(kind: str, words: Sequence[str], said: Said) -> bool:
     return kind != "replication" or said.region != words[1] or not said.is_unknown_there
 
 
-def _with_conflicts(answers: Sequence[Said]) -> list[Said]:
+def _with_conflicts(answers: Sequence[RegionResponse]) -> list[RegionResponse]:
     explained = with_conflicts([one.explanation for one in answers if one.explanation is not None])
     by_region = {one.region: one for one in explained}
     return [replace(one, explanation=by_region.get(one.region)) for one in answers]
 
 
-def _each_once(refusals: Sequence[Said]) -> list[str]:
+def _each_once(refusals: Sequence[RegionResponse]) -> list[str]:
     """What several regions say in the same words is said once."""
-    by_words: dict[str, list[Said]] = {}
+    by_words: dict[str, list[RegionResponse]] = {}
     for one in refusals:
         by_words.setdefault(one.problem.removeprefix(f"region {one.region} has "), []).append(one)
     return [
@@ -101,25 +103,25 @@ def _refused(value: str, rule: str, suggestion: str | None = None) -> Configurat
     return ConfigurationError([Problem("explain", None, "", value, rule, suggestion)])
 
 
-def request_of(kind: str, words: Sequence[str]) -> Request:
+def request_of(kind: str, words: Sequence[str]) -> CurlRequest:
     """What each region is asked. ConfigurationError when the kind or the name is not known."""
     _check(kind, words)
-    return Request("GET", _target(kind, " ".join(words)))
+    return CurlRequest("GET", _target(kind, " ".join(words)))
 
 
 def _target(kind: str, name: str) -> str:
     return f"/geoemu/v1/explain/{quote(kind, safe='')}/{quote(name, safe='')}"
 
 
-async def _ask(region: RegionStatus, kind: str, name: str) -> Said:
+async def _ask(region: RegionStatus, kind: str, name: str) -> RegionResponse:
     try:
         answer = await _get(region, _target(kind, name))
     except NoAnswer as silence:
-        return Said(region.name, None, _no_answer(region, str(silence)))
+        return RegionResponse(region.name, None, _no_answer(region, str(silence)))
     raw = answer.json()
     if answer.status != 200:
-        return Said(region.name, None, raw["reason"], is_unknown_there=answer.status == 404)
-    return Said(region.name, Explanation.from_json(raw))
+        return RegionResponse(region.name, None, raw["reason"], is_unknown_there=answer.status == 404)
+    return RegionResponse(region.name, Explanation.from_json(raw))
 
 
 def _no_answer(region: RegionStatus, silence: str) -> str:
@@ -154,7 +156,7 @@ async def _conflicts_in(region: RegionStatus) -> list[dict[str, str]]:
     return list(answer.json()) if answer.status == 200 else []
 
 
-def explanations_as_json(kind: str, words: Sequence[str], said: Sequence[Said]) -> str:
+def explanations_as_json(kind: str, words: Sequence[str], said: Sequence[RegionResponse]) -> str:
     """For programs."""
     return json.dumps(
         {
@@ -171,7 +173,7 @@ def explanations_as_json(kind: str, words: Sequence[str], said: Sequence[Said]) 
     )
 
 
-def explanations_as_text(said: Sequence[Said]) -> str:
+def explanations_as_text(said: Sequence[RegionResponse]) -> str:
     """For people. What several regions say in the same words is said once."""
     by_words: dict[tuple[str, ...], list[str]] = {}
     for one in said:
@@ -183,7 +185,7 @@ def explanations_as_text(said: Sequence[Said]) -> str:
     )
 
 
-def _lines(said: Said) -> list[str]:
+def _lines(said: RegionResponse) -> list[str]:
     """Without the region."""
     one = said.explanation
     if one is None:
@@ -288,18 +290,18 @@ POLICY_KINDS = ("tenant/", "namespace/", "topic-policies/", "broker-policies/", 
 """What regions learn of, and a person decides."""
 
 
-class Difference(NamedTuple):
+class ConfigDifference(NamedTuple):
     what: str
     one: Any
     """None: not there."""
     other: Any
 
 
-def differences(one: Path, other: Path) -> list[Difference]:
+def differences(one: Path, other: Path) -> list[ConfigDifference]:
     """Sorted by what differs. Refused when a folder holds no run."""
     first, second = facts(one), facts(other)
     return [
-        Difference(what, first.get(what), second.get(what))
+        ConfigDifference(what, first.get(what), second.get(what))
         for what in sorted(first.keys() | second.keys())
         if first.get(what) != second.get(what)
     ]
@@ -363,7 +365,7 @@ def _last_values(file: Path) -> Mapping[str, Any]:
     return found
 
 
-def differences_as_text(found: list[Difference], one: Path, other: Path) -> str:
+def differences_as_text(found: list[ConfigDifference], one: Path, other: Path) -> str:
     """One line a difference."""
     if not found:
         return f"{one} and {other} have the same configuration"
@@ -374,5 +376,5 @@ def _shown(value: Any) -> str:
     return ABSENT if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def differences_as_json(found: list[Difference]) -> str:
+def differences_as_json(found: list[ConfigDifference]) -> str:
     return json.dumps([each._asdict() for each in found], indent=1)

@@ -84,12 +84,12 @@ def latency(
 def skew(region: Region, time: SignedMilliseconds, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Offset a region's wall clock, ahead (+250ms) or behind (-250ms); `0ms` corrects it. Timers are
     unaffected."""
-    from emulator.cli.curl import Request
+    from emulator.cli.curl import CurlRequest
     from emulator.run.history_events import skew_detail
 
     if as_curl:
         print(UNKNOWN_TO_THE_RUN, file=sys.stderr)
-        print_curl(run_dir, Request("PUT", "/geoemu/v1/clock", {"ahead_ms": time}), [region])
+        print_curl(run_dir, CurlRequest("PUT", "/geoemu/v1/clock", {"ahead_ms": time}), [region])
         return
     act(run_dir, "skew", lambda run: run.skew(region, time), region=region, detail=skew_detail(time))
     how = f"{abs(time)} ms {'behind' if time < 0 else 'ahead'}" if time else "right"

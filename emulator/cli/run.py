@@ -33,7 +33,7 @@ from emulator.cli.options import (
 from emulator.cli.output import show_status
 from emulator.config.region import NamespaceConfig
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus, Runtime
-from emulator.runtimes.spinner import patience
+from emulator.runtimes.spinner import spinner
 
 
 @app.command(epilog="Example: geoemu check -f topology.yaml")
@@ -121,13 +121,13 @@ def render(
 @app.command(epilog="Example: geoemu status --json")
 def status(as_json: AsJson = False, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Show the present state of all regions and links, and subscriptions that only some regions replicate."""
-    from emulator.cli.curl import Request
+    from emulator.cli.curl import CurlRequest
     from emulator.cli.explain import CONFLICTS, replication_conflicts
     from emulator.cli.output import show_status, status_as_json
 
     if as_curl:
         for target in ("/geoemu/v1/status", CONFLICTS):
-            print_curl(run_dir, Request("GET", target))
+            print_curl(run_dir, CurlRequest("GET", target))
         return
     found = asyncio.run(open_run_of(run_dir).status())
     conflicts = asyncio.run(replication_conflicts(found))
@@ -177,7 +177,7 @@ async def come_up(runtime: Runtime, *, stay: bool) -> int:
     """The exit code."""
     with interruption() as told:
         began = time.monotonic()
-        with patience("starting", sys.stderr):
+        with spinner("starting", sys.stderr):
             came_up = await _unless_told(told, runtime.up())
         if not came_up:
             _say("interrupted; all regions have stopped")

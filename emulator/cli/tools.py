@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import typer
 
 from emulator.cli.application import app, open_run_of, print_curl
-from emulator.cli.curl import Request
+from emulator.cli.curl import CurlRequest
 from emulator.cli.options import AsCurl, RunDir
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.admin_client import NoAnswer, call
@@ -78,9 +78,9 @@ ANSWER_SECONDS = 15.0
 """A key that is deleted waits until its transaction is aborted."""
 
 
-def request_of(method: str, key: str | None) -> Request:
+def request_of(method: str, key: str | None) -> CurlRequest:
     """What the region is asked."""
-    return Request(method, KEYS if key is None else f"{KEYS}/{quote(key, safe='')}")
+    return CurlRequest(method, KEYS if key is None else f"{KEYS}/{quote(key, safe='')}")
 
 
 async def ask(run: Runtime, region: str, method: str, key: str | None) -> Any:

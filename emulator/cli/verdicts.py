@@ -38,8 +38,8 @@ from emulator.run.service_contract import write_answers
 from emulator.runtimes.contract import Runtime
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run
-from emulator.runtimes.spinner import patience
-from emulator.runtimes.verifier import Verdict, WaitingVerifier, verify_command
+from emulator.runtimes.spinner import spinner
+from emulator.runtimes.verifier import VerifierResult, WaitingVerifier, verify_command
 
 if TYPE_CHECKING:
     from emulator.config.topology import Topology
@@ -67,7 +67,7 @@ def run(
     """Start a topology, run a scenario on it, and print the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
-    drill = Drill(
+    drill = ScenarioRun(
         scenario,
         file,
         runtime,
@@ -226,7 +226,7 @@ def simulate(
 
 
 @dataclass(frozen=True, slots=True)
-class Drill:
+class ScenarioRun:
     """What was typed."""
 
     scenario: Path
@@ -300,7 +300,7 @@ class Drill:
         if scenario.contract:
             write_answers(run.run_dir, scenario.contract)
 
-    async def _perform_on(self, run: Runtime, scenario: Scenario, engine: str) -> Verdict:
+    async def _perform_on(self, run: Runtime, scenario: Scenario, engine: str) -> VerifierResult:
         verifier: WaitingVerifier | None = None
         try:
             # First: it has the more to do before it is ready.
@@ -316,13 +316,13 @@ class Drill:
                 )
             )
             self._say(f"starting {len(run.topology.regions)} regions; run directory: {run.run_dir}")
-            with patience("starting", self._talk):
+            with spinner("starting", self._talk):
                 await run.up()
             await self._play(run, scenario)
             # Not `down` yet: a Kafka that was started for the regions is read before it goes, too.
             await asyncio.gather(*(run.stop(region) for region in run.topology.region_names))
             self._say("verifying …")
-            with patience("verifying", self._talk):
+            with spinner("verifying", self._talk):
                 return await verifier.verify()
         finally:
             if verifier is not None:
@@ -342,7 +342,7 @@ class Drill:
         finally:
             progress.close()
 
-    def _tell(self, verdict: Verdict) -> int:
+    def _tell(self, verdict: VerifierResult) -> int:
         print(verdict.output, end="", flush=True)
         print(verdict.complaints, end="", file=sys.stderr, flush=True)
         return verdict.exit_code

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emulator.config.models import ClusterFile, RegionPart, Settings, TopologyFile
+from emulator.config.models import ClusterFile, RegionPart, RegionSettings, TopologyFile
 from emulator.config.yaml_errors import KeyPath
 from emulator.config.yaml_source import YamlFile, read_yaml
 from emulator.errors import Problem
@@ -91,7 +91,7 @@ def in_reading_order(file: YamlFile) -> list[Problem]:
     return sorted(dict.fromkeys(file.problems), key=lambda problem: problem.line or 0)
 
 
-SettingsLevel = tuple[YamlFile, KeyPath, Settings | None]
+SettingsLevel = tuple[YamlFile, KeyPath, RegionSettings | None]
 
 
 def settings_levels(declared: DeclaredTopology) -> dict[str, list[SettingsLevel]]:

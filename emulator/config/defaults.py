@@ -15,11 +15,11 @@ from emulator.config.models import (
     LinksPart,
     LogPart,
     NamespacePart,
-    Settings,
+    RegionSettings,
     TopologyFile,
 )
 from emulator.config.region import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, PulsarPeerConfig
-from emulator.config.topology import Cluster, Link, Region, Topology
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "public/default"
@@ -44,13 +44,13 @@ def filled_in(declared: DeclaredTopology, content: TopologyFile, path: Path) -> 
     )
 
 
-def _cluster(declared: DeclaredCluster, topology: TopologyFile) -> Cluster:
+def _cluster(declared: DeclaredCluster, topology: TopologyFile) -> ClusterSpec:
     assert declared.content is not None
     cluster_log, cluster_settings = declared.content.log, declared.content.settings
-    return Cluster(
+    return ClusterSpec(
         name=declared.name,
         regions=tuple(
-            Region(
+            RegionSpec(
                 name=name,
                 cluster=declared.name,
                 host=part.host or "",
@@ -73,7 +73,7 @@ def _log(part: LogPart) -> LogConfig:
     )
 
 
-def _links(part: LinksPart, names: list[str]) -> Iterator[Link]:
+def _links(part: LinksPart, names: list[str]) -> Iterator[LinkSpec]:
     default = LinkShape(**said_of_link(part.defaults or LinkFields()))
     shapes: dict[tuple[str, str], LinkShape] = {}
     one_way_last = sorted(part.exceptions or [], key=lambda exception: exception.between is None)
@@ -84,10 +84,10 @@ def _links(part: LinksPart, names: list[str]) -> Iterator[Link]:
     for source in names:
         for target in names:
             if source != target:
-                yield Link(source, target, shapes.get((source, target), default))
+                yield LinkSpec(source, target, shapes.get((source, target), default))
 
 
-def with_settings(base: BrokerSettings, *parts: Settings | None) -> BrokerSettings:
+def with_settings(base: BrokerSettings, *parts: RegionSettings | None) -> BrokerSettings:
     """Later parts count more."""
     for part in parts:
         if part is not None:

@@ -136,7 +136,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 # ---- parts -------------------------------------------------------------------------------------------------
 
 
-class Part(BaseModel):
+class ConfigModel(BaseModel):
     """A mapping in one of the files: no unknown keys, no conversion of one type into another."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
@@ -148,14 +148,14 @@ def _least(setting: str) -> int:
 
 if TYPE_CHECKING:
 
-    class Settings(Part):
+    class RegionSettings(ConfigModel):
         """The fields of `region_config.BrokerSettings`, each optional."""
 
 else:
     _hints = get_type_hints(BrokerSettings)
-    Settings = create_model(
+    RegionSettings = create_model(
         "Settings",
-        __base__=Part,
+        __base__=ConfigModel,
         __doc__="Settings of a region's broker; omitted ones keep their defaults.",
         **{
             setting.name: (
@@ -169,7 +169,7 @@ else:
     )
 
 
-class LogPart(Part):
+class LogPart(ConfigModel):
     """Storage backend of a region. The innermost `log:` applies as a whole."""
 
     backend: Literal["sqlite", "memory", "kafka"] = "sqlite"
@@ -181,7 +181,7 @@ class LogPart(Part):
     """kafka only: client settings passed through (TLS, SASL), topic prefix."""
 
 
-class LinkFields(Part):
+class LinkFields(ConfigModel):
     """Properties of a link in one direction."""
 
     latency_ms: Milliseconds | None = None
@@ -206,7 +206,7 @@ class LinkException(LinkFields):
     """The region that receives; one direction."""
 
 
-class LinksPart(Part):
+class LinksPart(ConfigModel):
     """Every ordered pair of regions has a link."""
 
     defaults: LinkFields | None = None
@@ -215,7 +215,7 @@ class LinksPart(Part):
     """Exceptions for single links."""
 
 
-class NamespacePart(Part):
+class NamespacePart(ConfigModel):
     """A namespace and its policies at the start of a run."""
 
     regions: ReplicationRegions = ALL
@@ -245,7 +245,7 @@ class NamespacePart(Part):
         return self
 
 
-class PulsarPeerPart(Part):
+class PulsarPeerPart(ConfigModel):
     """A real Pulsar cluster that may replicate into these regions."""
 
     token: str = Field(min_length=1)
@@ -254,7 +254,7 @@ class PulsarPeerPart(Part):
     """Permissions besides sending messages. Default: none."""
 
 
-class RegionPart(Part):
+class RegionPart(ConfigModel):
     """One region: one broker with one log."""
 
     host: AdvertisedHost | None = None
@@ -269,22 +269,22 @@ class RegionPart(Part):
     """Port for HTTP. 0: pick a free one."""
     log: LogPart | None = None
     """Instead of the cluster's or the topology's."""
-    settings: Settings | None = None
+    settings: RegionSettings | None = None
     """Over the cluster's and the topology's."""
 
 
-class ClusterFile(Part):
+class ClusterFile(ConfigModel):
     """One cluster: regions that share one configuration metadata store. `clusters/<name>.yaml`."""
 
     regions: dict[RegionName, RegionPart | None] = Field(min_length=1)
     """The regions by name."""
     log: LogPart | None = None
     """For all regions of this cluster, instead of the topology's."""
-    settings: Settings | None = None
+    settings: RegionSettings | None = None
     """For all regions of this cluster, over the topology's."""
 
 
-class TopologyFile(Part):
+class TopologyFile(ConfigModel):
     """A geo-replicated Pulsar: clusters, links between their regions, tenants, namespaces. `topology.yaml`."""
 
     name: FileName = "geoemu"
@@ -303,7 +303,7 @@ class TopologyFile(Part):
     """By cluster name. Only these and the regions of the run may replicate."""
     log: LogPart | None = None
     """For all regions. Default: sqlite."""
-    settings: Settings | None = None
+    settings: RegionSettings | None = None
     """For all regions."""
     compatibility: dict[str, str] | None = None
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""

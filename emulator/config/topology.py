@@ -38,7 +38,7 @@ RUNTIMES = ("process", "compose")
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class RegionSpec:
     """One broker with one log; to Pulsar clients a cluster of its own."""
 
     name: str
@@ -66,15 +66,15 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterSpec:
     """Regions that share one configuration metadata store."""
 
     name: str
-    regions: tuple[Region, ...]
+    regions: tuple[RegionSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkSpec:
     """The path from one region to another, in that direction."""
 
     source: str
@@ -89,8 +89,8 @@ class Topology:
     name: str
     path: Path
     """The `topology.yaml` it was read from, absolute."""
-    clusters: tuple[Cluster, ...]
-    links: tuple[Link, ...]
+    clusters: tuple[ClusterSpec, ...]
+    links: tuple[LinkSpec, ...]
     """One per ordered pair of different regions; never a missing one."""
     tenants: tuple[str, ...] = ("public",)
     namespaces: tuple[NamespaceConfig, ...] = ()
@@ -103,7 +103,7 @@ class Topology:
     """Additional host names under which the regions' HTTP ports accept changes."""
 
     @property
-    def regions(self) -> tuple[Region, ...]:
+    def regions(self) -> tuple[RegionSpec, ...]:
         """All regions, in the order in which the files name them."""
         return tuple(region for cluster in self.clusters for region in cluster.regions)
 
@@ -112,7 +112,7 @@ class Topology:
         """The names of `regions`, same order."""
         return tuple(region.name for region in self.regions)
 
-    def region(self, name: str) -> Region:
+    def region(self, name: str) -> RegionSpec:
         """The region called `name`. ConfigurationError, with the nearest name, when there is none."""
         for region in self.regions:
             if region.name == name:
@@ -237,19 +237,19 @@ def region_config(
     )
 
 
-def _event_topic(region: Region) -> TopicName | None:
+def _event_topic(region: RegionSpec) -> TopicName | None:
     topic = region.settings.configuration_metadata_sync_event_topic
     return TopicName.parse(topic) if topic else None
 
 
-def _with_event_tenant(topology: Topology, region: Region) -> tuple[str, ...]:
+def _with_event_tenant(topology: Topology, region: RegionSpec) -> tuple[str, ...]:
     topic = _event_topic(region)
     if topic is None or topic.tenant in topology.tenants:
         return topology.tenants
     return (*topology.tenants, topic.tenant)
 
 
-def _with_event_namespace(topology: Topology, region: Region) -> tuple[NamespaceConfig, ...]:
+def _with_event_namespace(topology: Topology, region: RegionSpec) -> tuple[NamespaceConfig, ...]:
     """The namespace of the event topic need not be declared: then all regions share it."""
     topic = _event_topic(region)
     if topic is None or any(one.name == topic.full_namespace for one in topology.namespaces):
@@ -273,15 +273,15 @@ def _log_in(log: LogConfig, region_dir: Path, bootstrap_servers: str | None) -> 
     return log
 
 
-def _link_from_json(raw: dict[str, Any]) -> Link:
-    return Link(raw["source"], raw["target"], LinkShape(**raw["shape"]))
+def _link_from_json(raw: dict[str, Any]) -> LinkSpec:
+    return LinkSpec(raw["source"], raw["target"], LinkShape(**raw["shape"]))
 
 
-def _cluster_from_json(raw: dict[str, Any]) -> Cluster:
-    return Cluster(
+def _cluster_from_json(raw: dict[str, Any]) -> ClusterSpec:
+    return ClusterSpec(
         name=raw["name"],
         regions=tuple(
-            Region(
+            RegionSpec(
                 **{
                     **region,
                     "log": LogConfig(**region["log"]),

@@ -56,7 +56,7 @@ def printable(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FieldError:
     """One of pydantic's errors in our words.
 
     A validator of ours that raises PydanticCustomError says the rule in its own; names that may stand there
@@ -69,7 +69,7 @@ class Finding:
     about_key: bool = False
 
     @classmethod
-    def of(cls, error: ErrorDetails, model: type[BaseModel], values: Any) -> Finding:
+    def of(cls, error: ErrorDetails, model: type[BaseModel], values: Any) -> FieldError:
         path = _written_path(error["loc"], values)
         context = error.get("ctx", {})
         match error["type"]:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from emulator.config.yaml_errors import (
     ABSENT,
     FLOAT,
-    Finding,
+    FieldError,
     KeyPath,
     path_text,
     printable,
@@ -100,7 +100,7 @@ class YamlFile:
                 return model.model_validate(remaining, context=context)
             except ValidationError as failure:
                 errors = failure.errors(include_url=False)
-            found = [Finding.of(error, model, remaining) for error in errors]
+            found = [FieldError.of(error, model, remaining) for error in errors]
             for finding in () if reported else found:
                 self.report(finding.path, finding.rule, finding.known, about_key=finding.about_key)
             reported = True

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-from emulator.recording.context import Whereabouts, actor_name, run_directory
+from emulator.recording.context import ClientLocation, actor_name, run_directory
 from emulator.recording.journal import open_journal
 
 _Client = TypeVar("_Client")
@@ -31,13 +31,13 @@ def recorded(
     Refused when there is no such run, or when it has no region at the client's service URL.
     """
     directory = run_directory(run)
-    whereabouts = Whereabouts.of(client, directory, region)
+    whereabouts = ClientLocation.of(client, directory, region)
     journal = open_journal(directory, actor or actor_name(), named=actor is not None)
     asynchronous = type(client).__module__ == "pulsar.asyncio"
     if asynchronous:
-        from emulator.recording.asyncio_client import RecordedClient as RecordedAsyncClient
+        from emulator.recording.asyncio_client import AsyncRecordedClient
 
-        return RecordedAsyncClient(client, journal, whereabouts)  # type: ignore[return-value]
+        return AsyncRecordedClient(client, journal, whereabouts)  # type: ignore[return-value]
     from emulator.recording.client import RecordedClient
 
     return RecordedClient(client, journal, whereabouts)  # type: ignore[return-value]

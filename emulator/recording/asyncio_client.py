@@ -21,7 +21,7 @@ from emulator.recording.context import Delegate
 from emulator.recording.producer import Publishing, tell
 
 
-class RecordedClient(RecordingClient):
+class AsyncRecordedClient(RecordingClient):
     """Like `pulsar.asyncio.Client`."""
 
     async def create_producer(self, *args: Any, **named: Any) -> Any:
@@ -35,7 +35,7 @@ class RecordedClient(RecordingClient):
             raise
         if topic.startswith(NO_PROMISE):
             return producer
-        return RecordedProducer(producer, Publishing(self._journal, self._whereabouts, producer, topic))
+        return AsyncRecordedProducer(producer, Publishing(self._journal, self._whereabouts, producer, topic))
 
     async def subscribe(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.subscribe, args, named)
@@ -51,13 +51,13 @@ class RecordedClient(RecordingClient):
             receiving.subscribing("unknown", error=str(refusal), **told)
             raise
         receiving.subscribing("ok", **told)
-        return RecordedConsumer(consumer, receiving)
+        return AsyncRecordedConsumer(consumer, receiving)
 
     async def create_reader(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_reader, args, named)
         await self._check_partitions(given["topic"])
         reader = await self._inner.create_reader(**given)
-        return RecordedReader(reader, self._receiving(given["topic"], None))
+        return AsyncRecordedReader(reader, self._receiving(given["topic"], None))
 
     async def _check_partitions(self, topic: Any) -> None:
         for one in single_topics(topic):
@@ -77,7 +77,7 @@ class RecordedClient(RecordingClient):
             self._leave()
 
 
-class RecordedProducer(Delegate):
+class AsyncRecordedProducer(Delegate):
     """Like `pulsar.asyncio.Producer`. It is at home in one event loop, and its client has a message before `send` first
     waits: so numbers reach the region in order."""
 
@@ -106,7 +106,7 @@ class RecordedProducer(Delegate):
         return message_id
 
 
-class RecordedConsumer(Delegate):
+class AsyncRecordedConsumer(Delegate):
     """Like `pulsar.asyncio.Consumer`."""
 
     def __init__(self, inner: Any, receiving: Receiving) -> None:
@@ -156,7 +156,7 @@ class RecordedConsumer(Delegate):
         self._receiving.moving(op, "ok", **told)
 
 
-class RecordedReader(Delegate):
+class AsyncRecordedReader(Delegate):
     """Like `pulsar.asyncio.Reader`."""
 
     def __init__(self, inner: Any, receiving: Receiving) -> None:

@@ -12,8 +12,8 @@ import pulsar  # type: ignore[import-untyped]
 
 from emulator.errors import Refused
 from emulator.recording.consumer import Receiving, RecordedConsumer, RecordedReader
-from emulator.recording.context import Delegate, Whereabouts
-from emulator.recording.journal import Journal
+from emulator.recording.context import ClientLocation, Delegate
+from emulator.recording.journal import ActorJournal
 from emulator.recording.producer import Publishing, RecordedProducer
 
 NO_PROMISE = "non-persistent://"
@@ -24,7 +24,7 @@ PARTITION = "-partition-"
 class RecordingClient(Delegate):
     """What both kinds of client have in common."""
 
-    def __init__(self, inner: Any, journal: Journal, whereabouts: Whereabouts) -> None:
+    def __init__(self, inner: Any, journal: ActorJournal, whereabouts: ClientLocation) -> None:
         super().__init__(inner)
         self._journal = journal
         self._whereabouts = whereabouts

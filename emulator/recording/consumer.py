@@ -10,8 +10,8 @@ from typing import Any
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.model.values import TopicName
-from emulator.recording.context import Delegate, Whereabouts
-from emulator.recording.journal import Journal
+from emulator.recording.context import ClientLocation, Delegate
+from emulator.recording.journal import ActorJournal
 from emulator.recording.responses import message_id_text
 from emulator.run.history_events import Outcome, payload_digest
 
@@ -92,7 +92,11 @@ class Receiving:
     """The history of one subscriber, or of one reader."""
 
     def __init__(
-        self, journal: Journal, whereabouts: Whereabouts, topics: Iterable[str], subscription: str | None
+        self,
+        journal: ActorJournal,
+        whereabouts: ClientLocation,
+        topics: Iterable[str],
+        subscription: str | None,
     ) -> None:
         """`topics`: as the program calls them; none when they are found by a pattern. `subscription` None: a reader."""
         self.journal = journal

@@ -34,7 +34,7 @@ def actor_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class ClientLocation:
     """The region that a client talks to, for as long as it does not go elsewhere."""
 
     region: str
@@ -43,7 +43,7 @@ class Whereabouts:
     """None: the client does not tell, or somebody said which region it is."""
 
     @classmethod
-    def of(cls, client: Any, directory: RunDirectory, region: str | None) -> Whereabouts:
+    def of(cls, client: Any, directory: RunDirectory, region: str | None) -> ClientLocation:
         """Refused when the client is not at one region of the run."""
         regions = directory.read().regions
         service_url = _service_url(client)
@@ -108,7 +108,7 @@ RUN_DIR_VARIABLE = "GEOEMU_RUN_DIR"
 ACTOR_VARIABLE = "GEOEMU_ACTOR"
 
 
-class Addressed(Protocol):
+class RegionAddress(Protocol):
     """A region, and where it is for clients outside."""
 
     @property
@@ -121,7 +121,9 @@ class Addressed(Protocol):
     def admin_url(self) -> str: ...
 
 
-def surroundings(run_dir: Path, actor: str, region: str, regions: Iterable[Addressed]) -> dict[str, str]:
+def environment_variables(
+    run_dir: Path, actor: str, region: str, regions: Iterable[RegionAddress]
+) -> dict[str, str]:
     """The variables. KeyError when there is no such region."""
     known = {one.name: one for one in regions}
     here = known[region]

@@ -19,12 +19,12 @@ from emulator.run.directory import RunDirectory, find_run
 from emulator.run.history import HistoryWriter, is_closed, seal_history
 from emulator.run.history_events import Outcome
 
-_journals: dict[tuple[str, str], Journal] = {}
+_journals: dict[tuple[str, str], ActorJournal] = {}
 """Open ones, by run and actor."""
 _guard = threading.RLock()
 
 
-class Journal:
+class ActorJournal:
     """A history that never stops the program whose doings it has. Threads may share it."""
 
     def __init__(self, key: tuple[str, str], history: HistoryWriter) -> None:
@@ -84,7 +84,7 @@ class Journal:
         self._history.abandon()
 
 
-def open_journal(directory: RunDirectory, actor: str, *, named: bool) -> Journal:
+def open_journal(directory: RunDirectory, actor: str, *, named: bool) -> ActorJournal:
     """The history of an actor. Another process of the same program writes one of its own, unless the name was chosen:
     Refused then."""
     with _guard:
@@ -96,7 +96,7 @@ def open_journal(directory: RunDirectory, actor: str, *, named: bool) -> Journal
         return journal
 
 
-def _opened(directory: RunDirectory, actor: str, named: bool) -> Journal:
+def _opened(directory: RunDirectory, actor: str, named: bool) -> ActorJournal:
     for name in (actor, f"{actor}-{os.getpid()}"):
         key = (str(directory.path.absolute()), name)
         if key in _journals:
@@ -107,7 +107,7 @@ def _opened(directory: RunDirectory, actor: str, named: bool) -> Journal:
             if named or name != actor:
                 raise Refused(str(busy)) from None
         else:
-            journal = _journals[key] = Journal(key, history)
+            journal = _journals[key] = ActorJournal(key, history)
             return journal
     raise AssertionError("the second name is opened or refused")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.recording.context import Delegate, Whereabouts
-from emulator.recording.journal import Journal
+from emulator.recording.context import ClientLocation, Delegate
+from emulator.recording.journal import ActorJournal
 from emulator.recording.responses import message_id_text, outcome_of, raised_by
 from emulator.run.history import ProducerHistory, PublishHistory
 
@@ -76,7 +76,7 @@ class Publishing:
     the client does not tell it. So the recorder counts, and gives the client each number together with the message.
     """
 
-    def __init__(self, journal: Journal, whereabouts: Whereabouts, producer: Any, topic: str) -> None:
+    def __init__(self, journal: ActorJournal, whereabouts: ClientLocation, producer: Any, topic: str) -> None:
         self.journal = journal
         self.order = threading.Lock()
         """Held from taking a number until the client has the message: numbers reach the region in order."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from emulator.config.region import LinkShape
-from emulator.config.topology import Region, Topology
+from emulator.config.topology import RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.net.addresses import LOOPBACK, in_url, nearby
 from emulator.run.processes import ProcessIdentity, state_of
@@ -88,7 +88,7 @@ class RegionRecord:
         return f"http://{in_url(self.host)}:{self.admin_port}"
 
 
-def region_record(region: Region, service_port: int, admin_port: int) -> RegionRecord:
+def region_record(region: RegionSpec, service_port: int, admin_port: int) -> RegionRecord:
     """Of a region that was not started yet."""
     reached = nearby(region.address)
     return RegionRecord(region.cluster, reached, service_port, admin_port, advertised=region.advertised)

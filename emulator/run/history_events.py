@@ -18,7 +18,7 @@ unknown: it may have. fact: something that simply happened (a kill, a phase of t
 
 
 @dataclass(slots=True)
-class Event:
+class HistoryEvent:
     """One line. Fields that do not apply are None and left out of the line; which apply to what, `history_format` says.
 
     Nobody changes one; it is not frozen because making a frozen one takes three times as long, and a simulated drill
@@ -141,7 +141,7 @@ def as_line(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
-def framed(events: Iterable[Event], actor: str, run: str, *, others: Iterable[str] = ()) -> str:
+def framed(events: Iterable[HistoryEvent], actor: str, run: str, *, others: Iterable[str] = ()) -> str:
     """The whole file of an actor whose events were kept in memory, with head and end."""
     told = list(events)
     first_ms, last_ms = (told[0].at_ms, told[-1].at_ms) if told else (0.0, 0.0)
@@ -152,7 +152,7 @@ def framed(events: Iterable[Event], actor: str, run: str, *, others: Iterable[st
     return body + as_line({**end, "digest": hashlib.sha256(body.encode()).hexdigest()}) + "\n"
 
 
-def read_events(path: Path) -> Iterator[Event]:
+def read_events(path: Path) -> Iterator[HistoryEvent]:
     """Events of one file in order, without what frames them. A torn last line is skipped; any other bad line is a
     ValueError with its number."""
     lines = path.read_bytes().split(b"\n")
@@ -162,7 +162,7 @@ def read_events(path: Path) -> Iterator[Event]:
         try:
             read = json.loads(line)
             if read.get("op") not in FRAME:
-                yield Event(**read)
+                yield HistoryEvent(**read)
         except (ValueError, TypeError, AttributeError) as problem:
             if number == len(lines):
                 return

@@ -132,7 +132,7 @@ FIELDS: Mapping[str, Form] = {
 """Every field there is, but `op` and `outcome`."""
 
 
-class Line(NamedTuple):
+class FormatLine(NamedTuple):
     """What one kind of line must and may say beside `at_ms`, `actor`, `op` and `outcome`."""
 
     required: tuple[str, ...]
@@ -145,57 +145,59 @@ _SUBSCRIPTION = ("region", "topic", "subscription")
 _ORIGIN = ("origin_region", "producer", "sequence_id")
 _DELIVERY = (*_ORIGIN, "payload_digest", "attributes_digest", "detail")
 _KEY = ("transaction_key", "detail")
-_ABOUT_A_REGION = Line(("region",), ("detail",))
-_ABOUT_A_LINK = Line(("region", "other_region", "detail"))
+_ABOUT_A_REGION = FormatLine(("region",), ("detail",))
+_ABOUT_A_LINK = FormatLine(("region", "other_region", "detail"))
 
 
-def _operation(asked: Line, ok: Line | None = None, *, said: tuple[str, ...] = ()) -> dict[str, Line]:
+def _operation(
+    asked: FormatLine, ok: FormatLine | None = None, *, said: tuple[str, ...] = ()
+) -> dict[str, FormatLine]:
     """An operation that is asked for and then told of; `said`: what may be repeated with every outcome."""
     needed = asked.required
-    told = Line(needed, ("error", "detail", *asked.optional, *said))
+    told = FormatLine(needed, ("error", "detail", *asked.optional, *said))
     return {"asked": asked, "ok": ok or told, "failed": told, "unknown": told}
 
 
-OPERATIONS: Mapping[str, Mapping[str, Line]] = {
+OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {
     "connect": _operation(
-        Line(_PRODUCER, ("detail",)),
-        Line((*_PRODUCER, "session", "last_sequence_id"), ("topic_epoch", "detail")),
+        FormatLine(_PRODUCER, ("detail",)),
+        FormatLine((*_PRODUCER, "session", "last_sequence_id"), ("topic_epoch", "detail")),
     ),
     "publish": {
-        "asked": Line(
+        "asked": FormatLine(
             (*_MESSAGE, "payload_digest"),
             ("attributes_digest", "key", "replicate_to", "transaction", "origin_region", "detail"),
         ),
-        "ok": Line(_MESSAGE, ("message_id", "transaction", "origin_region", "detail")),
-        "failed": Line(_MESSAGE, ("error", "transaction", "origin_region", "detail")),
-        "unknown": Line(_MESSAGE, ("error", "transaction", "origin_region", "detail")),
+        "ok": FormatLine(_MESSAGE, ("message_id", "transaction", "origin_region", "detail")),
+        "failed": FormatLine(_MESSAGE, ("error", "transaction", "origin_region", "detail")),
+        "unknown": FormatLine(_MESSAGE, ("error", "transaction", "origin_region", "detail")),
     },
-    "subscribe": _operation(Line((*_SUBSCRIPTION, "replicated", "initial"), ("compacted", "detail"))),
-    "receive": {"ok": Line((*_SUBSCRIPTION, "message_id"), ("transaction", *_DELIVERY))},
-    "acknowledge": _operation(Line((*_SUBSCRIPTION, "message_id", "how"), ("transaction", "detail"))),
+    "subscribe": _operation(FormatLine((*_SUBSCRIPTION, "replicated", "initial"), ("compacted", "detail"))),
+    "receive": {"ok": FormatLine((*_SUBSCRIPTION, "message_id"), ("transaction", *_DELIVERY))},
+    "acknowledge": _operation(FormatLine((*_SUBSCRIPTION, "message_id", "how"), ("transaction", "detail"))),
     "begin_transaction": _operation(
-        Line(("region",), _KEY), Line(("region", "transaction"), ("key_epoch", *_KEY))
+        FormatLine(("region",), _KEY), FormatLine(("region", "transaction"), ("key_epoch", *_KEY))
     ),
-    "end_transaction": _operation(Line(("region", "transaction", "action"), ("detail",))),
-    "seek": _operation(Line(_SUBSCRIPTION, ("message_id", "detail"))),
-    "unsubscribe": _operation(Line(_SUBSCRIPTION, ("detail",))),
-    "read": {"ok": Line(("region", "topic", "message_id"), _DELIVERY)},
+    "end_transaction": _operation(FormatLine(("region", "transaction", "action"), ("detail",))),
+    "seek": _operation(FormatLine(_SUBSCRIPTION, ("message_id", "detail"))),
+    "unsubscribe": _operation(FormatLine(_SUBSCRIPTION, ("detail",))),
+    "read": {"ok": FormatLine(("region", "topic", "message_id"), _DELIVERY)},
     **{
         verb: {"fact": _ABOUT_A_REGION}
         for verb in ("kill", "stop", "start", "restart", "pause", "resume", "lose", "skew")
     },
     **{verb: {"fact": _ABOUT_A_LINK} for verb in ("cut", "hold", "latency")},
-    "heal": {"fact": Line((), ("region", "other_region", "detail"))},
-    "move": {"fact": Line(("region",), ("other_region", "detail"))},
-    "step": {"fact": Line(("detail",), ("error",))},
-    "phase": {"fact": Line(("detail",))},
-    "redeliver": {"asked": Line(_SUBSCRIPTION, ("message_id", "detail"))},
-    "omission": {"fact": Line(("detail",))},
-    "note": {"fact": Line(("detail",), ("region", "other_region", "topic", "subscription", "error"))},
-    "hire": {"fact": Line(("file",), ("detail",))},
-    "head": {"fact": Line(("format", "run"), ("program", "others"))},
-    "end": {"fact": Line(("lines", "digest"))},
-    "seal": {"fact": Line(("lines", "digest", "torn", "detail"))},
+    "heal": {"fact": FormatLine((), ("region", "other_region", "detail"))},
+    "move": {"fact": FormatLine(("region",), ("other_region", "detail"))},
+    "step": {"fact": FormatLine(("detail",), ("error",))},
+    "phase": {"fact": FormatLine(("detail",))},
+    "redeliver": {"asked": FormatLine(_SUBSCRIPTION, ("message_id", "detail"))},
+    "omission": {"fact": FormatLine(("detail",))},
+    "note": {"fact": FormatLine(("detail",), ("region", "other_region", "topic", "subscription", "error"))},
+    "hire": {"fact": FormatLine(("file",), ("detail",))},
+    "head": {"fact": FormatLine(("format", "run"), ("program", "others"))},
+    "end": {"fact": FormatLine(("lines", "digest"))},
+    "seal": {"fact": FormatLine(("lines", "digest", "torn", "detail"))},
 }
 """By operation and outcome: the line's fields."""
 
@@ -307,7 +309,7 @@ def schema_text() -> str:
     return json.dumps(schema, indent=1) + "\n"
 
 
-def _kind_schema(op: str, outcome: str, fields: Line) -> dict[str, Any]:
+def _kind_schema(op: str, outcome: str, fields: FormatLine) -> dict[str, Any]:
     named = ("at_ms", "actor", *fields.required, *fields.optional)
     properties: dict[str, Any] = {"op": {"const": op}, "outcome": {"const": outcome}}
     properties |= {name: {"$ref": f"#/$defs/{name}"} for name in named}

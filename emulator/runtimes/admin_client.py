@@ -8,12 +8,12 @@ from emulator.net import http as admin_calls
 from emulator.net.http import ANSWER_SECONDS, Answer, NoAnswer
 from emulator.net.network import SocketNetwork
 
-__all__ = ["ANSWER_SECONDS", "Answer", "Exchange", "NoAnswer", "call"]
+__all__ = ["ANSWER_SECONDS", "AdminExchange", "Answer", "NoAnswer", "call"]
 
 _NETWORK = SocketNetwork()
 
 
-class Exchange(admin_calls.Exchange):
+class AdminExchange(admin_calls.Exchange):
     """One request on a socket of its own."""
 
     def __init__(self, host: str, port: int) -> None:

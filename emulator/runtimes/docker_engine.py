@@ -41,7 +41,7 @@ class Container:
     pid: int | None
 
 
-class Engine:
+class DockerEngine:
     """The engine that the environment names (DOCKER_HOST), or this machine's own."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import logging
 import socket
 from collections.abc import Callable
 
-from emulator.config.topology import Region, Topology
+from emulator.config.topology import RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.net.addresses import HOST_RULE, is_host, is_loopback, is_wildcard
 
@@ -42,7 +42,7 @@ def with_addresses(topology: Topology, *, insecure: bool, in_containers: bool = 
     return numeric
 
 
-def _with_regions(topology: Topology, changed: Callable[[Region], Region]) -> Topology:
+def _with_regions(topology: Topology, changed: Callable[[RegionSpec], RegionSpec]) -> Topology:
     clusters = (
         dataclasses.replace(cluster, regions=tuple(map(changed, cluster.regions)))
         for cluster in topology.clusters
@@ -50,12 +50,12 @@ def _with_regions(topology: Topology, changed: Callable[[Region], Region]) -> To
     return dataclasses.replace(topology, clusters=tuple(clusters))
 
 
-def _with_address(region: Region) -> Region:
+def _with_address(region: RegionSpec) -> RegionSpec:
     """A name stays what clients are told."""
     return dataclasses.replace(region, host=region.advertised, listen=_resolved(region))
 
 
-def _resolved(region: Region) -> str:
+def _resolved(region: RegionSpec) -> str:
     try:
         found = socket.getaddrinfo(region.address, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as failure:
@@ -68,7 +68,7 @@ def _resolved(region: Region) -> str:
     return next((one for one in addresses if ":" not in one), addresses[0])
 
 
-def _refusal(exposed: list[Region]) -> str:
+def _refusal(exposed: list[RegionSpec]) -> str:
     return (
         f"{_who(exposed)} would listen on {_where(exposed)}, which other machines can reach, and regions do not "
         "authenticate clients: add --insecure (insecure=True in a program) to allow that, or name a loopback address "
@@ -76,7 +76,7 @@ def _refusal(exposed: list[Region]) -> str:
     )
 
 
-def _untold(regions: list[Region]) -> str:
+def _untold(regions: list[RegionSpec]) -> str:
     return (
         f"lookups cannot return the address of {_who(regions)}: a container cannot see to which address of this "
         "machine a client connected. Set `host` of the region to the address that clients use, or listen on one "
@@ -84,25 +84,25 @@ def _untold(regions: list[Region]) -> str:
     )
 
 
-def _warning(exposed: list[Region]) -> str:
+def _warning(exposed: list[RegionSpec]) -> str:
     return (
         f"warning: {_who(exposed)} listen on {_where(exposed)}: any machine that reaches it can publish, consume and "
         f"change everything by the admin API, without authentication"
     )
 
 
-def _kafkas(exposed: list[Region]) -> str:
+def _kafkas(exposed: list[RegionSpec]) -> str:
     """Which Kafkas of ours are published beside their regions."""
     owners = [one for one in exposed if one.log.backend == "kafka" and not one.log.bootstrap_servers]
     return f"; it can also read and change the logs in the Kafkas of {_who(owners)}" if owners else ""
 
 
-def _who(exposed: list[Region]) -> str:
+def _who(exposed: list[RegionSpec]) -> str:
     names = [region.name for region in exposed]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _where(exposed: list[Region]) -> str:
+def _where(exposed: list[RegionSpec]) -> str:
     addresses = dict.fromkeys(region.listen for region in exposed)
     return ", ".join(
         f"{one} (every address of this machine)" if is_wildcard(one) else one for one in addresses

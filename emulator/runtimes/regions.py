@@ -19,7 +19,7 @@ from emulator.errors import Refused, RuntimeFailure
 from emulator.model.suggestions import nearest
 from emulator.run.directory import RegionRecord, RunDirectory, RunRecord, links_of
 from emulator.run.processes import ProcessState
-from emulator.runtimes.admin_client import Answer, Exchange, NoAnswer, call
+from emulator.runtimes.admin_client import AdminExchange, Answer, NoAnswer, call
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
@@ -127,7 +127,7 @@ class LinkedRegions:
         record = self._directory.read()
         region = record.regions[name]
         links = [link for link in record.links if name in link]
-        exchanges = [Exchange(region.host, region.admin_port) for _ in links]
+        exchanges = [AdminExchange(region.host, region.admin_port) for _ in links]
         try:
             with suppress(NoAnswer):  # frozen before it listened
                 for exchange, link in zip(exchanges, links, strict=True):

@@ -14,7 +14,7 @@ REWRITE_SECONDS = 0.5
 
 
 @contextmanager
-def patience(text: str | Callable[[], str], stream: IO[str]) -> Iterator[None]:
+def spinner(text: str | Callable[[], str], stream: IO[str]) -> Iterator[None]:
     """Meanwhile `text`, with the seconds that have passed, appears on `stream`."""
     over = threading.Event()
     thread = threading.Thread(target=_repeat, args=(text, stream, over), daemon=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.runtimes.region_process import environment
-from emulator.runtimes.spinner import patience
+from emulator.runtimes.spinner import spinner
 
 NICENESS = 5
 """While regions run, the verifier has to wait for them and not they for it."""
@@ -22,7 +22,7 @@ LEAVE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerifierResult:
     """What the program said."""
 
     output: str
@@ -73,14 +73,14 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
     from emulator.runtimes.compose.command import compose_command
     from emulator.runtimes.compose.file import VERIFY_SERVICE
     from emulator.runtimes.compose.plan import settings_from
-    from emulator.runtimes.docker_engine import Engine
+    from emulator.runtimes.docker_engine import DockerEngine
     from emulator.runtimes.image_sources import stale_sentence
 
     file = run_dir / "compose.yaml"
     if not file.is_file():
         raise Refused(f"{run_dir} is not a run in containers: verify it without --in-network")
     image = settings_from(os.environ).spark_image
-    engine = Engine()
+    engine = DockerEngine()
     if engine.has_image(image):
         if sentence := stale_sentence("spark", image, engine.image_labels(image)):
             print(sentence, file=sys.stderr)
@@ -93,10 +93,10 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
     ]
 
 
-def verify_now(command: list[str]) -> Verdict:
+def verify_now(command: list[str]) -> VerifierResult:
     """Have a run judged that is over. Complaints go to where ours go."""
     with (
-        patience("verifying", sys.stderr),
+        spinner("verifying", sys.stderr),
         subprocess.Popen(
             command,
             env=environment(),
@@ -115,7 +115,7 @@ def verify_now(command: list[str]) -> Verdict:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
-    return Verdict(output, "", process.returncode)
+    return VerifierResult(output, "", process.returncode)
 
 
 class WaitingVerifier:
@@ -142,7 +142,7 @@ class WaitingVerifier:
             os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         return cls(process)
 
-    async def verify(self) -> Verdict:
+    async def verify(self) -> VerifierResult:
         """The run is over: have it judged."""
         stdin = self._process.stdin
         assert stdin is not None
@@ -150,7 +150,7 @@ class WaitingVerifier:
             stdin.write(b"\n")
             await stdin.drain()
         output, complaints = await self._output, await self._complaints
-        return Verdict(output.decode(), complaints.decode(), await self._process.wait())
+        return VerifierResult(output.decode(), complaints.decode(), await self._process.wait())
 
     async def end(self) -> None:
         """Make sure that nothing of it is left. Harmless when it has ended by itself."""

@@ -8,20 +8,20 @@ from typing import cast
 from emulator.scenarios.actor_models.specs import (
     Actor,
     HostActor,
-    HostPart,
+    HostSpec,
     HostVerb,
-    MortalActor,
-    ProgramPart,
+    ProgramSpec,
     ProgramVerb,
+    RestartableActor,
 )
 from emulator.scenarios.format.steps import Move
-from emulator.scenarios.run_context import Playing
+from emulator.scenarios.run_context import RunContext
 
 
 class ActorSteps:
     """Of one play."""
 
-    def __init__(self, play: Playing) -> None:
+    def __init__(self, play: RunContext) -> None:
         self._play = play
 
     async def begin(self, names: tuple[str, ...], seconds: float) -> None:
@@ -29,7 +29,7 @@ class ActorSteps:
         for name in names:
             part = self._play.scenario.part(name)
             self._play.actors[name] = self._play.stage.hire(part)
-            if not isinstance(part, ProgramPart):
+            if not isinstance(part, ProgramSpec):
                 self._play.fact("hire", file=name)
 
         async def begin(actor: Actor) -> None:
@@ -39,7 +39,7 @@ class ActorSteps:
             seconds, names, begin, lambda actor: f"no connection to {actor.part.region}"
         )
         for name in names:  # one after the other: who comes first is no chance
-            if isinstance(self._play.scenario.part(name), HostPart):
+            if isinstance(self._play.scenario.part(name), HostSpec):
                 await self._line_up(name, seconds)
 
     async def _line_up(self, name: str, seconds: float) -> None:
@@ -49,7 +49,7 @@ class ActorSteps:
     async def finish(self, names: tuple[str, ...], seconds: float) -> None:
         self._play.finished.update(names)
         for name in names:
-            if isinstance(self._play.actors[name].part, ProgramPart):
+            if isinstance(self._play.actors[name].part, ProgramSpec):
                 self._note("finish", name)
         await self._play.each_in_time(
             seconds,
@@ -62,7 +62,7 @@ class ActorSteps:
         actor = self._play.actors[move.actor]
         ends = {"region": move.to, "other_region": actor.counts.region}
         service_url = (await self._play.regions())[move.to].service_url
-        if isinstance(actor.part, ProgramPart) and actor.counts.connected:
+        if isinstance(actor.part, ProgramSpec) and actor.counts.connected:
             self._note("stop", move.actor)
         self._play.fact("move", **ends, detail=f"{move.actor} begins to move")
         await self._play.each_in_time(
@@ -92,7 +92,7 @@ class ActorSteps:
         async def one(name: str) -> None:
             # Before: others may have taken over when it is done.
             self._note(verb, name)
-            await cast(MortalActor, self._play.actors[name]).change(cast(HostVerb, verb))
+            await cast(RestartableActor, self._play.actors[name]).change(cast(HostVerb, verb))
             done.append(name)
 
         async def all_of_them() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from emulator.runtimes.contract import RegionStatus
-from emulator.scenarios.format.conditions import RegionSays
+from emulator.scenarios.format.conditions import AdminCondition
 from emulator.scenarios.format.steps import AdminCall
 from emulator.scenarios.run_context import CallRegion
 
@@ -35,7 +35,9 @@ async def _unwelcome(call_region: CallRegion, region: RegionStatus, call: AdminC
     return f"{call.region} responded to {call.method} {call.path} with {status} {said}".rstrip()
 
 
-async def why_not_said(call_region: CallRegion, region: RegionStatus, condition: RegionSays) -> str | None:
+async def why_not_said(
+    call_region: CallRegion, region: RegionStatus, condition: AdminCondition
+) -> str | None:
     """None: the region says it."""
     try:
         status, body = await call_region(region, "GET", condition.get, None)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from emulator.scenarios.actor_models.specs import Counts, HostPart, Part, ProducerPart, ProgramPart, TaskPart
+from emulator.scenarios.actor_models.specs import (
+    ActorSpec,
+    Counts,
+    HostSpec,
+    ProducerSpec,
+    ProgramSpec,
+    TaskSpec,
+)
 from emulator.scenarios.format.steps import Phase
-from emulator.scenarios.run_context import AFTER_LAST_STEP, PlayResult, Snapshot
-from emulator.scenarios.scenario import Scenario, Step
+from emulator.scenarios.run_context import AFTER_LAST_STEP, ProgressSnapshot, ScenarioResult
+from emulator.scenarios.scenario import Scenario, ScenarioStep
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -25,13 +32,13 @@ class Quiet:
 
     def play_began(self, scenario: Scenario) -> None: ...
 
-    def step_began(self, step: Step) -> None: ...
+    def step_began(self, step: ScenarioStep) -> None: ...
 
-    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None: ...
+    def step_ended(self, step: ScenarioStep, seconds: float, failure: str | None) -> None: ...
 
-    def looked(self, snapshot: Snapshot) -> None: ...
+    def looked(self, snapshot: ProgressSnapshot) -> None: ...
 
-    def play_ended(self, result: PlayResult) -> None: ...
+    def play_ended(self, result: ScenarioResult) -> None: ...
 
     def close(self) -> None:
         """Leave the terminal as it was, also when the play was interrupted. Twice is harmless."""
@@ -42,26 +49,26 @@ class PlainProgress(Quiet):
 
     def __init__(self, output: IO[str]) -> None:
         self._output = output
-        self._latest: Snapshot | None = None
+        self._latest: ProgressSnapshot | None = None
         self._said_at = 0.0
 
     def play_began(self, scenario: Scenario) -> None:
         self._say(f"{scenario.name}: {len(scenario.steps)} steps")
 
-    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
+    def step_ended(self, step: ScenarioStep, seconds: float, failure: str | None) -> None:
         self._say(failure or describe_done(step, seconds))
 
-    def looked(self, snapshot: Snapshot) -> None:
+    def looked(self, snapshot: ProgressSnapshot) -> None:
         self._latest = snapshot
         if snapshot.seconds - self._said_at >= PLAIN_SECONDS:
             self._say_counts(snapshot)
 
-    def play_ended(self, result: PlayResult) -> None:
+    def play_ended(self, result: ScenarioResult) -> None:
         if self._latest is not None:
             self._say_counts(self._latest)
         self._say(describe_end(result))
 
-    def _say_counts(self, snapshot: Snapshot) -> None:
+    def _say_counts(self, snapshot: ProgressSnapshot) -> None:
         self._said_at = snapshot.seconds
         counts = ", ".join(f"{part.name} {describe_counts(part, counts)}" for part, counts in snapshot.actors)
         away = [f"{region.name} {region.state}" for region in snapshot.regions if region.state != "running"]
@@ -80,7 +87,7 @@ class LiveProgress(Quiet):
         self._scenario: Scenario | None = None
         self._steps: list[str] = []
         self._current = ""
-        self._snapshot = Snapshot(0.0, (), ())
+        self._snapshot = ProgressSnapshot(0.0, (), ())
 
     def play_began(self, scenario: Scenario) -> None:
         from rich.live import Live
@@ -89,20 +96,20 @@ class LiveProgress(Quiet):
         self._live = Live(self._table(), console=self._console, refresh_per_second=LIVE_REFRESHES_PER_SECOND)
         self._live.start()
 
-    def step_began(self, step: Step) -> None:
+    def step_began(self, step: ScenarioStep) -> None:
         self._current = "" if isinstance(step.action, Phase) else f"… {step.text}"
         self._refresh()
 
-    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
+    def step_ended(self, step: ScenarioStep, seconds: float, failure: str | None) -> None:
         self._current = ""
         self._steps.append(failure or describe_done(step, seconds))
         self._refresh()
 
-    def looked(self, snapshot: Snapshot) -> None:
+    def looked(self, snapshot: ProgressSnapshot) -> None:
         self._snapshot = snapshot
         self._refresh()
 
-    def play_ended(self, result: PlayResult) -> None:
+    def play_ended(self, result: ScenarioResult) -> None:
         self._steps.append(describe_end(result))
         self._refresh()
         self.close()
@@ -150,18 +157,18 @@ def progress_for(console: Console) -> Quiet:
     return LiveProgress(console) if console.is_terminal else PlainProgress(console.file)
 
 
-def describe_done(step: Step, seconds: float) -> str:
+def describe_done(step: ScenarioStep, seconds: float) -> str:
     if isinstance(step.action, Phase):
         return f"— {step.action.text}"
     return f"  {step.number:2}  {step.text}  ({seconds:.1f} s)"
 
 
-def describe_counts(part: Part, counts: Counts) -> str:
+def describe_counts(part: ActorSpec, counts: Counts) -> str:
     """What an actor has done, leaving out what did not happen."""
-    if isinstance(part, ProgramPart):
+    if isinstance(part, ProgramSpec):
         named = {"published": counts.ok, "received": counts.received, "redelivered": counts.repeated}
         always = "received"
-    elif isinstance(part, TaskPart):
+    elif isinstance(part, TaskSpec):
         named = {
             "processed": counts.processed,
             "received": counts.received,
@@ -169,10 +176,10 @@ def describe_counts(part: Part, counts: Counts) -> str:
             "fenced": int(counts.fenced),
         }
         always = "processed"
-    elif isinstance(part, HostPart):
+    elif isinstance(part, HostSpec):
         named = {"owned": len(counts.holds), "waiting for": counts.waits, "unknown": counts.unknown}
         always = "owned"
-    elif isinstance(part, ProducerPart):
+    elif isinstance(part, ProducerSpec):
         named = {
             "in wait queue": counts.waits,
             "published": counts.ok,
@@ -187,7 +194,7 @@ def describe_counts(part: Part, counts: Counts) -> str:
     return ", ".join(f"{number} {name}" for name, number in named.items() if number or name == always)
 
 
-def describe_end(result: PlayResult) -> str:
+def describe_end(result: ScenarioResult) -> str:
     if result.completed:
         return f"completed in {result.seconds:.1f} s"
     total = len(result.scenario.steps)

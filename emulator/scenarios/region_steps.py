@@ -10,13 +10,13 @@ from emulator.model.values import TopicName
 from emulator.run.history_events import latency_detail, skew_detail
 from emulator.scenarios.admin_queries import unwelcome
 from emulator.scenarios.format.steps import AdminCall, Heal, Latency, Lose, OnLink, OnRegion, Skew
-from emulator.scenarios.run_context import Playing, StepFailed
+from emulator.scenarios.run_context import RunContext, StepFailed
 
 
 class RegionSteps:
     """Of one play."""
 
-    def __init__(self, play: Playing) -> None:
+    def __init__(self, play: RunContext) -> None:
         self._play = play
 
     async def change_region(self, verb: str, change: OnRegion) -> None:
@@ -107,7 +107,7 @@ CREATED = (204, 409)
 CREATE_SECONDS = 30.0
 
 
-async def create_partitions(play: Playing) -> None:
+async def create_partitions(play: RunContext) -> None:
     """In each cluster that has a region of the topic: clusters need not share what they know. StepFailed."""
     for topic, count in play.scenario.partitions.items():
         namespace = TopicName.parse(topic).full_namespace
@@ -116,7 +116,7 @@ async def create_partitions(play: Playing) -> None:
             await play.in_time(CREATE_SECONDS, _create(play, region, topic, count), sentence.__str__)
 
 
-def _one_of_each_cluster(play: Playing, namespace: str) -> Iterator[str]:
+def _one_of_each_cluster(play: RunContext, namespace: str) -> Iterator[str]:
     sharers = next(one.regions for one in play.runtime.topology.namespaces if one.name == namespace)
     for cluster in play.runtime.topology.clusters:
         members = [region.name for region in cluster.regions if region.name in sharers]
@@ -124,7 +124,7 @@ def _one_of_each_cluster(play: Playing, namespace: str) -> Iterator[str]:
             yield members[0]
 
 
-async def _create(play: Playing, region: str, topic: str, count: int) -> None:
+async def _create(play: RunContext, region: str, topic: str, count: int) -> None:
     """Told to be there, and seen to be there: somebody else's number would be another story."""
     path = f"/admin/v2/{topic.replace('://', '/', 1)}/partitions"
     status = (await play.regions())[region]

@@ -17,14 +17,14 @@ from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.scenarios.actor_models.specs import (
     Actor,
     ActorFailure,
+    ActorSpec,
     Counts,
-    Hire,
-    Part,
-    Program,
-    ProgramPart,
+    CreateActor,
+    ProgramActor,
+    ProgramSpec,
 )
-from emulator.scenarios.format.conditions import ProgramDid
-from emulator.scenarios.scenario import Scenario, Step
+from emulator.scenarios.format.conditions import ProgramCondition
+from emulator.scenarios.scenario import Scenario, ScenarioStep
 from emulator.scenarios.topics import ReadTopics, read_topics_over_http
 
 POLL_SECONDS = 0.05
@@ -35,10 +35,10 @@ class StepFailed(Exception):
     """A step did not come true; the message says how far it came."""
 
 
-class Playing:
+class RunContext:
     """One play of a scenario. Time passes only through its stage's clock."""
 
-    def __init__(self, scenario: Scenario, runtime: Runtime, stage: Stage) -> None:
+    def __init__(self, scenario: Scenario, runtime: Runtime, stage: ScenarioEnvironment) -> None:
         self.scenario = scenario
         self.runtime = runtime
         self.stage = stage
@@ -47,7 +47,7 @@ class Playing:
         """Those told to begin, in that order."""
         self.finished: set[str] = set()
         """Names of those that were told to."""
-        self.steps_left: Sequence[Step] = scenario.steps
+        self.steps_left: Sequence[ScenarioStep] = scenario.steps
         """The step that is taken, and those behind it."""
         self.history = stage.open_history(runtime.run_dir)
 
@@ -59,13 +59,13 @@ class Playing:
         """As they are now, by name."""
         return {region.name: region for region in (await self.runtime.status()).regions}
 
-    def program(self, name: str) -> Program:
+    def program(self, name: str) -> ProgramActor:
         """The actor of that name, which is somebody's own program."""
-        return cast(Program, self.actors[name])
+        return cast(ProgramActor, self.actors[name])
 
     def programs(self) -> Iterator[str]:
         """Names of all of them."""
-        return (name for name, actor in self.actors.items() if isinstance(actor.part, ProgramPart))
+        return (name for name, actor in self.actors.items() if isinstance(actor.part, ProgramSpec))
 
     def problem(self) -> str | None:
         """Why an actor ended although no step asked for it; None while all is well."""
@@ -74,12 +74,12 @@ class Playing:
 
     def _end_is_asked_for(self, name: str) -> bool:
         """Whether this step or a later one waits for the exit code with which the program has ended."""
-        if not isinstance(self.actors[name].part, ProgramPart):
+        if not isinstance(self.actors[name].part, ProgramSpec):
             return False
         codes = (
             step.action.exit_code
             for step in self.steps_left
-            if isinstance(step.action, ProgramDid) and step.action.program == name
+            if isinstance(step.action, ProgramCondition) and step.action.program == name
         )
         exit_code = self.program(name).exit_code
         return exit_code is not None and exit_code in codes
@@ -183,7 +183,7 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
 
-class Facts(Protocol):
+class ScenarioHistory(Protocol):
     """The history of the story itself."""
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
@@ -206,35 +206,35 @@ async def call_over_http(region: RegionStatus, method: str, path: str, body: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ScenarioEnvironment:
     """What a play needs besides its runtime."""
 
-    hire: Hire
+    hire: CreateActor
     read_topics: ReadTopics = read_topics_over_http
     call_region: CallRegion = call_over_http
     clock: Clock = field(default_factory=LoopClock)
-    open_history: Callable[[Path], Facts] = lambda run_dir: HistoryWriter(
+    open_history: Callable[[Path], ScenarioHistory] = lambda run_dir: HistoryWriter(
         run_dir / "history" / "scenario.jsonl", "scenario", program="geoemu run"
     )
     """Where the story's own facts go, given the run directory."""
 
 
-def real_stage(runtime: Runtime) -> Stage:
+def real_stage(runtime: Runtime) -> ScenarioEnvironment:
     """Real clients and programs, each in a process of its own."""
-    from emulator.scenarios.actors.processes import hire_processes
+    from emulator.scenarios.actors.processes import actor_processes
     from emulator.scenarios.actors.program import ProgramProcess
 
-    hire_actor = hire_processes(runtime.run_dir)
+    hire_actor = actor_processes(runtime.run_dir)
 
     async def ask_regions() -> tuple[RegionStatus, ...]:
         return (await runtime.status()).regions
 
-    def hire(part: Part) -> Actor:
-        if isinstance(part, ProgramPart):
+    def hire(part: ActorSpec) -> Actor:
+        if isinstance(part, ProgramSpec):
             return ProgramProcess(part, runtime.run_dir, ask_regions)
         return hire_actor(part)
 
-    return Stage(hire=hire)
+    return ScenarioEnvironment(hire=hire)
 
 
 AFTER_LAST_STEP = "after the last step"
@@ -242,18 +242,18 @@ AFTER_LAST_STEP = "after the last step"
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ProgressSnapshot:
     """How things stand at one moment of a play."""
 
     seconds: float
     """Since the play began."""
-    actors: tuple[tuple[Part, Counts], ...]
+    actors: tuple[tuple[ActorSpec, Counts], ...]
     """Those that have begun."""
     regions: tuple[RegionStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PlayResult:
+class ScenarioResult:
     """How a play ended."""
 
     scenario: Scenario
@@ -270,19 +270,19 @@ class PlayResult:
         return self.failure is None
 
 
-class Observer(Protocol):
+class ScenarioObserver(Protocol):
     """Whoever watches a play. Its methods are called in the order of events and must not block."""
 
     def play_began(self, scenario: Scenario) -> None: ...
 
-    def step_began(self, step: Step) -> None: ...
+    def step_began(self, step: ScenarioStep) -> None: ...
 
-    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None: ...
+    def step_ended(self, step: ScenarioStep, seconds: float, failure: str | None) -> None: ...
 
-    def looked(self, snapshot: Snapshot) -> None:
+    def looked(self, snapshot: ProgressSnapshot) -> None:
         """Called a few times a second, also while a step goes on."""
         ...
 
-    def play_ended(self, result: PlayResult) -> None:
+    def play_ended(self, result: ScenarioResult) -> None:
         """Not called when the play is cancelled."""
         ...

@@ -19,14 +19,14 @@ from typing import assert_never
 
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
-from emulator.scenarios.actor_models.entries import HostDid, TaskDid, TopicsOwned
+from emulator.scenarios.actor_models.entries import HostCondition, TaskCondition, TopicsOwnedCondition
 from emulator.scenarios.actor_models.specs import ActorFailure
 from emulator.scenarios.actor_steps import ActorSteps
 from emulator.scenarios.format.conditions import (
-    ProgramDid,
-    Published,
-    Received,
-    RegionSays,
+    AdminCondition,
+    ProgramCondition,
+    PublishedCondition,
+    ReceivedCondition,
     SubscriptionExists,
 )
 from emulator.scenarios.format.steps import (
@@ -46,39 +46,39 @@ from emulator.scenarios.format.steps import (
 from emulator.scenarios.region_steps import RegionSteps, create_partitions
 from emulator.scenarios.run_context import (
     AFTER_LAST_STEP,
-    Observer,
-    Playing,
-    PlayResult,
-    Snapshot,
-    Stage,
+    ProgressSnapshot,
+    RunContext,
+    ScenarioEnvironment,
+    ScenarioObserver,
+    ScenarioResult,
     StepFailed,
     real_stage,
 )
-from emulator.scenarios.scenario import Scenario, Step
-from emulator.scenarios.wait_steps import Conditions, Draining
+from emulator.scenarios.scenario import Scenario, ScenarioStep
+from emulator.scenarios.wait_steps import DrainStep, WaitSteps
 
 LOOK_SECONDS = 0.25
 """How often the observer is shown how things stand."""
 
 
 async def play(
-    scenario: Scenario, runtime: Runtime, observer: Observer, stage: Stage | None = None
-) -> PlayResult:
+    scenario: Scenario, runtime: Runtime, observer: ScenarioObserver, stage: ScenarioEnvironment | None = None
+) -> ScenarioResult:
     """Play a scenario on regions that are up. Cancelling it makes the actors leave first."""
-    return await _Play(Playing(scenario, runtime, stage or real_stage(runtime)), observer).perform()
+    return await _Play(RunContext(scenario, runtime, stage or real_stage(runtime)), observer).perform()
 
 
 class _Play:
-    def __init__(self, play: Playing, observer: Observer) -> None:
+    def __init__(self, play: RunContext, observer: ScenarioObserver) -> None:
         self._play = play
         self._observer = observer
         self._actors = ActorSteps(play)
         self._regions = RegionSteps(play)
-        self._conditions = Conditions(play)
-        self._draining = Draining(play)
+        self._conditions = WaitSteps(play)
+        self._draining = DrainStep(play)
         self._steps_done = 0
 
-    async def perform(self) -> PlayResult:
+    async def perform(self) -> ScenarioResult:
         began = self._play.clock.now()
         self._observer.play_began(self._play.scenario)
         self._play.fact("phase", detail=f"play of {self._play.scenario.name} begins")
@@ -95,7 +95,7 @@ class _Play:
             self._actors.account_for_programs()
             self._play.fact("phase", detail=f"play of {self._play.scenario.name} ends: {ending}")
             self._play.history.close()
-        result = PlayResult(
+        result = ScenarioResult(
             scenario=self._play.scenario,
             run_dir=self._play.runtime.run_dir,
             seconds=self._play.clock.now() - began,
@@ -136,7 +136,7 @@ class _Play:
         self._play.fact("step", detail=AFTER_LAST_STEP, error=failure)
         return failure
 
-    async def _attempt(self, step: Step) -> str | None:
+    async def _attempt(self, step: ScenarioStep) -> str | None:
         try:
             await self._take(step)
             if (problem := self._play.problem()) is not None:
@@ -145,7 +145,7 @@ class _Play:
             return f"{step}: {reason}"
         return None
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: ScenarioStep) -> None:
         match step.action:
             case Phase(text=text):
                 self._play.fact("phase", detail=text)
@@ -169,23 +169,23 @@ class _Play:
                 await self._regions.change_link(step.verb, change)
             case Heal() as heal:
                 await self._regions.heal(heal)
-            case Published() | Received() as condition:
+            case PublishedCondition() | ReceivedCondition() as condition:
                 await self._conditions.wait_for_count(condition)
-            case ProgramDid() as condition:
+            case ProgramCondition() as condition:
                 await self._conditions.wait_for_program(condition)
             case SubscriptionExists() as condition:
                 await self._conditions.wait_for_subscription(condition)
-            case HostDid() as condition:
+            case HostCondition() as condition:
                 await self._conditions.wait_for_host(condition)
-            case TaskDid() as condition:
+            case TaskCondition() as condition:
                 await self._conditions.wait_for_task(condition)
-            case TopicsOwned(within=seconds):
+            case TopicsOwnedCondition(within=seconds):
                 await self._conditions.wait_for_owners(seconds)
             case Skew() as skew:
                 await self._regions.skew(skew)
             case AdminCalls(calls=calls):
                 await self._regions.call(calls)
-            case RegionSays() as condition:
+            case AdminCondition() as condition:
                 await self._conditions.wait_for_answer(condition)
             case Drain(within=seconds):
                 await self._draining.drain(seconds)
@@ -214,4 +214,4 @@ class _Play:
     async def _look(self, began: float) -> None:
         regions = tuple((await self._play.regions()).values())
         actors = tuple((actor.part, actor.counts) for actor in self._play.actors.values())
-        self._observer.looked(Snapshot(self._play.clock.now() - began, actors, regions))
+        self._observer.looked(ProgressSnapshot(self._play.clock.now() - began, actors, regions))

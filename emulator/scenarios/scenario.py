@@ -26,36 +26,36 @@ from emulator.run.limits import Limit
 from emulator.run.service_contract import Contract
 from emulator.scenarios.actor_models.entries import (
     ConsumerEntry,
-    HostDid,
+    HostCondition,
     HostEntry,
     ProducerEntry,
     ProgramEntry,
-    TaskDid,
+    TaskCondition,
     TaskEntry,
-    TopicsOwned,
+    TopicsOwnedCondition,
 )
 from emulator.scenarios.actor_models.partitions import with_partitions
 from emulator.scenarios.actor_models.specs import (
-    ConsumerPart,
-    HostPart,
-    Part,
-    ProducerPart,
-    ProgramPart,
-    TaskPart,
+    ActorSpec,
+    ConsumerSpec,
+    HostSpec,
+    ProducerSpec,
+    ProgramSpec,
+    TaskSpec,
 )
 from emulator.scenarios.actor_models.topic_assignment import hosts_named
-from emulator.scenarios.format.conditions import ProgramDid, Published, Received
-from emulator.scenarios.format.requirements import AS_DECLARED, WantedSettings
+from emulator.scenarios.format.conditions import ProgramCondition, PublishedCondition, ReceivedCondition
+from emulator.scenarios.format.requirements import AS_DECLARED, SettingsOverride
 from emulator.scenarios.format.scenario_file import ScenarioFile
 from emulator.scenarios.format.steps import Action, Begin, Drain, Finish, Move, OnRegion
-from emulator.scenarios.types import GROUPS, Names
+from emulator.scenarios.types import GROUPS, KnownNames
 
 SHIPPED = Path(__file__).parent
 """Where the scenarios that come with geoemu are; people copy and change them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScenarioStep:
     """One step of a scenario."""
 
     number: int
@@ -78,25 +78,25 @@ class Scenario:
     name: str
     description: str
     topic: str
-    parts: tuple[Part, ...]
+    parts: tuple[ActorSpec, ...]
     """Producers first, tasks last; names are unique."""
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
     limits: tuple[Limit, ...] = ()
     """What is expected of the figures."""
     contract: tuple[Contract, ...] = ()
     """What services promise."""
-    settings: WantedSettings = AS_DECLARED
+    settings: SettingsOverride = AS_DECLARED
     """What it wants of the regions that play it."""
     partitions: Mapping[str, int] = field(default_factory=dict)
     """Of each topic that has some."""
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> ActorSpec:
         return next(part for part in self.parts if part.name == name)
 
     def topics_of(self, subscription: str) -> set[str]:
         """Topics on which consumers use a subscription of that name."""
-        consumers = (part for part in self.parts if isinstance(part, ConsumerPart | TaskPart))
-        programs = (part for part in self.parts if isinstance(part, ProgramPart))
+        consumers = (part for part in self.parts if isinstance(part, ConsumerSpec | TaskSpec))
+        programs = (part for part in self.parts if isinstance(part, ProgramSpec))
         return {
             *(topic for part in consumers if part.subscription == subscription for topic in part.read),
             *(topic for part in programs if subscription in part.subscriptions for topic in part.topics),
@@ -134,7 +134,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
     written = file.check(ScenarioFile, _names_written(file.values, topology))
     _refuse_problems(file)
     assert written is not None, "something was noted otherwise"
-    parts: tuple[Part, ...] = (
+    parts: tuple[ActorSpec, ...] = (
         *(producer.part(written.topic) for producer in written.actors.producers),
         *(consumer.part(written.topic) for consumer in written.actors.consumers),
         *(program.part(written.topic) for program in written.actors.programs),
@@ -169,9 +169,9 @@ def _refuse_problems(file: YamlFile) -> None:
         raise ConfigurationError(sorted(file.problems, key=lambda problem: problem.line or 0))
 
 
-def _names_written(content: Any, topology: Topology) -> Names:
+def _names_written(content: Any, topology: Topology) -> KnownNames:
     """The names that steps may use, taken from the file before anything in it is known to be right."""
-    return Names(
+    return KnownNames(
         regions=topology.region_names,
         clusters=[cluster.name for cluster in topology.clusters],
         producers=_values(content, "producers", "name"),
@@ -272,13 +272,13 @@ def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> 
 class _Rehearsal:
     """Goes through the steps without doing anything: who is at work when, and what cannot be asked then."""
 
-    def __init__(self, file: YamlFile, parts: tuple[Part, ...]) -> None:
+    def __init__(self, file: YamlFile, parts: tuple[ActorSpec, ...]) -> None:
         self._file = file
         self._parts = {part.name: part for part in parts}
         self._begun: list[str] = []
         self._finished: set[str] = set()
 
-    def step(self, index: int, verb: str, action: Action) -> Step:
+    def step(self, index: int, verb: str, action: Action) -> ScenarioStep:
         place: KeyPath = ("steps", index, verb)
         actors: tuple[str, ...] = ()
         match action:
@@ -289,11 +289,11 @@ class _Rehearsal:
             case Move():
                 self._must_be_at_work(place, action.actor)
                 self._may_move(place, action.actor)
-            case Published():
+            case PublishedCondition():
                 self._must_have_begun(place, action.producer)
-            case Received():
+            case ReceivedCondition():
                 self._must_have_begun(place, action.consumer)
-            case ProgramDid():
+            case ProgramCondition():
                 self._must_have_begun(place, action.program)
             case OnRegion(program=str(program)):
                 self._must_be_at_work(place, program)
@@ -303,16 +303,16 @@ class _Rehearsal:
                 self._may_be_done_to(place, verb, "a host", hosts)
             case OnRegion(task=tuple(tasks)):
                 self._may_be_done_to(place, verb, "a task", tasks)
-            case HostDid():
+            case HostCondition():
                 self._must_have_begun(place, action.host)
-            case TaskDid():
+            case TaskCondition():
                 self._must_have_begun(place, action.task)
-            case TopicsOwned():
-                if not any(isinstance(self._parts[name], HostPart) for name in self._begun):
+            case TopicsOwnedCondition():
+                if not any(isinstance(self._parts[name], HostSpec) for name in self._begun):
                     self._file.report(place, "no host has begun here")
             case Drain():
                 self._must_not_publish(place)
-        return Step(index + 1, verb, action, _on_one_line(self._file.values["steps"][index]), actors)
+        return ScenarioStep(index + 1, verb, action, _on_one_line(self._file.values["steps"][index]), actors)
 
     def _begin(self, place: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
         waiting = [name for name in self._parts if name not in self._begun]
@@ -341,11 +341,11 @@ class _Rehearsal:
 
     def _is_in(self, actor: str, name_or_group: str) -> bool:
         kinds = {
-            "producers": ProducerPart,
-            "consumers": ConsumerPart,
-            "programs": ProgramPart,
-            "hosts": HostPart,
-            "tasks": TaskPart,
+            "producers": ProducerSpec,
+            "consumers": ConsumerSpec,
+            "programs": ProgramSpec,
+            "hosts": HostSpec,
+            "tasks": TaskSpec,
             "all": object,
         }
         kind = kinds.get(name_or_group)
@@ -353,7 +353,7 @@ class _Rehearsal:
 
     def _may_move(self, place: KeyPath, actor: str) -> None:
         part = self._parts.get(actor)
-        if isinstance(part, ProducerPart) and part.access == "wait":
+        if isinstance(part, ProducerSpec) and part.access == "wait":
             self._file.report(place, f"{actor} waits for exclusive access in its region and cannot move")
 
     def _may_be_done_to(self, place: KeyPath, verb: str, noun: str, actors: tuple[str, ...]) -> None:
@@ -376,7 +376,7 @@ class _Rehearsal:
     def _must_not_publish(self, place: KeyPath) -> None:
         for name in self._begun:
             part = self._parts[name]
-            endless = isinstance(part, HostPart) or (isinstance(part, ProducerPart) and part.messages is None)
+            endless = isinstance(part, HostSpec) or (isinstance(part, ProducerSpec) and part.messages is None)
             if endless and name not in self._finished:
                 self._file.report(place, f"{name} publishes without end; put `finish: {name}` before")
 

@@ -62,7 +62,7 @@ def _get(url: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ReplicationSurvey:
     """The answers of several regions, asked at about the same time."""
 
     silent: tuple[str, ...]
@@ -105,7 +105,7 @@ class Survey:
         return status is not None and subscription in status.unacknowledged
 
 
-async def survey(regions: Iterable[RegionStatus], read_topics: ReadTopics) -> Survey:
+async def survey(regions: Iterable[RegionStatus], read_topics: ReadTopics) -> ReplicationSurvey:
     """Ask all these regions at once."""
     silent: list[str] = []
     topics: dict[str, dict[str, TopicStatus]] = {}
@@ -120,4 +120,4 @@ async def survey(regions: Iterable[RegionStatus], read_topics: ReadTopics) -> Su
             silent.append(f"{region.name} does not respond: {error}")
 
     await asyncio.gather(*map(ask, regions))
-    return Survey(tuple(sorted(silent)), topics)
+    return ReplicationSurvey(tuple(sorted(silent)), topics)

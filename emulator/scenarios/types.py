@@ -1,6 +1,6 @@
 """The words of the scenario language: names, durations and the like, as `scenarios/format.py` puts them together.
 
-Each is a type that pydantic checks. Names of regions and actors are checked against the `Names` that are given as
+Each is a type that pydantic checks. Names of regions and actors are checked against the `KnownNames` that are given as
 the validation context.
 """
 
@@ -40,7 +40,7 @@ _ACTOR_NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class KnownNames:
     """What a scenario may refer to: the validation context."""
 
     regions: Collection[str]
@@ -64,7 +64,7 @@ def rule(sentence: str, **fields: Any) -> PydanticCustomError:
 def _known(
     kind: str, article_and_noun: str, also: tuple[str, ...] = ()
 ) -> Callable[[str, ValidationInfo], str]:
-    """A check that a name is one of `Names.<kind>`."""
+    """A check that a name is one of `KnownNames.<kind>`."""
 
     def check(name: str, info: ValidationInfo) -> str:
         known = [*getattr(info.context, kind), *also]
@@ -243,7 +243,7 @@ def lasting(text: str) -> Any:
     return Field(default=_duration(text), json_schema_extra={"default": text})
 
 
-class Written(BaseModel):
+class FormatModel(BaseModel):
     """Base of everything that stands in a scenario file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
@@ -268,12 +268,12 @@ class Written(BaseModel):
         return schema
 
 
-class Deadline(Written):
+class Deadline(FormatModel):
     within: TimeSpan = lasting("10s")
     """Time after which the step fails."""
 
 
-_W = TypeVar("_W", bound=Written)
+_W = TypeVar("_W", bound=FormatModel)
 
 
 def exactly_one(written: _W, *fields: str) -> _W:

@@ -6,31 +6,31 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 
 from emulator.model.values import TopicName
-from emulator.scenarios.actor_models.entries import HostDid, TaskDid
-from emulator.scenarios.actor_models.specs import ConsumerPart, HostPart, Part, ProgramPart, TaskPart
+from emulator.scenarios.actor_models.entries import HostCondition, TaskCondition
+from emulator.scenarios.actor_models.specs import ActorSpec, ConsumerSpec, HostSpec, ProgramSpec, TaskSpec
 from emulator.scenarios.admin_queries import why_not_said
 from emulator.scenarios.format.conditions import (
-    ProgramDid,
-    Published,
-    Received,
-    RegionSays,
+    AdminCondition,
+    ProgramCondition,
+    PublishedCondition,
+    ReceivedCondition,
     SubscriptionExists,
 )
-from emulator.scenarios.run_context import Playing
-from emulator.scenarios.topics import Survey, survey
+from emulator.scenarios.run_context import RunContext
+from emulator.scenarios.topics import ReplicationSurvey, survey
 
 _UNRECORDED = "it has no history: wrap its client in geoemu.recorded(...), or set `tap: true`"
 
 
-class Conditions:
+class WaitSteps:
     """Of one play."""
 
-    def __init__(self, play: Playing) -> None:
+    def __init__(self, play: RunContext) -> None:
         self._play = play
 
-    async def wait_for_count(self, condition: Published | Received) -> None:
+    async def wait_for_count(self, condition: PublishedCondition | ReceivedCondition) -> None:
         def count() -> int:
-            if isinstance(condition, Published):
+            if isinstance(condition, PublishedCondition):
                 return self._play.actors[condition.producer].counts.ok
             return self._play.actors[condition.consumer].counts.received
 
@@ -42,7 +42,7 @@ class Conditions:
 
         await self._play.until(condition.within, missing)
 
-    async def wait_for_program(self, condition: ProgramDid) -> None:
+    async def wait_for_program(self, condition: ProgramCondition) -> None:
         program = self._play.program(condition.program)
 
         def count() -> int:
@@ -65,14 +65,14 @@ class Conditions:
         if condition.exit_code is not None:
             program.excuse()
 
-    async def wait_for_host(self, condition: HostDid) -> None:
+    async def wait_for_host(self, condition: HostCondition) -> None:
         async def missing() -> str | None:
             holds = len(self._play.actors[condition.host].counts.holds)
             return None if holds == condition.owns else f"{condition.host} owns {holds}, not {condition.owns}"
 
         await self._play.until(condition.within, missing)
 
-    async def wait_for_task(self, condition: TaskDid) -> None:
+    async def wait_for_task(self, condition: TaskCondition) -> None:
         def count() -> int:
             counts = self._play.actors[condition.task].counts
             return counts.processed if condition.counts_processed else counts.received
@@ -93,7 +93,7 @@ class Conditions:
 
     async def _unowned(self) -> str | None:
         """The first topic that nobody owns, by region: each region has owners of its own (X5)."""
-        hosts = [actor for actor in self._play.actors.values() if isinstance(actor.part, HostPart)]
+        hosts = [actor for actor in self._play.actors.values() if isinstance(actor.part, HostSpec)]
         owned = {(host.part.region, topic) for host in hosts for topic in host.counts.holds}
         wanted = dict.fromkeys((host.part.region, topic) for host in hosts for topic in host.part.topics)
         without = [f"{topic} in {region}" for region, topic in wanted if (region, topic) not in owned]
@@ -113,7 +113,7 @@ class Conditions:
 
         await self._play.until(condition.within, missing)
 
-    async def wait_for_answer(self, condition: RegionSays) -> None:
+    async def wait_for_answer(self, condition: AdminCondition) -> None:
         async def missing() -> str | None:
             region = (await self._play.regions())[condition.region]
             return await why_not_said(self._play.stage.call_region, region, condition)
@@ -129,10 +129,10 @@ CALM_LOOKS = 2
 """A drain is over when so many looks in a row find nothing left: regions are not all asked at one moment."""
 
 
-class Draining:
+class DrainStep:
     """Of one play."""
 
-    def __init__(self, play: Playing) -> None:
+    def __init__(self, play: RunContext) -> None:
         self._play = play
 
     async def drain(self, seconds: float) -> None:
@@ -159,7 +159,7 @@ class Draining:
         found = await survey(left, self._play.stage.read_topics)
         return next(chain(found.silent, self._undelivered(found, lost), self._unread(found)), None)
 
-    def _undelivered(self, found: Survey, lost: Collection[str]) -> Iterator[str]:
+    def _undelivered(self, found: ReplicationSurvey, lost: Collection[str]) -> Iterator[str]:
         """What is owed to a lost region, and what only a lost region has, is not waited for."""
         for topic in sorted(
             {topic for one in self._play.actors.values() if one.counts.ok for topic in _written_to(one.part)}
@@ -171,18 +171,18 @@ class Draining:
             yield from found.strangers(topic, [name for name in next(sharers, ()) if name not in lost])
             yield from found.debts(topic, forgiven=lost)
 
-    def _unread(self, found: Survey) -> Iterator[str]:
+    def _unread(self, found: ReplicationSurvey) -> Iterator[str]:
         for name, actor in self._play.actors.items():
             part = actor.part
-            if isinstance(part, ConsumerPart | TaskPart) and name not in self._play.finished:
+            if isinstance(part, ConsumerSpec | TaskSpec) and name not in self._play.finished:
                 for topic in part.read:
                     yield from found.unread(actor.counts.region, topic, part.subscription)
-            if isinstance(part, ProgramPart) and name not in self._play.finished:
+            if isinstance(part, ProgramSpec) and name not in self._play.finished:
                 for region, topic, subscription in self._play.program(name).readings():
                     yield from found.unread(region, topic, subscription)
 
 
-def _written_to(part: Part) -> tuple[str, ...]:
+def _written_to(part: ActorSpec) -> tuple[str, ...]:
     """Return the topics of an actor; those of a host with the one that it reports to."""
-    reports = part.reports_to if isinstance(part, HostPart) else None
+    reports = part.reports_to if isinstance(part, HostSpec) else None
     return part.topics if reports is None else (*part.topics, reports)

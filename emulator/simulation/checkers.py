@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.simulation.evidence import Origin, RunEvidence, Stored, full, origin_of, seconds_of
 
 E = TypeVar("E", bound=RunEvidence, contravariant=True)
@@ -187,7 +187,7 @@ def consumed_only_seen(evidence: RunEvidence) -> Found:
 
 def readers_saw_everything(evidence: RunEvidence) -> Found:
     """A reader is given the log from its beginning, in order, without gaps."""
-    lives: dict[str, list[Event]] = defaultdict(list)
+    lives: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in evidence.events:
         if event.op == "read":
             lives[event.actor].append(event)

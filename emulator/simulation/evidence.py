@@ -17,7 +17,7 @@ from emulator.errors import GeoemuError
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model.stored_keys import parse_key
 from emulator.model.values import Position, TopicName
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.durable_media import DurableLog, Medium
 from emulator.simulation.stored_cursor import StoredCursor, cursors_in
@@ -321,7 +321,7 @@ Asked = dict[Origin, dict[str, PublishAttempt]]
 """By origin, then by text: a number may have been used for several messages whose outcome is unknown."""
 
 
-def note_publish(asked: Asked, event: Event) -> None:
+def note_publish(asked: Asked, event: HistoryEvent) -> None:
     """A client asked for a publish, or was told what came of it."""
     attempts = asked.setdefault(origin_of(event), {})
     text = event.detail or ""
@@ -340,7 +340,7 @@ class RunEvidence:
     """Everything that the checks of a simulated run look at."""
 
     homes: Homes
-    events: Sequence[Event]
+    events: Sequence[HistoryEvent]
     given: Given
     logs: Mapping[tuple[str, str], LogView]
     cursors: Mapping[tuple[str, str, str], StoredCursor]
@@ -376,12 +376,12 @@ def full(topic: str | None) -> str:
     return topic if "://" in topic else f"persistent://public/default/{topic}"
 
 
-def seconds_of(event: Event) -> float:
+def seconds_of(event: HistoryEvent) -> float:
     """Virtual seconds since the beginning."""
     return (event.at_ms - EPOCH_MS) / 1000
 
 
-def origin_of(event: Event) -> Origin:
+def origin_of(event: HistoryEvent) -> Origin:
     assert event.origin_region is not None
     assert event.producer is not None
     assert event.sequence_id is not None

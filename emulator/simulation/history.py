@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator.client import Message
-from emulator.run.history_events import Event, Outcome
+from emulator.run.history_events import HistoryEvent, Outcome
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import Asked, Given, Windows, full, note_publish, origin_of
 
@@ -16,7 +16,7 @@ class SimulatedHistory:
     """Written by all programs of a world; read by the checkers and by `run_folder`."""
 
     def __init__(self, now_seconds: Callable[[], float]) -> None:
-        self.events: list[Event] = []
+        self.events: list[HistoryEvent] = []
         self.given = Given()
         self.asked: Asked = {}
         self.windows = Windows(now_seconds)
@@ -36,7 +36,7 @@ class SimulatedHistory:
     def tell(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
         """Add an event to the history only: the checkers use what the same actor noted elsewhere."""
         at_ms = round(EPOCH_MS + self._now_seconds() * 1000, 3)
-        self.events.append(Event(at_ms, actor, op, outcome, **fields))
+        self.events.append(HistoryEvent(at_ms, actor, op, outcome, **fields))
 
     def new_session(self, producer: str) -> str:
         """Return a name that no other opened producer of this world has."""

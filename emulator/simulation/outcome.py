@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from emulator.config.topology import Topology
 from emulator.model.stored_keys import GrantKey
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.simulation.checkers import Judgement, Violation
 from emulator.simulation.determinism_guard import ReachedOutside
 from emulator.simulation.durable_media import Medium
@@ -57,7 +57,7 @@ class SimulationOutcome:
     virtual_seconds: float
     digest: str
     """Hash of all that happened: the same seed has the same."""
-    events: list[Event]
+    events: list[HistoryEvent]
     stored: StoredState
     figures: Figures = field(default_factory=dict)
 

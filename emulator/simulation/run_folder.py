@@ -15,7 +15,7 @@ from pathlib import Path
 
 from emulator.config.topology import CONFIGURATION_FILE, region_config
 from emulator.run.history import run_name
-from emulator.run.history_events import Event, framed
+from emulator.run.history_events import HistoryEvent, framed
 from emulator.simulation.outcome import SimulationOutcome, StoredLog
 from emulator.simulation.world import SERVICE_PORT
 from emulator.storage.configuration.sqlite import FORMAT_VERSION as CONFIGURATION_VERSION
@@ -74,7 +74,7 @@ def _write_configuration(path: Path, cluster: str, values: Mapping[str, bytes]) 
 def _write_history(outcome: SimulationOutcome, folder: Path) -> None:
     """One file per actor. Readers are no subscriptions: the report knows nothing of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    told: dict[str, list[Event]] = defaultdict(list)
+    told: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in outcome.events:
         if event.op != "read":
             # Payloads are spelled out in `detail`; a report has no use for them.

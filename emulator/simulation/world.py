@@ -32,8 +32,7 @@ from emulator.broker.metadata.config_changelog import ConfigChangelog
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig, RegionConfig
-from emulator.config.topology import Cluster, Link, Topology, region_config
-from emulator.config.topology import Region as DeclaredRegion
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology, region_config
 from emulator.errors import StorageError
 from emulator.model.stored_keys import CursorKey, CursorPartKey
 from emulator.net.http import Answer, call
@@ -78,14 +77,14 @@ def simple_topology(
     """One cluster of regions that replicate one namespace, all links alike."""
     chosen = settings or BrokerSettings()
     regions = tuple(
-        DeclaredRegion(name, "world", host=name, service_port=SERVICE_PORT, settings=chosen) for name in names
+        RegionSpec(name, "world", host=name, service_port=SERVICE_PORT, settings=chosen) for name in names
     )
     shape = link or LinkShape(latency_ms=20.0, jitter_ms=1.0)
     return Topology(
         name="world",
         path=Path("topology.yaml"),
-        clusters=(Cluster("world", regions),),
-        links=tuple(Link(one, other, shape) for one in names for other in names if one != other),
+        clusters=(ClusterSpec("world", regions),),
+        links=tuple(LinkSpec(one, other, shape) for one in names for other in names if one != other),
         namespaces=(NamespaceConfig(NAMESPACE, tuple(names), deduplication),),
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli.curl import Request, as_curl
+from emulator.cli.curl import CurlRequest, as_curl
 from emulator.config.region import RegionConfig
 from emulator.run.history_events import read_events
 from tests.cli.test_cli import ROOT
@@ -21,8 +21,8 @@ from tests.runtimes.fixtures import end_all, wait_until, write_topology
 
 def test_what_is_asked_is_one_command_for_a_shell() -> None:
     url = "http://127.0.0.1:8080"
-    assert as_curl(url, Request("GET", "/a?b=c")) == f"curl --silent --show-error '{url}/a?b=c'"
-    assert as_curl(url, Request("PUT", "/clock", {"ahead_ms": -2})) == (
+    assert as_curl(url, CurlRequest("GET", "/a?b=c")) == f"curl --silent --show-error '{url}/a?b=c'"
+    assert as_curl(url, CurlRequest("PUT", "/clock", {"ahead_ms": -2})) == (
         "curl --silent --show-error --request PUT --header 'content-type: application/json' "
         f"""--data '{{"ahead_ms": -2}}' {url}/clock"""
     )

@@ -15,9 +15,9 @@ from emulator.cli.options import seconds
 from emulator.cli.preconditions import nothing_to_do, refuse_ended
 from emulator.errors import Problem, Refused
 from emulator.model.suggestions import nearest
-from emulator.runtimes import spinner
+from emulator.runtimes import spinner as spinner_module
 from emulator.runtimes.contract import RegionState, RunStatus
-from emulator.runtimes.spinner import patience
+from emulator.runtimes.spinner import spinner
 from tests.cli.test_cli import ROOT, geoemu
 from tests.runtimes.fixtures import wait_until
 
@@ -98,10 +98,10 @@ def test_what_takes_long_says_so(is_terminal: bool, monkeypatch: pytest.MonkeyPa
         def flush(self) -> None:
             os.write(writing, b".")
 
-    monkeypatch.setattr(spinner, "SILENCE_SECONDS", 0.01)
-    monkeypatch.setattr(spinner, "REWRITE_SECONDS", 0.01)
+    monkeypatch.setattr(spinner_module, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(spinner_module, "REWRITE_SECONDS", 0.01)
     screen = Screen()
-    with patience("verifying", screen):
+    with spinner("verifying", screen):
         for _ in range(2):
             os.read(reading, 1)
     start = "\r\x1b[K" if is_terminal else ""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.runtimes.verifier import Verdict, WaitingVerifier, verify_now
+from emulator.runtimes.verifier import VerifierResult, WaitingVerifier, verify_now
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from emulator.runtimes.verifier import Verdict, WaitingVerifier, verify_now
 def test_a_program_that_failed_before_it_said_anything_did_not_say_invalid(
     output: str, returned: int, exit_code: int
 ) -> None:
-    assert Verdict(output, "", returned).exit_code == exit_code
+    assert VerifierResult(output, "", returned).exit_code == exit_code
 
 
 def test_a_crash_is_no_verdict() -> None:
@@ -68,7 +68,7 @@ def program(text: str) -> list[str]:
 
 
 def test_the_program_goes_on_when_the_run_is_over_and_its_answer_is_whole() -> None:
-    async def story() -> Verdict:
+    async def story() -> VerifierResult:
         verifier = await WaitingVerifier.start(
             program("sys.stdin.readline(); print('x' * 200_000); sys.exit(1)")
         )
@@ -81,7 +81,7 @@ def test_the_program_goes_on_when_the_run_is_over_and_its_answer_is_whole() -> N
 
 
 def test_a_program_that_ended_early_says_why() -> None:
-    async def story() -> Verdict:
+    async def story() -> VerifierResult:
         return await (await WaitingVerifier.start(program("sys.exit('no Java')"))).verify()
 
     verdict = asyncio.run(story())

@@ -26,8 +26,8 @@ from emulator.runtimes.docker_engine import Container
 from emulator.runtimes.opening import open_run
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.verifier import verify_command, verify_now
-from emulator.scenarios.actor_models.specs import ConsumerPart, ProducerPart
-from emulator.scenarios.actors.processes import ActorProcess, hire_processes
+from emulator.scenarios.actor_models.specs import ConsumerSpec, ProducerSpec
+from emulator.scenarios.actors.processes import ActorProcess, actor_processes
 from emulator.scenarios.topics import read_topics_over_http, survey
 from tests.runtimes.containers import ROOT, need_containers, remove
 from tests.runtimes.test_compose_metadata import OFF, is_off
@@ -71,14 +71,14 @@ class Load:
 
     def __init__(self, run: ComposeRuntime, name: str) -> None:
         self._run = run
-        self._hire = hire_processes(run.run_dir)
+        self._hire = actor_processes(run.run_dir)
         self.name = name
         self.topic = f"persistent://public/default/{name}"
         self.producers = {region: self.producer(region) for region in run.topology.region_names}
         self.consumers = {region: self._consumer(region) for region in (HURT, "eu-central")}
 
     def producer(self, region: str, name: str = "orders") -> ActorProcess:
-        part = ProducerPart(
+        part = ProducerSpec(
             name=f"{self.name}-{name}-{region}",
             region=region,
             topic=self.topic,
@@ -95,7 +95,7 @@ class Load:
         return actor
 
     def _consumer(self, region: str) -> ActorProcess:
-        part = ConsumerPart(
+        part = ConsumerSpec(
             name=f"{self.name}-billing-{region}",
             region=region,
             topic=self.topic,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emulator.run.history import HistoryWriter, NotAHistory, seal_history
-from emulator.run.history_events import Event, attributes_digest, framed, payload_digest, read_events
+from emulator.run.history_events import HistoryEvent, attributes_digest, framed, payload_digest, read_events
 from emulator.run.history_schema import (
     COMMON,
     FIELDS,
@@ -64,9 +64,9 @@ def test_an_event_has_every_field_that_is_not_of_the_frame() -> None:
     framing = {
         name for op in FRAME for kind in OPERATIONS[op].values() for name in (*kind.required, *kind.optional)
     }
-    assert {one.name for one in fields(Event)} - set(COMMON) == (set(FIELDS) - set(COMMON)) - framing | {
-        "detail"
-    }
+    assert {one.name for one in fields(HistoryEvent)} - set(COMMON) == (
+        set(FIELDS) - set(COMMON)
+    ) - framing | {"detail"}
 
 
 @pytest.mark.parametrize("line", lines_of_every_kind(), ids=lambda line: f"{line['op']} {line['outcome']}")
@@ -202,7 +202,7 @@ def written_but_torn(path: Path) -> list[dict[str, object]]:
 
 
 def test_what_was_kept_in_memory_is_framed_alike(tmp_path: Path) -> None:
-    events = [Event(12.25, "p", "kill", "fact", region="a")]
+    events = [HistoryEvent(12.25, "p", "kill", "fact", region="a")]
     path = tmp_path / "history" / "p.jsonl"
     history = HistoryWriter(path, "p", lambda: 12.25)
     history.write("kill", "fact", region="a")

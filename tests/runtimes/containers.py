@@ -12,7 +12,7 @@ import pytest
 
 from emulator.errors import GeoemuError
 from emulator.runtimes.compose.command import compose, compose_command
-from emulator.runtimes.docker_engine import Engine
+from emulator.runtimes.docker_engine import DockerEngine
 
 ROOT = Path(__file__).parents[2]
 IMAGES_SECONDS = 600
@@ -30,7 +30,7 @@ def need_containers(*images: str) -> None:
 @cache
 def _what_is_missing(images: tuple[str, ...]) -> str:
     try:
-        Engine()
+        DockerEngine()
         compose_command()
     except GeoemuError as refusal:
         return str(refusal)

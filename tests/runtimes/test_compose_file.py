@@ -21,9 +21,9 @@ from emulator.errors import GeoemuError, Refused
 from emulator.runtimes.compose.command import compose_command
 from emulator.runtimes.compose.file import compose_file, container_config, published_kafka
 from emulator.runtimes.compose.plan import (
+    ComposePlan,
     ComposeSettings,
-    Plan,
-    Published,
+    PublishedPorts,
     choose_subnet,
     kafka_owners,
     project_name,
@@ -50,14 +50,14 @@ def with_log(topology: Topology, log: LogConfig) -> Topology:
 
 def plan(
     folder: Path, log: str = "sqlite", *, servers: str = "", dashboards: bool = False, **settings: str
-) -> Plan:
+) -> ComposePlan:
     topology = with_log(small_topology(folder), LogConfig(log, bootstrap_servers=servers))
     published = {
-        name: Published("127.0.0.1", 16_650 + index, 18_080 + index, 19_092 + index)
+        name: PublishedPorts("127.0.0.1", 16_650 + index, 18_080 + index, 19_092 + index)
         for index, name in enumerate(topology.region_names)
     }
     compose_settings = ComposeSettings(**settings)  # type: ignore[arg-type]
-    return Plan(
+    return ComposePlan(
         topology,
         compose_settings,
         "geoemu-small-1234",
@@ -171,7 +171,7 @@ def test_names_that_yaml_or_compose_would_read_as_something_else_stay_names(tmp_
         for region, name in zip(first.regions, ("1e3", "no"), strict=True)
     )
     named = dataclasses.replace(topology, clusters=(dataclasses.replace(first, regions=odd), *others))
-    published = {name: Published("::1", 1, 2) for name in named.region_names}
+    published = {name: PublishedPorts("::1", 1, 2) for name in named.region_names}
     text = compose_file(dataclasses.replace(plan(tmp_path), topology=named, published=published))
     services = yaml.safe_load(text)["services"]
     assert list(services) == ["1e3", "no", "eu-central", "verify"]

@@ -21,7 +21,7 @@ import pytest
 
 from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history_events import read_events
-from emulator.scenarios.actor_models.specs import ActorFailure, ProducerPart
+from emulator.scenarios.actor_models.specs import ActorFailure, ProducerSpec
 from emulator.scenarios.actors.processes import ActorProcess
 from emulator.scenarios.actors.pulsar_client import read_identity
 
@@ -32,8 +32,8 @@ DEADLINE_SECONDS = 20.0
 pytestmark = pytest.mark.real
 
 
-def producer(name: str = "orders") -> ProducerPart:
-    return ProducerPart(
+def producer(name: str = "orders") -> ProducerSpec:
+    return ProducerSpec(
         name=name,
         region="us-east",
         topic=ORDERS,

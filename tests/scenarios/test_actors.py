@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from emulator.run.history import is_closed
-from emulator.run.history_events import Event, read_events
+from emulator.run.history_events import HistoryEvent, read_events
 from emulator.runtimes.process import ProcessRuntime
-from emulator.scenarios.actor_models.specs import Actor, ConsumerPart, Part, ProducerPart
+from emulator.scenarios.actor_models.specs import Actor, ActorSpec, ConsumerSpec, ProducerSpec
 from emulator.scenarios.actors.processes import ActorProcess
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.runner import play
@@ -36,7 +36,7 @@ class Stand:
         self.runtime = runtime
         self._actors: list[Actor] = []
 
-    async def begin(self, part: Part) -> ActorProcess:
+    async def begin(self, part: ActorSpec) -> ActorProcess:
         actor = ActorProcess(part, self.runtime.run_dir)
         self._actors.append(actor)
         await actor.begin(await self.service_url(part.region))
@@ -46,7 +46,7 @@ class Stand:
         regions = (await self.runtime.status()).regions
         return next(each.service_url for each in regions if each.name == region)
 
-    def events(self, actor: str) -> list[Event]:
+    def events(self, actor: str) -> list[HistoryEvent]:
         return list(read_events(self.runtime.run_dir / "history" / f"{actor}.jsonl"))
 
     async def leave(self) -> None:
@@ -65,7 +65,7 @@ async def regions_up(run_dir: Path) -> AsyncIterator[Stand]:
         await runtime.down()
 
 
-def producer(**changes: object) -> ProducerPart:
+def producer(**changes: object) -> ProducerSpec:
     fields: dict[str, object] = {
         "name": "orders",
         "region": "us-east",
@@ -78,10 +78,10 @@ def producer(**changes: object) -> ProducerPart:
         "send_timeout_ms": 30_000,
         "max_pending": 1000,
     }
-    return ProducerPart(**{**fields, **changes})  # type: ignore[arg-type]
+    return ProducerSpec(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def consumer(**changes: object) -> ConsumerPart:
+def consumer(**changes: object) -> ConsumerSpec:
     fields: dict[str, object] = {
         "name": "billing",
         "region": "us-east",
@@ -92,7 +92,7 @@ def consumer(**changes: object) -> ConsumerPart:
         "acknowledge": "individual",
         "receiver_queue": 1000,
     }
-    return ConsumerPart(**{**fields, **changes})  # type: ignore[arg-type]
+    return ConsumerSpec(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 async def wait_until(condition: Callable[[], object]) -> None:
@@ -105,7 +105,9 @@ async def orders_done(orders: Actor, number: int) -> None:
     await wait_until(lambda: orders.counts.ok == number)
 
 
-def origins(events: list[Event], op: str, outcome: str) -> list[tuple[str | None, str | None, int | None]]:
+def origins(
+    events: list[HistoryEvent], op: str, outcome: str
+) -> list[tuple[str | None, str | None, int | None]]:
     return [
         (event.origin_region or event.region, event.producer, event.sequence_id)
         for event in events

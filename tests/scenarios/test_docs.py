@@ -9,15 +9,20 @@ import pytest
 
 from emulator.scenarios.actor_models.entries import (
     ConsumerEntry,
-    HostDid,
+    HostCondition,
     HostEntry,
     ProducerEntry,
     ProgramEntry,
-    TaskDid,
+    TaskCondition,
     TaskEntry,
-    TopicsOwned,
+    TopicsOwnedCondition,
 )
-from emulator.scenarios.format.conditions import ProgramDid, Published, Received, SubscriptionExists
+from emulator.scenarios.format.conditions import (
+    ProgramCondition,
+    PublishedCondition,
+    ReceivedCondition,
+    SubscriptionExists,
+)
 from emulator.scenarios.format.steps import Move, StepEntry
 from emulator.scenarios.scenario import parse_scenario, shipped_scenarios
 from emulator.scenarios.types import GROUPS
@@ -34,15 +39,15 @@ WORDS = [
             ConsumerEntry,
             ProgramEntry,
             HostEntry,
-            HostDid,
-            TopicsOwned,
+            HostCondition,
+            TopicsOwnedCondition,
             TaskEntry,
-            TaskDid,
+            TaskCondition,
             StepEntry,
             Move,
-            Published,
-            Received,
-            ProgramDid,
+            PublishedCondition,
+            ReceivedCondition,
+            ProgramCondition,
             SubscriptionExists,
         )
         for name, field in part.model_fields.items()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.scenarios.actor_models.entries import HostDid, TopicsOwned
-from emulator.scenarios.actor_models.specs import Counts, HostPart, ProducerPart
+from emulator.scenarios.actor_models.entries import HostCondition, TopicsOwnedCondition
+from emulator.scenarios.actor_models.specs import Counts, HostSpec, ProducerSpec
 from emulator.scenarios.scenario import Scenario, parse_scenario
 
 from .virtual import TOPOLOGY
@@ -39,7 +39,7 @@ def problem(*steps: str, hosts: str = "name: h, count: 2, region: us-east") -> s
 def test_an_entry_is_so_many_hosts_which_share_its_topics() -> None:
     scenario = parse("begin: all")
     orders = "persistent://public/default/orders"
-    parts = [part for part in scenario.parts if isinstance(part, HostPart)]
+    parts = [part for part in scenario.parts if isinstance(part, HostSpec)]
     assert [part.name for part in parts] == ["h-1", "h-2"]
     assert {part.group for part in parts} == {"h"}
     assert parts[0].topics == (f"{orders}-1", f"{orders}-2", f"{orders}-3")
@@ -52,13 +52,13 @@ def test_a_host_that_stands_by_owns_nothing() -> None:
     (part,) = (
         part
         for part in parse("begin: hosts", hosts="name: h, region: us-east, standby: true, priority: -9").parts
-        if isinstance(part, HostPart)
+        if isinstance(part, HostSpec)
     )
     assert (part.name, part.own, part.priorities) == ("h", (), (-9,))
 
 
 def test_producers_have_an_access_mode_and_a_priority() -> None:
-    waiter, plain = (part for part in parse("begin: hosts").parts if isinstance(part, ProducerPart))
+    waiter, plain = (part for part in parse("begin: hosts").parts if isinstance(part, ProducerSpec))
     assert (waiter.access, waiter.priority) == ("wait", -3)
     assert (plain.access, plain.priority) == ("shared", 0)
 
@@ -80,8 +80,8 @@ def test_steps_name_hosts_one_or_several() -> None:
         None,
         "h-2",
     ]
-    assert isinstance(steps[4].action, TopicsOwned)
-    assert isinstance(steps[5].action, HostDid)
+    assert isinstance(steps[4].action, TopicsOwnedCondition)
+    assert isinstance(steps[5].action, HostCondition)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.scenarios.actor_models.specs import ProducerPart
-from emulator.scenarios.actors.pulsar_producer import Lane, choose
+from emulator.scenarios.actor_models.specs import ProducerSpec
+from emulator.scenarios.actors.pulsar_producer import PartitionSender, choose
 from tests.scenarios.virtual import TOPOLOGY, Theatre
 
 PATH = "/admin/v2/persistent/public/default/orders/partitions"
@@ -28,7 +28,7 @@ def test_each_cluster_is_told_once_and_says_that_it_has_them(tmp_path: Path, cre
     expected = [f"{region} {call}" for region in firsts for call in (f"PUT {PATH} 3", f"GET {PATH} None")]
     assert [what for _, what in theatre.asked] == expected
     part = theatre.actors["short"].part
-    assert isinstance(part, ProducerPart)
+    assert isinstance(part, ProducerSpec)
     assert part.topics == tuple(f"persistent://public/default/orders-partition-{index}" for index in range(3))
 
 
@@ -57,13 +57,13 @@ def test_a_cluster_that_has_another_number_ends_the_play_before_its_first_step(
 
 
 def test_messages_of_a_key_have_one_way_and_others_go_round() -> None:
-    lanes = [Lane[None](f"orders-partition-{index}") for index in range(3)]
+    lanes = [PartitionSender[None](f"orders-partition-{index}") for index in range(3)]
     assert [choose(lanes, None, turn) for turn in range(4)] == [*lanes, lanes[0]]
     assert {choose(lanes, "key-0", turn).topic for turn in range(4)} == {"orders-partition-2"}
 
 
 def test_a_way_numbers_its_own_messages_and_goes_on_behind_what_its_region_has() -> None:
-    lane = Lane[str]("orders-partition-0")
+    lane = PartitionSender[str]("orders-partition-0")
     lane.opened("one life", "s1", -1)
     assert [lane.number() for _ in range(3)] == [0, 1, 2]
     lane.opened("the next", "s2", 1)

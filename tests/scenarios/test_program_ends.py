@@ -14,10 +14,10 @@ import pytest
 
 from emulator.run.history import HistoryWriter, is_closed
 from emulator.runtimes.contract import RegionStatus
-from emulator.scenarios.actor_models.specs import Actor, Part, ProgramPart
+from emulator.scenarios.actor_models.specs import Actor, ActorSpec, ProgramSpec
 from emulator.scenarios.actors.program import ProgramProcess
 from emulator.scenarios.progress import Quiet
-from emulator.scenarios.run_context import PlayResult, Stage
+from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioResult
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import parse_scenario
 from emulator.scenarios.topics import TopicStatus
@@ -91,7 +91,7 @@ async def regions() -> list[RegionStatus]:
     ]
 
 
-PART = ProgramPart(
+PART = ProgramSpec(
     name="shop",
     region="us-east",
     topic="persistent://public/default/orders",
@@ -223,7 +223,9 @@ class TermsWith(PretendedGroup):
             super().signal(number)
 
 
-def run_of(run: Path, make: Callable[[], PretendedGroup], *steps: str, tapped: bool = False) -> PlayResult:
+def run_of(
+    run: Path, make: Callable[[], PretendedGroup], *steps: str, tapped: bool = False
+) -> ScenarioResult:
     lines = "".join(f"  - {step}\n" for step in steps)
     scenario = parse_scenario(
         f"name: own\ntopic: orders\nactors:\n"
@@ -233,15 +235,15 @@ def run_of(run: Path, make: Callable[[], PretendedGroup], *steps: str, tapped: b
         TOPOLOGY,
     )
 
-    def hire(part: Part) -> Actor:
-        if isinstance(part, ProgramPart):
+    def hire(part: ActorSpec) -> Actor:
+        if isinstance(part, ProgramSpec):
             return ProgramProcess(part, run, regions, Programs(make).start)
         return PretendedActor(part)
 
     async def read_topics(region: RegionStatus) -> list[TopicStatus]:
         return [topic_status()]
 
-    stage = Stage(hire=hire, read_topics=read_topics)
+    stage = ScenarioEnvironment(hire=hire, read_topics=read_topics)
     return in_virtual_time(play(scenario, PretendedRuntime(run), Quiet(), stage))
 
 

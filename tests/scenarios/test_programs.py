@@ -15,10 +15,10 @@ from emulator.errors import ConfigurationError
 from emulator.run.history_events import read_events
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
-from emulator.scenarios.actor_models.specs import ActorFailure, ProgramPart
+from emulator.scenarios.actor_models.specs import ActorFailure, ProgramSpec
 from emulator.scenarios.actors.program import ProgramProcess
 from emulator.scenarios.progress import Quiet
-from emulator.scenarios.run_context import PlayResult
+from emulator.scenarios.run_context import ScenarioResult
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Scenario, parse_scenario
 from emulator.simulation.scenarios.run import prepare_scenario
@@ -111,7 +111,7 @@ def program(run: ProcessRuntime, code: str, **changes: object) -> ProgramProcess
     async def regions() -> tuple[RegionStatus, ...]:
         return (await run.status()).regions
 
-    part = ProgramPart(**{**fields, **changes})  # type: ignore[arg-type]
+    part = ProgramSpec(**{**fields, **changes})  # type: ignore[arg-type]
     return ProgramProcess(part, run.run_dir, regions)
 
 
@@ -224,7 +224,7 @@ def test_a_service_that_is_killed_and_moved_is_drained_like_any_consumer(
         "drain: 20s",
     )
 
-    async def perform() -> PlayResult:
+    async def perform() -> ScenarioResult:
         runtime = ProcessRuntime.create(TOPOLOGY, tmp_path / "run")
         await runtime.up()
         try:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.run.history_events import Event, read_events
-from emulator.scenarios.actor_models.specs import Part
+from emulator.run.history_events import HistoryEvent, read_events
+from emulator.scenarios.actor_models.specs import ActorSpec
 from emulator.scenarios.progress import describe_end
-from emulator.scenarios.run_context import PlayResult, Stage
+from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioResult
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import parse_scenario
 
@@ -29,11 +29,11 @@ def theatre(tmp_path: Path) -> Theatre:
     return Theatre(tmp_path)
 
 
-def facts(theatre: Theatre) -> list[Event]:
+def facts(theatre: Theatre) -> list[HistoryEvent]:
     return list(read_events(theatre.runtime.run_dir / "history" / "scenario.jsonl"))
 
 
-def failure_of(result: PlayResult) -> str:
+def failure_of(result: ScenarioResult) -> str:
     assert result.failure is not None
     return result.failure
 
@@ -228,7 +228,7 @@ def test_an_actor_that_fails_after_the_last_step_fails_the_run(theatre: Theatre)
             await super().leave()
             self.problem = DEATH
 
-    def hire(part: Part) -> PretendedActor:
+    def hire(part: ActorSpec) -> PretendedActor:
         actor = theatre.actors[part.name] = FailsWhenItLeaves(part)
         return actor
 
@@ -369,7 +369,7 @@ def test_a_cancelled_play_makes_its_actors_leave_first(theatre: Theatre) -> None
     scenario = parse_scenario(scenario_text("begin: [fast, billing]\nwait: 1m"), TOPOLOGY)
 
     async def interrupted() -> None:
-        stage = Stage(hire=theatre.hire, read_topics=theatre.read_topics)
+        stage = ScenarioEnvironment(hire=theatre.hire, read_topics=theatre.read_topics)
         async with asyncio.timeout(5):
             await play(scenario, theatre.runtime, theatre.watcher, stage)
 

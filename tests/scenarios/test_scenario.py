@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.scenarios.actor_models.specs import ConsumerPart, ProducerPart
-from emulator.scenarios.format.conditions import Received, RegionSays, SubscriptionExists
+from emulator.scenarios.actor_models.specs import ConsumerSpec, ProducerSpec
+from emulator.scenarios.format.conditions import AdminCondition, ReceivedCondition, SubscriptionExists
 from emulator.scenarios.format.scenario_file import json_schema
 from emulator.scenarios.format.steps import AdminCalls, Begin, Heal, OnLink, OnRegion, Skew, Wait
 from emulator.scenarios.scenario import SHIPPED, Scenario, load_scenario, parse_scenario, shipped_scenarios
@@ -46,7 +46,7 @@ def test_scenarios_that_come_with_geoemu_are_right(name: str) -> None:
 def test_actors_get_their_defaults_and_whole_topic_names() -> None:
     scenario = parse(scenario_text("begin: all"))
     assert scenario.topic == ORDERS
-    assert scenario.part("fast") == ProducerPart(
+    assert scenario.part("fast") == ProducerSpec(
         name="fast",
         region="us-east",
         topic=ORDERS,
@@ -58,7 +58,7 @@ def test_actors_get_their_defaults_and_whole_topic_names() -> None:
         send_timeout_ms=30_000,
         max_pending=10_000,
     )
-    assert scenario.part("billing") == ConsumerPart(
+    assert scenario.part("billing") == ConsumerSpec(
         name="billing",
         region="us-east",
         topic=ORDERS,
@@ -100,7 +100,7 @@ def test_conditions_are_told_apart_by_what_they_name() -> None:
             wait_until: {subscription: billing, exists_in: us-west}
         """)
     ).steps
-    assert isinstance(received.action, Received)
+    assert isinstance(received.action, ReceivedCondition)
     assert (received.action.goal, received.action.counts_from_now) == (5, True)
     assert isinstance(exists.action, SubscriptionExists)
 
@@ -345,7 +345,7 @@ steps:
     assert (one.calls[0].body, one.calls[0].status) == (1, (204,))
     assert isinstance(two, AdminCalls)
     assert [call.status for call in two.calls] == [(204, 404), ()]
-    assert isinstance(said, RegionSays)
+    assert isinstance(said, AdminCondition)
     assert said.value == {"limit": 1}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.scenarios.actor_models.entries import TaskDid
-from emulator.scenarios.actor_models.specs import Counts, TaskPart
+from emulator.scenarios.actor_models.entries import TaskCondition
+from emulator.scenarios.actor_models.specs import Counts, TaskSpec
 from emulator.scenarios.progress import describe_counts
 from emulator.scenarios.scenario import Scenario, parse_scenario
 
@@ -41,7 +41,7 @@ def test_a_task_reads_the_scenario_s_topic_and_takes_part_like_everybody() -> No
     scenario = parse(
         "begin: all", "wait_until: {subscription: s, exists_in: us-east}", "finish: tasks", "drain: 1s"
     )
-    first, second = (part for part in scenario.parts if isinstance(part, TaskPart))
+    first, second = (part for part in scenario.parts if isinstance(part, TaskSpec))
     assert (first.topics, first.transaction_key) == (
         (ORDERS, "persistent://public/default/settled"),
         None,
@@ -63,9 +63,9 @@ def test_steps_name_tasks_and_wait_for_what_they_did() -> None:
         "wait_until: {task: t-2, fenced: true}",
     ).steps
     assert getattr(steps[1].action, "task", None) == ("t-1", "t-2")
-    assert isinstance(steps[2].action, TaskDid)
+    assert isinstance(steps[2].action, TaskCondition)
     assert (steps[2].action.goal, steps[2].action.counts_from_now) == (7, True)
-    assert isinstance(steps[3].action, TaskDid)
+    assert isinstance(steps[3].action, TaskCondition)
     assert steps[3].action.fenced
 
 
@@ -110,7 +110,7 @@ def test_entries_that_make_no_sense_are_told(task: str, complaint: str) -> None:
 
 
 def test_progress_says_what_a_task_has_done() -> None:
-    (part, _) = (one for one in parse("begin: tasks").parts if isinstance(one, TaskPart))
+    (part, _) = (one for one in parse("begin: tasks").parts if isinstance(one, TaskSpec))
     first = Counts(region="us-east", received=5, processed=3, repeated=1, fenced=True)
     assert describe_counts(part, first) == "3 processed, 5 received, 1 redelivered, 1 fenced"
     both = first.ended().and_then(Counts(region="us-east", received=2, processed=2))

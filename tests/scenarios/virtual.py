@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emulator.config.region import LinkShape, NamespaceConfig
-from emulator.config.topology import Cluster, Link, Region, Topology
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import RuntimeFailure
 from emulator.run.directory import LinkStatus
 from emulator.run.history import HistoryWriter
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
-from emulator.scenarios.actor_models.specs import ActorFailure, Counts, Part, ProducerPart
+from emulator.scenarios.actor_models.specs import ActorFailure, ActorSpec, Counts, ProducerSpec
 from emulator.scenarios.progress import Quiet
-from emulator.scenarios.run_context import PlayResult, Snapshot, Stage
+from emulator.scenarios.run_context import ProgressSnapshot, ScenarioEnvironment, ScenarioResult
 from emulator.scenarios.runner import play
-from emulator.scenarios.scenario import Step, parse_scenario
+from emulator.scenarios.scenario import ScenarioStep, parse_scenario
 from emulator.scenarios.topics import TopicStatus
 
 REGIONS = ("us-east", "us-west", "eu-central")
@@ -31,10 +31,10 @@ TOPOLOGY = Topology(
     name="test",
     path=Path("topology.yaml"),
     clusters=(
-        Cluster("americas", (Region("us-east", "americas"), Region("us-west", "americas"))),
-        Cluster("europe", (Region("eu-central", "europe"),)),
+        ClusterSpec("americas", (RegionSpec("us-east", "americas"), RegionSpec("us-west", "americas"))),
+        ClusterSpec("europe", (RegionSpec("eu-central", "europe"),)),
     ),
-    links=tuple(Link(a, b, LinkShape()) for a in REGIONS for b in REGIONS if a != b),
+    links=tuple(LinkSpec(a, b, LinkShape()) for a in REGIONS for b in REGIONS if a != b),
     namespaces=(
         NamespaceConfig("public/default", REGIONS, deduplication=True),
         NamespaceConfig("public/us", REGIONS[:2]),
@@ -166,14 +166,14 @@ class PretendedRuntime:
 class PretendedActor:
     """Publishes or receives exactly at its rate (consumers: 100 a second) while virtual time passes."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: ActorSpec) -> None:
         self.part = part
         self.told: list[str] = []
         self.problem: str | None = None
         self.deaf_to: set[str] = set()
         """Commands that it never answers."""
         self.refuses: set[str] = set()
-        self.rate = (part.rate_per_second or 0) if isinstance(part, ProducerPart) else 100.0
+        self.rate = (part.rate_per_second or 0) if isinstance(part, ProducerSpec) else 100.0
         self.answered = True
         """Whether publishes get their outcome."""
         self._region = part.region
@@ -185,7 +185,7 @@ class PretendedActor:
         if self._since is None:
             return Counts(region=self._region)
         done = int(((self._until or now()) - self._since) * self.rate + ROUNDING)
-        if not isinstance(self.part, ProducerPart):
+        if not isinstance(self.part, ProducerSpec):
             return Counts(region=self._region, connected=True, received=done)
         done = min(done, self.part.messages or done)
         publishing = self._until is None and done != self.part.messages
@@ -228,12 +228,12 @@ class Watcher(Quiet):
 
     def __init__(self) -> None:
         self.steps: list[str] = []
-        self.snapshots: list[Snapshot] = []
+        self.snapshots: list[ProgressSnapshot] = []
 
-    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
+    def step_ended(self, step: ScenarioStep, seconds: float, failure: str | None) -> None:
         self.steps.append(f"{step.verb} {seconds:.2f}" if failure is None else f"{step.verb} failed")
 
-    def looked(self, snapshot: Snapshot) -> None:
+    def looked(self, snapshot: ProgressSnapshot) -> None:
         self.snapshots.append(snapshot)
 
 
@@ -253,7 +253,7 @@ class Theatre:
         self.answers: Callable[[str, str], tuple[int, bytes]] = lambda region, method: (204, b"")
         """(region, method) -> status and body."""
 
-    def hire(self, part: Part) -> PretendedActor:
+    def hire(self, part: ActorSpec) -> PretendedActor:
         actor = self.actors[part.name] = PretendedActor(part)
         self.prepare(actor)
         return actor
@@ -268,11 +268,11 @@ class Theatre:
         self.asked.append((now(), f"{region.name} {method} {path} {body}"))
         return self.answers(region.name, method)
 
-    def play(self, steps: str, *, partitions: str = "{}") -> PlayResult:
+    def play(self, steps: str, *, partitions: str = "{}") -> ScenarioResult:
         text = scenario_text(steps).replace("topic: orders\n", f"topic: orders\npartitions: {partitions}\n")
         scenario = parse_scenario(text, TOPOLOGY)
         wall_clock_ms = iter(range(1, 10_000)).__next__
-        stage = Stage(
+        stage = ScenarioEnvironment(
             hire=self.hire,
             read_topics=self.read_topics,
             call_region=self.call_region,

@@ -18,9 +18,9 @@ import pytest
 from emulator.client import AccessMode, ClientError
 from emulator.config.loading import load_topology
 from emulator.errors import ConfigurationError, ServerError
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.run.history_events import Outcome as Outcome_
-from emulator.scenarios.actor_models.specs import HostPart
+from emulator.scenarios.actor_models.specs import HostSpec
 from emulator.scenarios.actor_models.topic_assignment import own_topics, priorities, topics_named
 from emulator.scenarios.actors.replay import State, read
 from emulator.scenarios.run_context import LoopClock
@@ -46,7 +46,7 @@ def told(name: str) -> SimulationOutcome:
     return outcome
 
 
-def written(events: list[Event], topic: str, region: str) -> list[Mapping[str, Any]]:
+def written(events: list[HistoryEvent], topic: str, region: str) -> list[Mapping[str, Any]]:
     """What owners in a region were told is stored on a topic, in the order of its log."""
     ok = [
         event
@@ -62,7 +62,7 @@ def introductions(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [message for message in messages if message["kind"] == "introduction"]
 
 
-def owners(events: list[Event], group: str) -> Counter[str]:
+def owners(events: list[HistoryEvent], group: str) -> Counter[str]:
     """How many topics each host of a group owned when the last one of them had introduced itself."""
     owner: dict[str, str] = {}
     for event in events:
@@ -110,8 +110,8 @@ def test_the_figures_of_a_story_have_the_load_of_the_busiest_host_and_the_time_w
 
 
 def test_topics_that_nobody_takes_over_are_in_the_figures() -> None:
-    def event(at_ms: float, op: str, outcome: Outcome_, **fields: Any) -> Event:
-        return Event(at_ms, "h-1", op, outcome, region="us", **fields)
+    def event(at_ms: float, op: str, outcome: Outcome_, **fields: Any) -> HistoryEvent:
+        return HistoryEvent(at_ms, "h-1", op, outcome, region="us", **fields)
 
     events = [
         event(1, "connect", "ok", topic="t", topic_epoch=0),
@@ -268,8 +268,8 @@ class Stage:
             await host.line_up()
         return hosts
 
-    def part(self, name: str, index: int, rebuilds: bool) -> HostPart:
-        return HostPart(
+    def part(self, name: str, index: int, rebuilds: bool) -> HostSpec:
+        return HostSpec(
             name=name,
             region="us",
             group="h",

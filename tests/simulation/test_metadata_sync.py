@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
-from emulator.config.topology import Cluster, Link, Region, Topology
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.core.metadata.event import Event, Stamp, is_synced
 from emulator.core.metadata.record import LATEST, Record
 from emulator.errors import ProtocolError, StorageError
@@ -33,16 +33,18 @@ def topology(of: dict[str, str], *, hybrid: bool, **changes: bool) -> Topology:
     chosen = BrokerSettings(
         configuration_metadata_sync_event_topic=EVENTS, metadata_sync_hybrid_clocks=hybrid, **changes
     )
-    regions = [Region(name, of[name], host=name, service_port=SERVICE_PORT, settings=chosen) for name in of]
+    regions = [
+        RegionSpec(name, of[name], host=name, service_port=SERVICE_PORT, settings=chosen) for name in of
+    ]
     shape = LinkShape(latency_ms=20.0, jitter_ms=5.0)
     return Topology(
         name="clusters",
         path=Path("topology.yaml"),
         clusters=tuple(
-            Cluster(cluster, tuple(one for one in regions if one.cluster == cluster))
+            ClusterSpec(cluster, tuple(one for one in regions if one.cluster == cluster))
             for cluster in dict.fromkeys(of.values())
         ),
-        links=tuple(Link(one, other, shape) for one in of for other in of if one != other),
+        links=tuple(LinkSpec(one, other, shape) for one in of for other in of if one != other),
         namespaces=(NamespaceConfig("public/default", tuple(of), True),),
     )
 

@@ -14,7 +14,7 @@ import pytest
 from emulator.config.loading import load_topology
 from emulator.config.region import NamespaceConfig
 from emulator.errors import ConfigurationError
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.checkers import regions_converge, replicated_everywhere
 from emulator.simulation.evidence import Given, Homes, LogView, Origin, RunEvidence, Stored
@@ -310,8 +310,8 @@ steps: [{begin: all}]
         prepare_scenario(path, topology)
 
 
-def received(at_ms: float, region: str, number: int) -> Event:
-    return Event(
+def received(at_ms: float, region: str, number: int) -> HistoryEvent:
+    return HistoryEvent(
         at_ms,
         "billing",
         "receive",
@@ -325,8 +325,8 @@ def received(at_ms: float, region: str, number: int) -> Event:
     )
 
 
-def fact(at_ms: float, op: str, region: str) -> Event:
-    return Event(at_ms, "scenario", op, "fact", region=region)
+def fact(at_ms: float, op: str, region: str) -> HistoryEvent:
+    return HistoryEvent(at_ms, "scenario", op, "fact", region=region)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def fact(at_ms: float, op: str, region: str) -> Event:
     ],
 )
 def test_a_gap_lasts_until_the_next_message_from_a_region_that_lives(
-    events: Sequence[Event], gap: float | None
+    events: Sequence[HistoryEvent], gap: float | None
 ) -> None:
     gaps = [value for what, value in figures_of(events).items() if "gap" in what]
     assert gaps == ([] if gap is None else [gap])

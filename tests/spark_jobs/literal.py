@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import all_findings, collect_findings
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
@@ -71,9 +71,9 @@ def stored(
     )
 
 
-def event(at_ms: float, op: str, outcome: str, **fields: object) -> Event:
+def event(at_ms: float, op: str, outcome: str, **fields: object) -> HistoryEvent:
     fields.setdefault("topic", TOPIC)
-    return Event(at_ms=float(at_ms), actor="test", op=op, outcome=outcome, **fields)  # type: ignore[arg-type]
+    return HistoryEvent(at_ms=float(at_ms), actor="test", op=op, outcome=outcome, **fields)  # type: ignore[arg-type]
 
 
 def published(
@@ -87,7 +87,7 @@ def published(
     replicate_to: list[str] | None = None,
     entry: int | None = None,
     key: str | None = None,
-) -> list[Event]:
+) -> list[HistoryEvent]:
     """Asked for at `at_ms`; then told each outcome (ok, unless said otherwise) a millisecond later each."""
     origin: dict[str, object] = {"origin_region": region, "producer": "p", "sequence_id": sequence_id}
     asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to, "key": key}
@@ -116,12 +116,12 @@ def subscribed(
     replicated: bool = True,
     initial: str = "latest",
     compacted: bool | None = None,
-) -> Event:
+) -> HistoryEvent:
     how = {"replicated": replicated, "initial": initial, "compacted": compacted}
     return event(at_ms, "subscribe", "ok", region=region, subscription="s", **how)
 
 
-def acknowledged(region: str, entry: int, at_ms: float = 60.0, *, how: str = "individual") -> Event:
+def acknowledged(region: str, entry: int, at_ms: float = 60.0, *, how: str = "individual") -> HistoryEvent:
     place = {"region": region, "subscription": "s", "message_id": f"1:{entry}:-1"}
     return event(at_ms, "acknowledge", "asked", how=how, **place)
 
@@ -134,7 +134,7 @@ def received(
     *,
     named: bool = True,
     batch_index: int = -1,
-) -> Event:
+) -> HistoryEvent:
     origin = {"origin_region": "a", "producer": "p", "sequence_id": sequence_id} if named else {}
     return event(
         at_ms,
@@ -151,7 +151,7 @@ def judged(
     engine: QueryEngine,
     check: Check,
     rows: Iterable[Row] = (),
-    events: Iterable[Event | list[Event]] = (),
+    events: Iterable[HistoryEvent | list[HistoryEvent]] = (),
     *,
     trimmed: Iterable[tuple[str, str, dict[int, int]]] = (),
     outages: Iterable[tuple[str, float, float | None]] = (),
@@ -187,7 +187,7 @@ def judged(
 
 def evidence_from(
     rows: Iterable[Row],
-    events: Iterable[Event | list[Event]],
+    events: Iterable[HistoryEvent | list[HistoryEvent]],
     *,
     trimmed: Iterable[tuple[str, str, dict[int, int]]] = (),
     outages: Iterable[tuple[str, float, float | None]] = (),
@@ -228,7 +228,7 @@ def evidence_from(
     )
 
 
-def history_frame(events: Iterable[Event]) -> DataFrame:
+def history_frame(events: Iterable[HistoryEvent]) -> DataFrame:
     """Each event in the history of its actor."""
     lines = [json.loads(one.to_line()) for one in events]
     rows = [

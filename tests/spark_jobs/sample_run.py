@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emulator.config.region import LinkShape, LogConfig, NamespaceConfig
-from emulator.config.topology import Cluster, Link, Region, Topology, region_config
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology, region_config
 from emulator.model.values import Position
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import payload_digest, transaction_text
@@ -186,10 +186,12 @@ class SampleRun:
             name="sample",
             path=Path("/topology.yaml"),
             clusters=tuple(
-                Cluster(name, tuple(Region(region, name, log=LogConfig()) for region in regions))
+                ClusterSpec(name, tuple(RegionSpec(region, name, log=LogConfig()) for region in regions))
                 for name, regions in self.clusters.items()
             ),
-            links=tuple(Link(a, b, LinkShape(20.0)) for a in self.regions for b in self.regions if a != b),
+            links=tuple(
+                LinkSpec(a, b, LinkShape(20.0)) for a in self.regions for b in self.regions if a != b
+            ),
             namespaces=(NamespaceConfig("public/default", tuple(self.regions), self.deduplication),),
         )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
 from emulator.cli.seed_report import SeedReport
 from emulator.model.suggestions import nearest
-from emulator.runtimes.spinner import patience
+from emulator.runtimes.spinner import spinner
 from tests.swarm.generator.kinds import KINDS
 from tests.swarm.mutants import BY_NAME, overrides_without
 from tests.swarm.names import RENAMED
@@ -103,7 +103,7 @@ def _store(report: SeedReport, options: argparse.Namespace) -> None:
     outcome = run_seed(options.workload, seed, overrides=overrides)
     report.store(outcome)
     if options.shrink:
-        with patience(f"shrinking seed {seed}", sys.stderr):
+        with spinner(f"shrinking seed {seed}", sys.stderr):
             outcome = shrink(outcome, overrides=overrides)
         print(f"seed {seed}, shrunk:")
         for line in story_of(outcome):

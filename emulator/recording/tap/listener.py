@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.02
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class Door:
+class TapListener:
     """Knows a region by its address, and who talks with whom not at all."""
 
     def __init__(self, host: str, behind: tuple[str, int], talk: Talk, *, limit_bytes: int) -> None:

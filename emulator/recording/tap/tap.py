@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from emulator.errors import Refused
 from emulator.recording.tap.connection import TappedConnection
-from emulator.recording.tap.listener import Door
+from emulator.recording.tap.listener import TapListener
 from emulator.recording.tap.recorder import Recorder
 from emulator.run.history import HistoryWriter
 
@@ -34,7 +34,7 @@ class Tap:
     def __init__(self, history: HistoryWriter, host: str = HOST) -> None:
         self.history = history
         self._host = host
-        self._doors: list[Door] = []
+        self._doors: list[TapListener] = []
         self._talks: set[asyncio.Task[None]] = set()
         self._numbers = count(1)
 
@@ -58,7 +58,7 @@ class Tap:
                 self._talks.discard(task)
                 door.doubt()
 
-        door = Door(self._host, there, talk, limit_bytes=CHUNK_BYTES)
+        door = TapListener(self._host, there, talk, limit_bytes=CHUNK_BYTES)
         here = f"pulsar://{self._host}:{door.port}"
         self._doors.append(door)
         await door.open()

@@ -15,7 +15,7 @@ from emulator.run.processes import ProcessState
 from emulator.runtimes.compose.file import CONFIGURATION_DIR, KAFKA_LABEL, REGION_LABEL, RUN_LABEL
 from emulator.runtimes.compose.plan import kafka_service
 from emulator.runtimes.compose.run_files import KAFKA_SERVERS_FILE
-from emulator.runtimes.docker_engine import Container, Engine
+from emulator.runtimes.docker_engine import Container, DockerEngine
 from emulator.runtimes.region_process import LAST_LINES, output_log
 from emulator.runtimes.regions import forget_store, refuse_unknown
 
@@ -27,7 +27,7 @@ KAFKA_POLL_SECONDS = 0.5
 class RunContainers:
     """Containers of regions, and of the Kafkas that were started for them."""
 
-    def __init__(self, directory: RunDirectory, engine: Engine) -> None:
+    def __init__(self, directory: RunDirectory, engine: DockerEngine) -> None:
         self._directory = directory
         self.engine = engine
 

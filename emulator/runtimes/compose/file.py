@@ -21,11 +21,11 @@ import re
 from pathlib import Path, PurePosixPath
 
 from emulator.config.region import RegionConfig
-from emulator.config.topology import Region, region_config
+from emulator.config.topology import RegionSpec, region_config
 from emulator.errors import Refused
 from emulator.net.addresses import in_url, nearby
 from emulator.runtimes import dashboards
-from emulator.runtimes.compose.plan import Plan, kafka_owners, kafka_service
+from emulator.runtimes.compose.plan import ComposePlan, kafka_owners, kafka_service
 from emulator.runtimes.dashboards import GRAFANA_SERVICE, PROMETHEUS_SERVICE
 
 INTERNAL_PORT = 6650
@@ -53,7 +53,7 @@ REGION_LABEL = "geoemu.region"
 KAFKA_LABEL = "geoemu.kafka"
 
 
-def container_config(plan: Plan, region: str, run_secret: str = "") -> RegionConfig:
+def container_config(plan: ComposePlan, region: str, run_secret: str = "") -> RegionConfig:
     """What one region is told in its container."""
     names = plan.topology.region_names
     published = plan.published[region]
@@ -78,7 +78,7 @@ def container_config(plan: Plan, region: str, run_secret: str = "") -> RegionCon
     )
 
 
-def published_kafka(plan: Plan, region: str) -> str | None:
+def published_kafka(plan: ComposePlan, region: str) -> str | None:
     """Where programs on the host find the Kafka that we start for a region; None: we start none."""
     owner = kafka_owners(plan.topology, plan.settings).get(region)
     if owner is None:
@@ -86,13 +86,13 @@ def published_kafka(plan: Plan, region: str) -> str | None:
     return f"{in_url(nearby(plan.published[owner].address))}:{plan.published[owner].kafka_port}"
 
 
-def dashboard_files(plan: Plan) -> dict[str, str]:
+def dashboard_files(plan: ComposePlan) -> dict[str, str]:
     """What Prometheus and Grafana are told, by path in their folder of the run directory."""
     regions = {name: f"{name}:{ADMIN_PORT}" for name in plan.topology.region_names}
     return dashboards.files(plan.topology.name, regions)
 
 
-def compose_file(plan: Plan) -> str:
+def compose_file(plan: ComposePlan) -> str:
     """The text of compose.yaml. Paths in it are relative to the run directory, where it belongs."""
     reserved = {VERIFY_SERVICE: "service that verifies the run"}
     if plan.dashboards:
@@ -120,7 +120,7 @@ def compose_file(plan: Plan) -> str:
     return "\n".join(parts)
 
 
-def _head(plan: Plan) -> str:
+def _head(plan: ComposePlan) -> str:
     return f"""\
 # Topology {plan.topology.name} in containers, rendered by geoemu.
 #
@@ -212,7 +212,7 @@ networks:
 """
 
 
-def _volumes(plan: Plan) -> str:
+def _volumes(plan: ComposePlan) -> str:
     """One a cluster, for as long as the run is there."""
     lines = [
         f"  {_volume(plan, cluster.name)}: # of cluster {cluster.name}" for cluster in plan.topology.clusters
@@ -220,12 +220,12 @@ def _volumes(plan: Plan) -> str:
     return "\n".join(["volumes:", *lines, ""])
 
 
-def _volume(plan: Plan, cluster: str) -> str:
+def _volume(plan: ComposePlan, cluster: str) -> str:
     """Numbered: names of clusters may have letters that names of volumes may not."""
     return f"configuration-{[one.name for one in plan.topology.clusters].index(cluster)}"
 
 
-def _region_service(plan: Plan, region: Region, kafka_owner: str | None) -> str:
+def _region_service(plan: ComposePlan, region: RegionSpec, kafka_owner: str | None) -> str:
     name, published = region.name, plan.published[region.name]
     configuration = f"{_volume(plan, region.cluster)}:{CONFIGURATION_DIR}"
     text = f"""\
@@ -244,7 +244,7 @@ def _region_service(plan: Plan, region: Region, kafka_owner: str | None) -> str:
     return text
 
 
-def _kafka_service(plan: Plan, owner: str) -> str:
+def _kafka_service(plan: ComposePlan, owner: str) -> str:
     published, service = plan.published[owner], kafka_service(owner)
     inside = f"REGION://{service}:{KAFKA_INTERNAL_PORT}"
     outside = f"HOST://{in_url(plan.topology.region(owner).advertised)}:{published.kafka_port}"
@@ -261,7 +261,7 @@ def _kafka_service(plan: Plan, owner: str) -> str:
 """
 
 
-def _verify_service(plan: Plan, kafkas: list[str]) -> str:
+def _verify_service(plan: ComposePlan, kafkas: list[str]) -> str:
     """It starts Kafkas that were taken down, but no region: a verdict is on what is stored."""
     evidence, report = f".:{EVIDENCE_DIR}:ro", f"./{REPORT_FOLDER}:{EVIDENCE_DIR / REPORT_FOLDER}"
     text = f"""\

@@ -54,7 +54,7 @@ def settings_from(environment: Mapping[str, str]) -> ComposeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedPorts:
     """Where the host reaches one region's containers."""
 
     address: str
@@ -66,7 +66,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ComposePlan:
     """Everything that a run in containers is made from."""
 
     topology: Topology
@@ -76,7 +76,7 @@ class Plan:
     subnet: str
     user: int
     group: int
-    published: Mapping[str, Published]
+    published: Mapping[str, PublishedPorts]
     dashboards: bool = False
     """Whether Prometheus and Grafana can be started, too."""
 

@@ -30,16 +30,16 @@ from emulator.runtimes.compose.file import (
     published_kafka,
 )
 from emulator.runtimes.compose.plan import (
+    ComposePlan,
     ComposeSettings,
-    Plan,
-    Published,
+    PublishedPorts,
     choose_subnet,
     kafka_owners,
     project_name,
     settings_from,
 )
 from emulator.runtimes.dashboards import DASHBOARD_SERVICES, PROFILE
-from emulator.runtimes.docker_engine import Engine
+from emulator.runtimes.docker_engine import DockerEngine
 from emulator.runtimes.image_sources import stale_sentence
 from emulator.runtimes.listening import with_addresses
 from emulator.runtimes.ports import WantedPort, choose_ports
@@ -70,7 +70,7 @@ def render(
     topology = with_addresses(topology, insecure=insecure, in_containers=True)
     taken: list[str] = []
     with suppress(Refused):
-        taken = Engine().subnets()
+        taken = DockerEngine().subnets()
     with claim_new_run(run_dir) as directory:
         fill_run(
             directory,
@@ -99,7 +99,7 @@ def fill_run(
     services = len(topology.regions) + len(set(kafka_owners(topology, settings).values()))
     services += len(DASHBOARD_SERVICES) if dashboards else 0
     subnet = choose_subnet(services, project, settings.subnets, taken_subnets)
-    plan = Plan(topology, settings, project, subnet, *_container_user(), published, dashboards)
+    plan = ComposePlan(topology, settings, project, subnet, *_container_user(), published, dashboards)
     text = compose_file(plan)
 
     owner = identify(os.getpid())
@@ -142,7 +142,7 @@ def _patient(config: RegionConfig) -> RegionConfig:
     return dataclasses.replace(config, log=dataclasses.replace(config.log, options=options))
 
 
-def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, Published]:
+def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, PublishedPorts]:
     """Where on the host everything is reached: ports that are free at this moment, or the topology's own."""
     with_kafka = set(kafka_owners(topology, settings).values())
     wanted = []
@@ -153,7 +153,9 @@ def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, Publish
     ports_of: dict[str, list[int]] = {region.name: [] for region in topology.regions}
     for want, port in zip(wanted, choose_ports(wanted), strict=True):
         ports_of[want.region].append(port)
-    return {region.name: Published(region.address, *ports_of[region.name]) for region in topology.regions}
+    return {
+        region.name: PublishedPorts(region.address, *ports_of[region.name]) for region in topology.regions
+    }
 
 
 def _container_user() -> tuple[int, int]:
@@ -170,7 +172,7 @@ def _give_to_containers(folders: Iterable[Path]) -> None:
             os.chown(path, user, group)
 
 
-def check_images(engine: Engine, topology: Topology, settings: ComposeSettings) -> None:
+def check_images(engine: DockerEngine, topology: Topology, settings: ComposeSettings) -> None:
     """Images of our own making are nowhere to be pulled from; others are Compose's business."""
     needed = {"region": settings.region_image}
     if kafka_owners(topology, settings):

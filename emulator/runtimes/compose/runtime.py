@@ -39,7 +39,7 @@ from emulator.runtimes.compose.plan import (
 )
 from emulator.runtimes.compose.run_files import READY_SECONDS, check_images, fill_run
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
-from emulator.runtimes.docker_engine import Container, Engine
+from emulator.runtimes.docker_engine import Container, DockerEngine
 from emulator.runtimes.listening import with_addresses
 from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (
@@ -67,9 +67,9 @@ LOG_POLL_SECONDS = 0.2
 class ComposeRuntime(RecordedRun):
     """The runtime contract over containers."""
 
-    def __init__(self, directory: RunDirectory, engine: Engine | None = None) -> None:
+    def __init__(self, directory: RunDirectory, engine: DockerEngine | None = None) -> None:
         """Act upon a run that exists; `create` makes a new one. Refused when no engine answers."""
-        self._containers = RunContainers(directory, engine or Engine())
+        self._containers = RunContainers(directory, engine or DockerEngine())
         linked = LinkedRegions(
             directory,
             self._containers.states,
@@ -96,7 +96,7 @@ class ComposeRuntime(RecordedRun):
         `insecure` when ports would be published where other machines reach them.
         """
         topology = with_addresses(topology, insecure=insecure, in_containers=True)
-        engine, settings = Engine(), settings_from(os.environ)
+        engine, settings = DockerEngine(), settings_from(os.environ)
         compose_command()
         check_images(engine, topology, settings)
         with claim_new_run(run_dir) as directory:

@@ -15,18 +15,19 @@ from emulator.model.transaction_names import check_key
 from emulator.scenarios.actor_models.specs import (
     AccessWord,
     AcknowledgeMode,
-    ConsumerPart,
+    ConsumerSpec,
     ConsumerType,
-    HostPart,
-    ProducerPart,
-    ProgramPart,
-    TaskPart,
+    HostSpec,
+    ProducerSpec,
+    ProgramSpec,
+    TaskSpec,
 )
 from emulator.scenarios.actor_models.topic_assignment import hosts_named, own_topics, priorities, topics_named
 from emulator.scenarios.types import (
     LIST,
     NOT_EMPTY,
     Deadline,
+    FormatModel,
     HostName,
     NewActorName,
     Rate,
@@ -35,14 +36,13 @@ from emulator.scenarios.types import (
     TaskName,
     TimeSpan,
     Topic,
-    Written,
     exactly_one,
     lasting,
     rule,
 )
 
 
-class ProducerEntry(Written):
+class ProducerEntry(FormatModel):
     """A producer."""
 
     name: NewActorName
@@ -79,8 +79,8 @@ class ProducerEntry(Written):
             raise rule("a priority requires `access: wait`")
         return self
 
-    def part(self, default_topic: str) -> ProducerPart:
-        return ProducerPart(
+    def part(self, default_topic: str) -> ProducerSpec:
+        return ProducerSpec(
             name=self.name,
             region=self.region,
             topic=self.topic or default_topic,
@@ -97,7 +97,7 @@ class ProducerEntry(Written):
         )
 
 
-class ConsumerEntry(Written):
+class ConsumerEntry(FormatModel):
     """A consumer. It starts at the earliest message and acknowledges every message."""
 
     name: NewActorName
@@ -123,8 +123,8 @@ class ConsumerEntry(Written):
             raise rule(f"a {self.type} subscription allows individual acknowledgements only")
         return self
 
-    def part(self, default_topic: str) -> ConsumerPart:
-        return ConsumerPart(
+    def part(self, default_topic: str) -> ConsumerSpec:
+        return ConsumerSpec(
             name=self.name,
             region=self.region,
             topic=self.topic or default_topic,
@@ -136,7 +136,7 @@ class ConsumerEntry(Written):
         )
 
 
-class ProgramEntry(Written):
+class ProgramEntry(FormatModel):
     """Your own program. Environment variables contain its region and the service URLs (docs/OWN_SERVICE.md)."""
 
     name: NewActorName
@@ -158,8 +158,8 @@ class ProgramEntry(Written):
     stop_within: Seconds = lasting("5s")
     """Time to end after SIGTERM; then it is killed."""
 
-    def part(self, default_topic: str) -> ProgramPart:
-        return ProgramPart(
+    def part(self, default_topic: str) -> ProgramSpec:
+        return ProgramSpec(
             name=self.name,
             region=self.region,
             topic=self.topic or default_topic,
@@ -172,7 +172,7 @@ class ProgramEntry(Written):
         )
 
 
-class Cast(Written):
+class Actors(FormatModel):
     """The actors of a scenario."""
 
     producers: Annotated[tuple[ProducerEntry, ...], LIST] = ()
@@ -185,7 +185,7 @@ class Cast(Written):
 Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 
 
-class HostEntry(Written):
+class HostEntry(FormatModel):
     """Hosts that own topics: each topic has one owner, and all other hosts wait for it."""
 
     name: NewActorName
@@ -214,11 +214,11 @@ class HostEntry(Written):
     def names(self) -> tuple[str, ...]:
         return hosts_named(self.name, self.count)
 
-    def parts(self, default_topic: str) -> tuple[HostPart, ...]:
+    def parts(self, default_topic: str) -> tuple[HostSpec, ...]:
         topics = topics_named(self.topic or default_topic, self.topics)
         count = self.count or 1
         return tuple(
-            HostPart(
+            HostSpec(
                 name=name,
                 region=self.region,
                 group=self.name,
@@ -233,7 +233,7 @@ class HostEntry(Written):
         )
 
 
-class HostDid(Deadline):
+class HostCondition(Deadline):
     """A host owns this number of topics."""
 
     host: HostName
@@ -241,13 +241,13 @@ class HostDid(Deadline):
     """Exact number of topics."""
 
 
-class TopicsOwned(Deadline):
+class TopicsOwnedCondition(Deadline):
     """Every topic of the hosts has a running owner that has published its introduction."""
 
     topics: Literal["owned"]
 
 
-class TaskEntry(Written):
+class TaskEntry(FormatModel):
     """A task: it consumes a topic, publishes to another one and acknowledges, all in transactions."""
 
     name: NewActorName
@@ -291,8 +291,8 @@ class TaskEntry(Written):
             raise rule(f"a {self.type} subscription requires `acknowledge: individual`")
         return self
 
-    def part(self, default_topic: str) -> TaskPart:
-        return TaskPart(
+    def part(self, default_topic: str) -> TaskSpec:
+        return TaskSpec(
             name=self.name,
             region=self.region,
             topic=self.topic or default_topic,
@@ -309,7 +309,7 @@ class TaskEntry(Written):
         )
 
 
-class TaskDid(Deadline):
+class TaskCondition(Deadline):
     """A task has received or processed a number of messages, or is fenced."""
 
     task: TaskName

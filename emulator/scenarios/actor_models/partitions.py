@@ -13,17 +13,19 @@ from dataclasses import replace
 from emulator.config.yaml_source import YamlFile
 from emulator.model.values import TopicName
 from emulator.scenarios.actor_models.specs import (
-    ConsumerPart,
-    HostPart,
-    Part,
-    ProducerPart,
-    ProgramPart,
-    TaskPart,
+    ActorSpec,
+    ConsumerSpec,
+    HostSpec,
+    ProducerSpec,
+    ProgramSpec,
+    TaskSpec,
 )
 from emulator.scenarios.format.scenario_file import ScenarioFile
 
 
-def with_partitions(file: YamlFile, written: ScenarioFile, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def with_partitions(
+    file: YamlFile, written: ScenarioFile, parts: tuple[ActorSpec, ...]
+) -> tuple[ActorSpec, ...]:
     """The parts, each told how many partitions its topic has. What cannot be is reported."""
     for topic in written.partitions:
         if TopicName.parse(topic).partition_index >= 0:
@@ -35,21 +37,21 @@ def with_partitions(file: YamlFile, written: ScenarioFile, parts: tuple[Part, ..
     return tuple(_told(part, written.partitions.get(part.topic, 0)) for part in parts)
 
 
-def _misuses(topic: str, written: ScenarioFile, parts: tuple[Part, ...]) -> Iterator[str]:
+def _misuses(topic: str, written: ScenarioFile, parts: tuple[ActorSpec, ...]) -> Iterator[str]:
     for part in parts:
         if topic not in part.topics:
             continue
-        if isinstance(part, HostPart | TaskPart):
-            kind = "host" if isinstance(part, HostPart) else "task"
+        if isinstance(part, HostSpec | TaskSpec):
+            kind = "host" if isinstance(part, HostSpec) else "task"
             yield f"{part.name} is a {kind}, which does not support partitioned topics"
-        elif isinstance(part, ProducerPart) and part.access == "wait":
+        elif isinstance(part, ProducerSpec) and part.access == "wait":
             yield f"{part.name} waits for exclusive access, which scenarios do not support on partitioned topics"
     for index, promise in enumerate(written.contract, 1):
         if topic in (promise.of or written.topic, promise.on):
             yield f"a contract does not support partitioned topics, and entry {index} names this one"
 
 
-def _told(part: Part, partitions: int) -> Part:
-    if isinstance(part, ProducerPart | ConsumerPart | ProgramPart) and partitions:
+def _told(part: ActorSpec, partitions: int) -> ActorSpec:
+    if isinstance(part, ProducerSpec | ConsumerSpec | ProgramSpec) and partitions:
         return replace(part, partitions=partitions)
     return part

@@ -25,7 +25,7 @@ def logs_of(topic: str, partitions: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerPart:
+class ProducerSpec:
     """One producer: fields are explained, and have their defaults, in `scenario.ProducerEntry`."""
 
     name: str
@@ -54,7 +54,7 @@ class ProducerPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerPart:
+class ConsumerSpec:
     """One consumer: fields are explained, and have their defaults, in `scenario.ConsumerEntry`."""
 
     name: str
@@ -79,7 +79,7 @@ class ConsumerPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramPart:
+class ProgramSpec:
     """A program of somebody's own: fields are explained, and have their defaults, in `scenario.ProgramEntry`."""
 
     name: str
@@ -101,7 +101,7 @@ class ProgramPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostPart:
+class HostSpec:
     """A host that owns topics and waits for others: `scenario.HostEntry`."""
 
     name: str
@@ -136,7 +136,7 @@ class HostPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPart:
+class TaskSpec:
     """Somebody who processes in transactions: `tasks.TaskEntry`."""
 
     name: str
@@ -164,7 +164,7 @@ class TaskPart:
         return (self.topic,)
 
 
-Part = ProducerPart | ConsumerPart | ProgramPart | HostPart | TaskPart
+ActorSpec = ProducerSpec | ConsumerSpec | ProgramSpec | HostSpec | TaskSpec
 
 HostVerb = Literal["kill", "stop", "start", "pause", "resume"]
 """What can be done to a host, or a task."""
@@ -239,7 +239,7 @@ class Actor(Protocol):
     """
 
     @property
-    def part(self) -> Part: ...
+    def part(self) -> ActorSpec: ...
 
     @property
     def counts(self) -> Counts:
@@ -269,7 +269,7 @@ class Actor(Protocol):
         ...
 
 
-class Program(Actor, Protocol):
+class ProgramActor(Actor, Protocol):
     """A program of somebody's own at work."""
 
     @property
@@ -303,7 +303,7 @@ class Program(Actor, Protocol):
         ...
 
 
-class MortalActor(Actor, Protocol):
+class RestartableActor(Actor, Protocol):
     """A host or a task at work."""
 
     async def change(self, verb: HostVerb) -> None:
@@ -311,7 +311,7 @@ class MortalActor(Actor, Protocol):
         ...
 
 
-class HostActor(MortalActor, Protocol):
+class HostActor(RestartableActor, Protocol):
     """A host at work. `begin` ends when it has its share, or waits for it."""
 
     async def line_up(self) -> None:
@@ -319,5 +319,5 @@ class HostActor(MortalActor, Protocol):
         ...
 
 
-Hire = Callable[[Part], Actor]
+CreateActor = Callable[[ActorSpec], Actor]
 """Finds an actor for a part. It does nothing before `begin`."""

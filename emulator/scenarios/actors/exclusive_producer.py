@@ -10,8 +10,8 @@ from typing import Any
 
 from emulator.client import AccessMode, Batching, Client, ClientError, MessageId, Producer, Standing
 from emulator.run.history_events import Outcome, attributes_digest, payload_digest
-from emulator.scenarios.actor_models.specs import AccessWord, Counts, ProducerPart
-from emulator.scenarios.actors.writer import Notes
+from emulator.scenarios.actor_models.specs import AccessWord, Counts, ProducerSpec
+from emulator.scenarios.actors.writer import HistoryRecorder
 
 RETRY_SECONDS = 0.2
 POLL_SECONDS = 0.005
@@ -29,7 +29,7 @@ ACCESS_MODES: dict[AccessWord, AccessMode] = {
 class OwnProducer:
     """Publishes at a steady rate and writes down what becomes of each message."""
 
-    def __init__(self, part: ProducerPart, client: Client, notes: Notes) -> None:
+    def __init__(self, part: ProducerSpec, client: Client, notes: HistoryRecorder) -> None:
         self._part = part
         self._client = client
         self._notes = notes

@@ -8,19 +8,19 @@ import contextlib
 from collections.abc import Iterable
 
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Message, Producer, Standing
-from emulator.scenarios.actor_models.specs import Counts, HostPart
+from emulator.scenarios.actor_models.specs import Counts, HostSpec
 from emulator.scenarios.actors.replay import Reporting, State, heartbeat, introduction, key_of
-from emulator.scenarios.actors.writer import Notes, Tally, Writer
+from emulator.scenarios.actors.writer import HistoryRecorder, HostPublisher, PublishCounts
 
 
 class HostAtWork:
     """All claims of one host, in one life."""
 
-    def __init__(self, part: HostPart, client: Client, notes: Notes) -> None:
+    def __init__(self, part: HostSpec, client: Client, notes: HistoryRecorder) -> None:
         self._part = part
         self._client = client
         self._notes = notes
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, TopicClaim] = {}
         self._leaving = False
 
     @property
@@ -49,7 +49,7 @@ class HostAtWork:
         await self._claim(topic for topic in self._part.topics if topic not in self._claims)
 
     async def _claim(self, topics: Iterable[str]) -> None:
-        claims = [Claim(self._part, topic, self._client, self._notes) for topic in topics]
+        claims = [TopicClaim(self._part, topic, self._client, self._notes) for topic in topics]
         self._claims.update((claim.topic, claim) for claim in claims)
         await asyncio.gather(*(claim.settled.wait() for claim in claims))
 
@@ -65,15 +65,15 @@ class HostAtWork:
 RETRY_SECONDS = 0.2
 
 
-class Claim:
+class TopicClaim:
     """Of one host to one topic."""
 
-    def __init__(self, part: HostPart, topic: str, client: Client, notes: Notes) -> None:
+    def __init__(self, part: HostSpec, topic: str, client: Client, notes: HistoryRecorder) -> None:
         self.topic = topic
         self.settled = asyncio.Event()
         """It holds the topic, or has a place in line."""
         self.in_line = False
-        self.tally = Tally()
+        self.tally = PublishCounts()
         self._part = part
         self._priority = part.priority_of(topic)
         self._client = client
@@ -82,7 +82,7 @@ class Claim:
         self._introduced = False
         self._reporting = self._reports(client, notes)
         self._ending = asyncio.Event()
-        self._writer: Writer | None = None
+        self._writer: HostPublisher | None = None
         self._task = asyncio.create_task(self._serve())
 
     @property
@@ -101,7 +101,7 @@ class Claim:
     def _place(self) -> dict[str, str]:
         return {"region": self._part.region, "topic": self.topic, "producer": self._part.name}
 
-    def _reports(self, client: Client, notes: Notes) -> Reporting | None:
+    def _reports(self, client: Client, notes: HistoryRecorder) -> Reporting | None:
         if self._part.reports_to is None:
             return None
         name = f"{self._part.name}-reports-{self._part.topics.index(self.topic) + 1}"
@@ -133,7 +133,7 @@ class Claim:
             raise
         finally:
             self.in_line = False
-        self._writer = Writer(self._producer, self._place, self._notes, self.tally)
+        self._writer = HostPublisher(self._producer, self._place, self._notes, self.tally)
 
     def _stands(self, _: Producer, standing: Standing) -> None:
         self.in_line = standing is Standing.WAITS

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from emulator.client import Client
 from emulator.run.history import HistoryWriter, new_session
 from emulator.run.history_events import Outcome
-from emulator.scenarios.actor_models.specs import HostPart, ProducerPart, TaskPart
+from emulator.scenarios.actor_models.specs import HostSpec, ProducerSpec, TaskSpec
 from emulator.scenarios.actors.exclusive_producer import OwnProducer
 from emulator.scenarios.actors.host import HostAtWork
 from emulator.scenarios.actors.task import TaskAtWork
@@ -32,7 +32,7 @@ LEAVE_SECONDS = 2.0
 """How long it tries to leave in good order."""
 
 
-class _Notes:
+class _HistoryRecorder:
     def __init__(self, history: HistoryWriter) -> None:
         self._history = history
 
@@ -53,7 +53,7 @@ async def commands() -> AsyncIterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-class Program:
+class NativeActorProgram:
     """One life."""
 
     def __init__(self) -> None:
@@ -113,14 +113,14 @@ class Program:
         name, fields = command["part"]["name"], command["part"]
         path = Path(command["run_dir"]) / "history" / f"{name}.jsonl"
         self._history = HistoryWriter(path, name, program="geoemu actor", others=["scenario"])
-        notes = _Notes(self._history)
+        notes = _HistoryRecorder(self._history)
         client = Client(command["service_url"], transaction_key=fields.get("transaction_key"))
         if command["kind"] == "host":
-            self._work = HostAtWork(HostPart.from_json(fields), client, notes)
+            self._work = HostAtWork(HostSpec.from_json(fields), client, notes)
         elif command["kind"] == "task":
-            self._work = TaskAtWork(TaskPart(**fields), client, notes)
+            self._work = TaskAtWork(TaskSpec(**fields), client, notes)
         else:
-            self._work = OwnProducer(ProducerPart(**fields), client, notes)
+            self._work = OwnProducer(ProducerSpec(**fields), client, notes)
 
     async def _leave(self) -> None:
         if self._work is not None and self._history is not None:
@@ -132,7 +132,7 @@ class Program:
 
 def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asyncio.run(Program().live())
+    asyncio.run(NativeActorProgram().live())
     os._exit(0)
 
 

@@ -16,24 +16,24 @@ import emulator
 from emulator.run.history import seal_history
 from emulator.scenarios.actor_models.specs import (
     ActorFailure,
-    ConsumerPart,
+    ActorSpec,
+    ConsumerSpec,
     Counts,
-    Hire,
-    HostPart,
+    CreateActor,
+    HostSpec,
     HostVerb,
-    Part,
-    ProducerPart,
-    TaskPart,
+    ProducerSpec,
+    TaskSpec,
 )
 
 LEAVE_SECONDS = 3.0
 """How long an actor may take to leave before it is killed."""
 LINE_BYTES_MAX = 1_048_576
-_KINDS: dict[type[Part], str] = {
-    ProducerPart: "producer",
-    ConsumerPart: "consumer",
-    HostPart: "host",
-    TaskPart: "task",
+_KINDS: dict[type[ActorSpec], str] = {
+    ProducerSpec: "producer",
+    ConsumerSpec: "consumer",
+    HostSpec: "host",
+    TaskSpec: "task",
 }
 
 
@@ -43,7 +43,7 @@ class ActorProcess:
     module: ClassVar = "emulator.scenarios.actors.pulsar_actor"
     """The program."""
 
-    def __init__(self, part: Part, run_dir: Path) -> None:
+    def __init__(self, part: ActorSpec, run_dir: Path) -> None:
         self._part = part
         self._run_dir = run_dir
         self._counts = Counts(region=part.region)
@@ -55,7 +55,7 @@ class ActorProcess:
         self._problem: str | None = None
 
     @property
-    def part(self) -> Part:
+    def part(self) -> ActorSpec:
         return self._part
 
     @property
@@ -177,30 +177,30 @@ class ActorProcess:
         return None if answer is None or answer.done() else answer
 
 
-def hire_processes(run_dir: Path) -> Hire:
+def actor_processes(run_dir: Path) -> CreateActor:
     """Actors whose history and logs go to `run_dir`."""
 
-    def hire(part: Part) -> ActorProcess:
-        if isinstance(part, HostPart):
+    def hire(part: ActorSpec) -> ActorProcess:
+        if isinstance(part, HostSpec):
             return HostProcess(part, run_dir)
-        if isinstance(part, TaskPart):
-            return MortalProcess(part, run_dir)
-        waits = isinstance(part, ProducerPart) and part.access == "wait"
-        return OwnClientProcess(part, run_dir) if waits else ActorProcess(part, run_dir)
+        if isinstance(part, TaskSpec):
+            return RestartableProcess(part, run_dir)
+        waits = isinstance(part, ProducerSpec) and part.access == "wait"
+        return NativeClientProcess(part, run_dir) if waits else ActorProcess(part, run_dir)
 
     return hire
 
 
-class OwnClientProcess(ActorProcess):
+class NativeClientProcess(ActorProcess):
     """One that works with our own client."""
 
     module = "emulator.scenarios.actors.native_actor"
 
 
-class MortalProcess(OwnClientProcess):
+class RestartableProcess(NativeClientProcess):
     """One host or task: all its lives."""
 
-    def __init__(self, part: HostPart | TaskPart, run_dir: Path) -> None:
+    def __init__(self, part: HostSpec | TaskSpec, run_dir: Path) -> None:
         super().__init__(part, run_dir)
         self._service_url = ""
         self._former_lives = Counts(region=part.region)
@@ -262,7 +262,7 @@ class MortalProcess(OwnClientProcess):
             self._process.send_signal(number)
 
 
-class HostProcess(MortalProcess):
+class HostProcess(RestartableProcess):
     """One host."""
 
     async def line_up(self) -> None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from emulator.recording.context import Addressed, surroundings
+from emulator.recording.context import RegionAddress, environment_variables
 from emulator.recording.tap.tap import Tap
 from emulator.run.history import HistoryWriter
-from emulator.scenarios.actor_models.specs import ActorFailure, Counts, Part, ProgramPart, ProgramVerb
+from emulator.scenarios.actor_models.specs import ActorFailure, ActorSpec, Counts, ProgramSpec, ProgramVerb
 from emulator.scenarios.actors.process_group import ProcessGroup, StartProgram, start_program
 from emulator.scenarios.actors.program_history import ProgramHistory
 
@@ -34,7 +34,7 @@ _ASKED_FOR: dict[Ending | None, tuple[int, ...]] = {
 }
 """By how the scenario ends a program: the exit codes that this explains. Any other one is a failure of the program."""
 
-AskRegions = Callable[[], Awaitable[Iterable[Addressed]]]
+AskRegions = Callable[[], Awaitable[Iterable[RegionAddress]]]
 """Where the regions of the run are."""
 
 
@@ -42,7 +42,7 @@ class ProgramProcess:
     """One program: its process group, and the history that it writes."""
 
     def __init__(
-        self, part: ProgramPart, run_dir: Path, ask_regions: AskRegions, start: StartProgram = start_program
+        self, part: ProgramSpec, run_dir: Path, ask_regions: AskRegions, start: StartProgram = start_program
     ) -> None:
         self._part = part
         self._ask_regions = ask_regions
@@ -60,7 +60,7 @@ class ProgramProcess:
         self._problem: str | None = None
 
     @property
-    def part(self) -> Part:
+    def part(self) -> ActorSpec:
         return self._part
 
     @property
@@ -166,7 +166,7 @@ class ProgramProcess:
         regions = await self._ask_regions()
         if self._wire is not None:
             regions = await self._wire.in_front_of(regions)
-        told = surroundings(self._run_dir, self._part.name, self._region, regions)
+        told = environment_variables(self._run_dir, self._part.name, self._region, regions)
         variables = {"PYTHONUNBUFFERED": "1", **told, **dict(self._part.environment)}
         try:
             self._process = await self._start(command, variables, self.log)
@@ -246,7 +246,7 @@ class TappedProgram:
         self._tap: Tap | None = None
         self._regions: tuple[_Tapped, ...] = ()
 
-    async def in_front_of(self, regions: Iterable[Addressed]) -> tuple[_Tapped, ...]:
+    async def in_front_of(self, regions: Iterable[RegionAddress]) -> tuple[_Tapped, ...]:
         """The same regions, with the addresses of the tap: the same ones each time."""
         if self._tap is None:
             known = list(regions)

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.run.history import HistoryWriter
-from emulator.scenarios.actor_models.specs import ConsumerPart, ProducerPart
+from emulator.scenarios.actor_models.specs import ConsumerSpec, ProducerSpec
 from emulator.scenarios.actors.pulsar_consumer import ConsumerActor
 from emulator.scenarios.actors.pulsar_producer import ProducerActor
 
@@ -134,9 +134,9 @@ def main() -> NoReturn:
     )
     actor: ProducerActor | ConsumerActor
     if begin["kind"] == "producer":
-        actor = ProducerActor(ProducerPart(**begin["part"]), history, log, prompter.pause)
+        actor = ProducerActor(ProducerSpec(**begin["part"]), history, log, prompter.pause)
     else:
-        actor = ConsumerActor(ConsumerPart(**begin["part"]), history, log, prompter.pause)
+        actor = ConsumerActor(ConsumerSpec(**begin["part"]), history, log, prompter.pause)
     threading.Thread(target=keep_reporting, args=(actor, prompter), name="counts", daemon=True).start()
     with contextlib.suppress(Leaving):
         work(actor, prompter, begin)

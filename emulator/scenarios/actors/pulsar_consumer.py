@@ -9,7 +9,7 @@ import pulsar  # type: ignore[import-untyped]
 from emulator.recording.responses import message_id_text
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome, payload_digest
-from emulator.scenarios.actor_models.specs import ConsumerPart, Counts
+from emulator.scenarios.actor_models.specs import ConsumerSpec, Counts
 from emulator.scenarios.actors.pulsar_client import (
     RETRY_SECONDS,
     Pause,
@@ -35,7 +35,7 @@ _CONSUMER_TYPES = {
 class ConsumerActor:
     """Receives and acknowledges, and writes down each message it saw."""
 
-    def __init__(self, part: ConsumerPart, history: HistoryWriter, log: Path, pause: Pause) -> None:
+    def __init__(self, part: ConsumerSpec, history: HistoryWriter, log: Path, pause: Pause) -> None:
         self._part = part
         self._history = history
         self._log = log

@@ -16,7 +16,7 @@ from emulator.model.hashing import KeyHash
 from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history import HistoryWriter, new_session
 from emulator.run.history_events import Outcome, attributes_digest, payload_digest
-from emulator.scenarios.actor_models.specs import Counts, ProducerPart
+from emulator.scenarios.actor_models.specs import Counts, ProducerSpec
 from emulator.scenarios.actors.pulsar_client import (
     RETRY_SECONDS,
     Pause,
@@ -42,14 +42,14 @@ LATE_SECONDS_MAX = 0.1
 class ProducerActor:
     """Publishes at a steady rate and writes down what becomes of each message."""
 
-    def __init__(self, part: ProducerPart, history: HistoryWriter, log: Path, pause: Pause) -> None:
+    def __init__(self, part: ProducerSpec, history: HistoryWriter, log: Path, pause: Pause) -> None:
         self._part = part
         self._history = history
         self._log = log
         self._pause = pause
         self._region = part.region
         self._client: pulsar.Client | None = None
-        self._lanes = [Lane[pulsar.Producer](topic) for topic in part.topics]
+        self._lanes = [PartitionSender[pulsar.Producer](topic) for topic in part.topics]
         self._lock = threading.Lock()
         """Callbacks come from the client's threads."""
         self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
@@ -73,7 +73,7 @@ class ProducerActor:
                 publishing=self._publishing,
             )
 
-    def _place(self, lane: Lane[pulsar.Producer]) -> dict[str, str]:
+    def _place(self, lane: PartitionSender[pulsar.Producer]) -> dict[str, str]:
         return {"region": self._region, "topic": lane.topic, "producer": self._part.name}
 
     def begin(self, service_url: str) -> None:
@@ -83,7 +83,7 @@ class ProducerActor:
         self._next_due = time.monotonic()
         self._publishing = True
 
-    def _open(self, client: pulsar.Client, lane: Lane[pulsar.Producer]) -> None:
+    def _open(self, client: pulsar.Client, lane: PartitionSender[pulsar.Producer]) -> None:
         place = self._place(lane)
         while lane.producer is None:
             self._history.write("connect", "asked", **place)
@@ -206,7 +206,7 @@ Opened = TypeVar("Opened")
 
 
 @dataclass(slots=True)
-class Lane(Generic[Opened]):
+class PartitionSender(Generic[Opened]):
     """To one topic."""
 
     topic: str
@@ -225,6 +225,6 @@ class Lane(Generic[Opened]):
         return number
 
 
-def choose(lanes: Sequence[Lane[Opened]], key: str | None, turn: int) -> Lane[Opened]:
+def choose(lanes: Sequence[PartitionSender[Opened]], key: str | None, turn: int) -> PartitionSender[Opened]:
     """`turn`: how many messages there were before."""
     return lanes[(turn if key is None else KeyHash.JAVA_STRING(key)) % len(lanes)]

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from emulator.client import Client, ClientError, Transaction
 from emulator.run.history_events import Outcome, transaction_text
-from emulator.scenarios.actors.writer import Notes, Tally, Writer
+from emulator.scenarios.actors.writer import HistoryRecorder, HostPublisher, PublishCounts
 
 KEYS = 16
 
@@ -84,15 +84,17 @@ TIMEOUT_SECONDS: Final = 10.0
 class Reporting:
     """The reports of one host about one topic, to another topic."""
 
-    def __init__(self, client: Client, place: dict[str, str], notes: Notes, tally: Tally) -> None:
+    def __init__(
+        self, client: Client, place: dict[str, str], notes: HistoryRecorder, tally: PublishCounts
+    ) -> None:
         """`place`: region, topic of the reports, and name of the producer."""
         self._client = client
         self._place = place
         self._notes = notes
         self._tally = tally
-        self._writer: Writer | None = None
+        self._writer: HostPublisher | None = None
 
-    async def publish(self, number: int, epoch: int | None, own: Writer) -> bytes:
+    async def publish(self, number: int, epoch: int | None, own: HostPublisher) -> bytes:
         """Publish report and heartbeat in one transaction; return the heartbeat's payload. ClientError: neither counts,
         or it is unknown."""
         if self._writer is None:
@@ -108,14 +110,14 @@ class Reporting:
             raise
         return payload
 
-    async def _open(self) -> Writer:
+    async def _open(self) -> HostPublisher:
         self._notes.write("connect", "asked", **self._place)
         try:
             producer = await self._client.producer(self._place["topic"], name=self._place["producer"])
         except ClientError as refusal:
             self._notes.write("connect", "unknown", error=str(refusal), **self._place)
             raise
-        return Writer(producer, self._place, self._notes, self._tally)
+        return HostPublisher(producer, self._place, self._notes, self._tally)
 
     async def _begin(self) -> Transaction:
         region = {"region": self._place["region"]}

@@ -29,9 +29,9 @@ from emulator.client import (
 )
 from emulator.errors import ServerError
 from emulator.run.history_events import Outcome
-from emulator.scenarios.actor_models.specs import Counts, TaskPart
+from emulator.scenarios.actor_models.specs import Counts, TaskSpec
 from emulator.scenarios.actors.task_history import TaskNotes
-from emulator.scenarios.actors.writer import Notes
+from emulator.scenarios.actors.writer import HistoryRecorder
 
 T = TypeVar("T")
 Receipts = list[asyncio.Future[MessageId]]
@@ -50,7 +50,7 @@ class Fenced(Exception):
 class TaskAtWork:
     """One life of a task."""
 
-    def __init__(self, part: TaskPart, client: Client, notes: Notes) -> None:
+    def __init__(self, part: TaskSpec, client: Client, notes: HistoryRecorder) -> None:
         """`client` has the part's transaction key."""
         self._part = part
         self._client = client

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from emulator.client import ClientError, Message, MessageId, Transaction
 from emulator.run.history_events import Outcome, attributes_digest, payload_digest, transaction_text
-from emulator.scenarios.actor_models.specs import TaskPart
-from emulator.scenarios.actors.writer import Notes
+from emulator.scenarios.actor_models.specs import TaskSpec
+from emulator.scenarios.actors.writer import HistoryRecorder
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ Publish = tuple[bytes, str, dict[str, Any]]
 class TaskNotes:
     """Of one life, and what it counts on the way."""
 
-    def __init__(self, part: TaskPart, notes: Notes) -> None:
+    def __init__(self, part: TaskSpec, notes: HistoryRecorder) -> None:
         self._part = part
         self._notes = notes
         self._session = ""

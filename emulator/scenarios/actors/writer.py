@@ -12,7 +12,7 @@ from emulator.run.history_events import Outcome, attributes_digest, payload_dige
 
 
 @dataclass(slots=True)
-class Tally:
+class PublishCounts:
     """Publishes of one host to one topic that it owns, and their outcomes."""
 
     asked: int = 0
@@ -21,10 +21,12 @@ class Tally:
     unknown: int = 0
 
 
-class Writer:
+class HostPublisher:
     """Publishes with one producer."""
 
-    def __init__(self, producer: Producer, place: dict[str, str], notes: Notes, tally: Tally) -> None:
+    def __init__(
+        self, producer: Producer, place: dict[str, str], notes: HistoryRecorder, tally: PublishCounts
+    ) -> None:
         """`place`: region, topic and producer, as the history names them."""
         self._producer = producer
         self._place = place
@@ -68,7 +70,7 @@ class Writer:
         self._notes.write("publish", outcome, error=str(error), **message)
 
 
-class Notes(Protocol):
+class HistoryRecorder(Protocol):
     """A history."""
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:

@@ -11,7 +11,7 @@ from pydantic import (
     model_validator,
 )
 
-from emulator.scenarios.actor_models.entries import HostDid, TaskDid, TopicsOwned
+from emulator.scenarios.actor_models.entries import HostCondition, TaskCondition, TopicsOwnedCondition
 from emulator.scenarios.types import (
     AdminPath,
     ConsumerName,
@@ -24,7 +24,7 @@ from emulator.scenarios.types import (
 )
 
 
-class Published(Deadline):
+class PublishedCondition(Deadline):
     """A producer has received this number of receipts."""
 
     producer: ProducerName
@@ -46,7 +46,7 @@ class Published(Deadline):
         return self.published_more is not None
 
 
-class Received(Deadline):
+class ReceivedCondition(Deadline):
     """A consumer has received this number of different messages."""
 
     consumer: ConsumerName
@@ -68,7 +68,7 @@ class Received(Deadline):
         return self.received_more is not None
 
 
-class ProgramDid(Deadline):
+class ProgramCondition(Deadline):
     """Your program has recorded this number of operations, or has ended."""
 
     program: ProgramName
@@ -111,7 +111,7 @@ class SubscriptionExists(Deadline):
     exists_in: Region
 
 
-class RegionSays(Deadline):
+class AdminCondition(Deadline):
     """The admin API of a region returns this value."""
 
     region: Region
@@ -129,14 +129,14 @@ def _condition_kind(written: Any) -> str | None:
 
 
 Condition = Annotated[
-    Annotated[Published, Tag("<producer>")]
-    | Annotated[Received, Tag("<consumer>")]
-    | Annotated[ProgramDid, Tag("<program>")]
+    Annotated[PublishedCondition, Tag("<producer>")]
+    | Annotated[ReceivedCondition, Tag("<consumer>")]
+    | Annotated[ProgramCondition, Tag("<program>")]
     | Annotated[SubscriptionExists, Tag("<subscription>")]
-    | Annotated[HostDid, Tag("<host>")]
-    | Annotated[TaskDid, Tag("<task>")]
-    | Annotated[TopicsOwned, Tag("<topics>")]
-    | Annotated[RegionSays, Tag("<get>")],
+    | Annotated[HostCondition, Tag("<host>")]
+    | Annotated[TaskCondition, Tag("<task>")]
+    | Annotated[TopicsOwnedCondition, Tag("<topics>")]
+    | Annotated[AdminCondition, Tag("<get>")],
     Discriminator(
         _condition_kind,
         custom_error_type="rule",

@@ -8,10 +8,10 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from emulator.config.topology import Topology
-from emulator.scenarios.types import Written
+from emulator.scenarios.types import FormatModel
 
 
-class WantedSettings(Written):
+class SettingsOverride(FormatModel):
     """Broker settings that override the `settings` of the topology."""
 
     metadata_sync_hybrid_clocks: bool | None = None
@@ -39,5 +39,5 @@ class WantedSettings(Written):
         )
 
 
-AS_DECLARED: Final = WantedSettings()
+AS_DECLARED: Final = SettingsOverride()
 """Of a story that wants nothing."""

@@ -27,25 +27,25 @@ from pydantic import (
 
 from emulator.run.limits import Limit
 from emulator.run.service_contract import Contract
-from emulator.scenarios.actor_models.entries import Cast
-from emulator.scenarios.format.requirements import AS_DECLARED, WantedSettings
+from emulator.scenarios.actor_models.entries import Actors
+from emulator.scenarios.format.requirements import AS_DECLARED, SettingsOverride
 from emulator.scenarios.format.steps import (
     StepEntry,
 )
 from emulator.scenarios.types import (
     LIST,
     NOT_EMPTY,
+    FormatModel,
     NewActorName,
     Seconds,
     Topic,
-    Written,
 )
 
 Partitions = Annotated[int, Field(ge=1, le=64)]
 """Each is a log in every region, and a producer and a consumer more of every actor that uses it."""
 
 
-class Expected(Written):
+class Expected(FormatModel):
     """Limits for figures of the report, for every actor."""
 
     unrecovered: Annotated[int, Field(ge=0)] | None = None
@@ -77,7 +77,7 @@ class Expected(Written):
         )
 
 
-class ContractEntry(Written):
+class ContractEntry(FormatModel):
     """A contract of a service: for every message that it acknowledges, another topic has one with the same key."""
 
     subscription: Annotated[str, Field(min_length=1)]
@@ -91,7 +91,7 @@ class ContractEntry(Written):
         return Contract(self.subscription, self.of or default_topic, self.on)
 
 
-class ScenarioFile(Written):
+class ScenarioFile(FormatModel):
     """A scenario: actors that publish and consume, and steps that control them, the regions and the links."""
 
     name: NewActorName
@@ -102,11 +102,11 @@ class ScenarioFile(Written):
     """Default topic of all actors."""
     partitions: Annotated[dict[Topic, Partitions], Field(default_factory=dict)]
     """Number of partitions of each partitioned topic. They are created before the first step."""
-    actors: Cast
+    actors: Actors
     """Producers, consumers, programs, hosts and tasks."""
     contract: Annotated[tuple[ContractEntry, ...], LIST] = ()
     """Contracts of services (INV-20), which the verdict checks."""
-    settings: WantedSettings = AS_DECLARED
+    settings: SettingsOverride = AS_DECLARED
     """Broker settings that override those of the topology."""
     expect: Expected = Expected()
     """Limits for figures of the report; a missed one fails the run, whatever the verdict."""

@@ -10,13 +10,13 @@ from pydantic import (
     model_validator,
 )
 
-from emulator.scenarios.actor_models.entries import HostDid, TaskDid, TopicsOwned
+from emulator.scenarios.actor_models.entries import HostCondition, TaskCondition, TopicsOwnedCondition
 from emulator.scenarios.format.conditions import (
+    AdminCondition,
     Condition,
-    ProgramDid,
-    Published,
-    Received,
-    RegionSays,
+    ProgramCondition,
+    PublishedCondition,
+    ReceivedCondition,
     SubscriptionExists,
 )
 from emulator.scenarios.types import (
@@ -28,6 +28,7 @@ from emulator.scenarios.types import (
     Cluster,
     ConsumerName,
     Deadline,
+    FormatModel,
     HostNames,
     Milliseconds,
     ProducerName,
@@ -39,7 +40,6 @@ from emulator.scenarios.types import (
     Seconds,
     TaskNames,
     TimeSpan,
-    Written,
     exactly_one,
     lasting,
     pair,
@@ -47,7 +47,7 @@ from emulator.scenarios.types import (
 )
 
 
-class Phase(Written):
+class Phase(FormatModel):
     """A heading for the following steps, in progress and report."""
 
     shorthand = "text"
@@ -191,14 +191,14 @@ class AdminCall(Deadline):
     """Expected status of the response, or several that are accepted; default: 200 to 299."""
 
 
-class AdminCalls(Written):
+class AdminCalls(FormatModel):
     """One call of the admin API, or several concurrent ones."""
 
     shorthand = "calls"
     calls: Annotated[tuple[AdminCall, ...], LIST, NOT_EMPTY]
 
 
-class Wait(Written):
+class Wait(FormatModel):
     """Let time pass."""
 
     shorthand = "time"
@@ -223,19 +223,19 @@ Action = (
     | Skew
     | AdminCalls
     | Wait
-    | Published
-    | Received
-    | ProgramDid
+    | PublishedCondition
+    | ReceivedCondition
+    | ProgramCondition
     | SubscriptionExists
-    | HostDid
-    | TaskDid
-    | TopicsOwned
-    | RegionSays
+    | HostCondition
+    | TaskCondition
+    | TopicsOwnedCondition
+    | AdminCondition
     | Drain
 )
 
 
-class StepEntry(Written):
+class StepEntry(FormatModel):
     """One step: exactly one of these verbs."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})

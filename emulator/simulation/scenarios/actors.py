@@ -26,16 +26,16 @@ from emulator.client import (
 )
 from emulator.run.history_events import attributes_digest, payload_digest
 from emulator.scenarios.actor_models.specs import (
-    ConsumerPart,
+    ActorSpec,
+    ConsumerSpec,
     Counts,
-    Hire,
-    HostPart,
-    Part,
-    ProducerPart,
-    TaskPart,
+    CreateActor,
+    HostSpec,
+    ProducerSpec,
+    TaskSpec,
 )
 from emulator.scenarios.actors.exclusive_producer import ACCESS_MODES
-from emulator.scenarios.actors.pulsar_producer import Lane, choose
+from emulator.scenarios.actors.pulsar_producer import PartitionSender, choose
 from emulator.simulation.history import SimulatedHistory, place_of, text_of
 from emulator.simulation.host import Host, HostDied
 from emulator.simulation.scenarios.hosts import OnHost, SimulatedHost, SimulatedMortal
@@ -53,7 +53,7 @@ BURST = 64
 class SimulatedActor:
     """What producers and consumers have in common: a host in one region after the other."""
 
-    def __init__(self, world: World, history: SimulatedHistory, part: Part) -> None:
+    def __init__(self, world: World, history: SimulatedHistory, part: ActorSpec) -> None:
         self.region = part.region
         self.problem: str | None = None
         self._world = world
@@ -108,13 +108,13 @@ class SimulatedActor:
 class SimulatedProducer(SimulatedActor):
     """Implements `workload.Actor` for a ProducerPart."""
 
-    def __init__(self, world: World, history: SimulatedHistory, part: ProducerPart) -> None:
+    def __init__(self, world: World, history: SimulatedHistory, part: ProducerSpec) -> None:
         super().__init__(world, history, part)
         self.part = part
         self._outcomes = {"ok": 0, "failed": 0, "unknown": 0}
         self._waiting: dict[tuple[str, int], tuple[str, str, str]] = {}
         """Topic and sequence id -> region, session and text of publishes without an outcome."""
-        self._lanes = [Lane[Producer](topic) for topic in part.topics]
+        self._lanes = [PartitionSender[Producer](topic) for topic in part.topics]
         self._asked = 0
         self._publishing = False
         self._told_to_finish = False
@@ -155,7 +155,7 @@ class SimulatedProducer(SimulatedActor):
                 assert lane.producer is not None
                 await lane.producer.close()  # one is lost; the others have the name that the next ones want
 
-    async def _connect(self, client: Client, lane: Lane[Producer]) -> None:
+    async def _connect(self, client: Client, lane: PartitionSender[Producer]) -> None:
         part, place = self.part, {"producer": self._name, "topic": lane.topic}
         batching = Batching(delay_ms_max=max(1.0, part.batching_delay_ms)) if part.batching else None
         while True:
@@ -250,7 +250,7 @@ class SimulatedProducer(SimulatedActor):
 class SimulatedConsumer(SimulatedActor):
     """Implements `workload.Actor` for a ConsumerPart."""
 
-    def __init__(self, world: World, history: SimulatedHistory, part: ConsumerPart) -> None:
+    def __init__(self, world: World, history: SimulatedHistory, part: ConsumerSpec) -> None:
         super().__init__(world, history, part)
         self.part = part
         self._seen: set[tuple[str, str, str, int]] = set()
@@ -344,18 +344,18 @@ class SimulatedConsumer(SimulatedActor):
         self._note(op, outcome, subscription=self.part.subscription, **fields)
 
 
-def hire_simulated(world: World, history: SimulatedHistory) -> Hire:
+def hire_simulated(world: World, history: SimulatedHistory) -> CreateActor:
     """Actors that live in `world` and write to `history`."""
 
-    def hire(part: Part) -> SimulatedProducer | SimulatedConsumer | OnHost:
-        if isinstance(part, ProducerPart):
+    def hire(part: ActorSpec) -> SimulatedProducer | SimulatedConsumer | OnHost:
+        if isinstance(part, ProducerSpec):
             waits = part.access == "wait"
             return OnHost(world, history, part) if waits else SimulatedProducer(world, history, part)
-        if isinstance(part, HostPart):
+        if isinstance(part, HostSpec):
             return SimulatedHost(world, history, part)
-        if isinstance(part, TaskPart):
+        if isinstance(part, TaskSpec):
             return SimulatedMortal(world, history, part)
-        assert isinstance(part, ConsumerPart), "programs are rejected when a scenario is loaded"
+        assert isinstance(part, ConsumerSpec), "programs are rejected when a scenario is loaded"
         return SimulatedConsumer(world, history, part)
 
     return hire

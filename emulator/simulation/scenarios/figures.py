@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.simulation.evidence import LogView, origin_of
 from emulator.simulation.outcome import Figures
 
@@ -17,9 +17,9 @@ Subscription = tuple[str | None, str | None]
 """Topic and name."""
 
 
-def figures_of(events: Sequence[Event]) -> Figures:
+def figures_of(events: Sequence[HistoryEvent]) -> Figures:
     """Gaps of every subscription that lost its region, and what was received again."""
-    received: dict[Subscription, list[Event]] = defaultdict(list)
+    received: dict[Subscription, list[HistoryEvent]] = defaultdict(list)
     for event in events:
         if event.op == "receive" and event.outcome == "ok":
             received[event.topic, event.subscription].append(event)
@@ -34,7 +34,7 @@ def figures_of(events: Sequence[Event]) -> Figures:
     return figures
 
 
-def processing_figures(events: Sequence[Event]) -> Figures:
+def processing_figures(events: Sequence[HistoryEvent]) -> Figures:
     """For each subscription that tasks processed in transactions: how many of its messages belong to several that were
     committed, in one region. No tasks, no figures."""
     ends = [event for event in events if event.op == "end_transaction" and event.outcome == "ok"]
@@ -50,7 +50,7 @@ def processing_figures(events: Sequence[Event]) -> Figures:
     }
 
 
-def regions_lost(events: Iterable[Event]) -> dict[str, float]:
+def regions_lost(events: Iterable[HistoryEvent]) -> dict[str, float]:
     """Region -> when it was lost, in milliseconds, of those that were lost and did not come back. `events` by time."""
     lost: dict[str, float] = {}
     for event in events:
@@ -63,7 +63,7 @@ def regions_lost(events: Iterable[Event]) -> dict[str, float]:
     return lost
 
 
-def loss_figures(events: Sequence[Event], logs: Mapping[tuple[str, str], LogView]) -> Figures:
+def loss_figures(events: Sequence[HistoryEvent], logs: Mapping[tuple[str, str], LogView]) -> Figures:
     """For each lost region, the acknowledged messages of its own that no region that is left stores, and how long
     before the loss the oldest of them was acknowledged. `logs` by (region, topic); no region lost, no figures."""
     lost = regions_lost(events)
@@ -88,7 +88,7 @@ def loss_figures(events: Sequence[Event], logs: Mapping[tuple[str, str], LogView
     return figures
 
 
-def _repeated(received: Iterable[Event]) -> int:
+def _repeated(received: Iterable[HistoryEvent]) -> int:
     seen: set[tuple[str | None, str | None, int | None]] = set()
     repeated = 0
     for event in received:
@@ -98,7 +98,9 @@ def _repeated(received: Iterable[Event]) -> int:
     return repeated
 
 
-def _gap_seconds(down: Event, received: Sequence[Event], events: Sequence[Event]) -> float | None:
+def _gap_seconds(
+    down: HistoryEvent, received: Sequence[HistoryEvent], events: Sequence[HistoryEvent]
+) -> float | None:
     """From the fact to the next message in another region, or in the same one after it came back. None: the
     subscription was elsewhere, or never received again."""
     before = [event for event in received if event.at_ms <= down.at_ms]

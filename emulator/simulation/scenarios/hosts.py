@@ -12,10 +12,10 @@ from emulator.run.history_events import Outcome
 from emulator.scenarios.actor_models.specs import (
     ActorFailure,
     Counts,
-    HostPart,
+    HostSpec,
     HostVerb,
-    ProducerPart,
-    TaskPart,
+    ProducerSpec,
+    TaskSpec,
 )
 from emulator.scenarios.actors.exclusive_producer import OwnProducer
 from emulator.scenarios.actors.host import HostAtWork
@@ -28,7 +28,7 @@ LEAVE_SECONDS = 2.0
 
 
 class _Notes:
-    def __init__(self, history: SimulatedHistory, part: HostPart | ProducerPart | TaskPart) -> None:
+    def __init__(self, history: SimulatedHistory, part: HostSpec | ProducerSpec | TaskSpec) -> None:
         self._history = history
         self._part = part
 
@@ -45,7 +45,7 @@ class OnHost:
     """Implements `workload.Actor`."""
 
     def __init__(
-        self, world: World, history: SimulatedHistory, part: HostPart | ProducerPart | TaskPart
+        self, world: World, history: SimulatedHistory, part: HostSpec | ProducerSpec | TaskSpec
     ) -> None:
         self.part = part
         self.problem: str | None = None
@@ -81,11 +81,11 @@ class OnHost:
         raise ActorFailure(f"{self.part.name} does not move")
 
     async def _start(self, host: Host) -> None:
-        key = self.part.transaction_key if isinstance(self.part, TaskPart) else None
+        key = self.part.transaction_key if isinstance(self.part, TaskSpec) else None
         client = self._world.client_on(host, (self.part.region,), transaction_key=key)
-        if isinstance(self.part, HostPart):
+        if isinstance(self.part, HostSpec):
             self._work = HostAtWork(self.part, client, self._notes)
-        elif isinstance(self.part, TaskPart):
+        elif isinstance(self.part, TaskSpec):
             self._work = TaskAtWork(self.part, client, self._notes)
         else:
             self._work = OwnProducer(self.part, client, self._notes)

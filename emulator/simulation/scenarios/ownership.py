@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.simulation.outcome import Figures
 
 _ENDS = {"kill": "killed", "stop": "stopped", "pause": "paused"}
@@ -29,7 +29,7 @@ class _Death:
     """Topics of the busiest host when all had an owner again."""
 
 
-def ownership_figures(events: Iterable[Event]) -> Figures:
+def ownership_figures(events: Iterable[HistoryEvent]) -> Figures:
     """By the rules of the report (`spark_jobs.figures.ownership`)."""
     owners: dict[Place, str] = {}
     deaths: list[_Death] = []

@@ -23,10 +23,10 @@ from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.values import TopicName
 from emulator.net.http import NoAnswer, call
-from emulator.scenarios.actor_models.specs import ConsumerPart, ProgramPart, TaskPart
+from emulator.scenarios.actor_models.specs import ConsumerSpec, ProgramSpec, TaskSpec
 from emulator.scenarios.format.steps import Drain, Phase
 from emulator.scenarios.progress import Quiet
-from emulator.scenarios.run_context import PlayResult, Stage
+from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioResult
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Scenario, load_scenario
 from emulator.scenarios.topics import TopicStatus, topic_status
@@ -69,7 +69,7 @@ class SimulatedScenario:
 def prepare_scenario(scenario_path: Path, topology: Topology) -> SimulatedScenario:
     """Read and check a scenario for the simulation. ConfigurationError with every problem found."""
     scenario = load_scenario(scenario_path, topology)
-    programs = ", ".join(part.name for part in scenario.parts if isinstance(part, ProgramPart))
+    programs = ", ".join(part.name for part in scenario.parts if isinstance(part, ProgramSpec))
     if programs:
         rule = "a program of your own runs in real time and cannot be simulated; use `geoemu run`"
         raise ConfigurationError([Problem(str(scenario_path), None, "actors.programs", programs, rule)])
@@ -168,12 +168,12 @@ class _Run:
         self.disks = Disks({name: region.disk for name, region in world.regions.items()})
         self.watch = CursorWatch(self.disks, self.history)
         self.judgements: list[Judgement] = []
-        self.result: PlayResult | None = None
+        self.result: ScenarioResult | None = None
         self._calls = 0
         self.history.given.replicated.update(
             (full(topic), part.subscription)
             for part in story.scenario.parts
-            if isinstance(part, ConsumerPart | TaskPart) and part.replicated
+            if isinstance(part, ConsumerSpec | TaskSpec) and part.replicated
             for topic in part.read
         )
         for name, region in world.regions.items():
@@ -182,7 +182,7 @@ class _Run:
     async def perform(self) -> None:
         runtime = SimulatedRuntime(self.world, Path(self.story.scenario.name))
         await runtime.up()
-        stage = Stage(
+        stage = ScenarioEnvironment(
             hire=hire_simulated(self.world, self.history),
             read_topics=self._read_topics,
             call_region=self._call_region,
@@ -269,7 +269,7 @@ class _Run:
         }
         for part in self.story.scenario.parts:
             if (
-                isinstance(part, ConsumerPart | TaskPart)
+                isinstance(part, ConsumerSpec | TaskSpec)
                 and part.name in self.result.counts.keys() - finished
             ):
                 for topic in part.read:

@@ -14,8 +14,7 @@ from emulator.broker.replication.replicator import Replicator
 from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
 from emulator.client import InitialPosition, Message, Schema, SchemaType
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
-from emulator.config.topology import Cluster, Link, Topology
-from emulator.config.topology import Region as DeclaredRegion
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES, SCHEMA_VALIDATION
 from emulator.core.replication.progress import ReplicatorState
 from emulator.core.schemas.compatibility import Strategy
@@ -52,19 +51,20 @@ def clusters(
         name="world",
         path=Path("topology.yaml"),
         clusters=tuple(
-            Cluster(
+            ClusterSpec(
                 f"c-{group[0]}",
                 tuple(
-                    DeclaredRegion(
-                        name, f"c-{group[0]}", host=name, service_port=SERVICE_PORT, settings=chosen
-                    )
+                    RegionSpec(name, f"c-{group[0]}", host=name, service_port=SERVICE_PORT, settings=chosen)
                     for name in group
                 ),
             )
             for group in groups
         ),
         links=tuple(
-            Link(one, two, LinkShape(latency_ms=latency_ms)) for one in names for two in names if one != two
+            LinkSpec(one, two, LinkShape(latency_ms=latency_ms))
+            for one in names
+            for two in names
+            if one != two
         ),
         namespaces=(NamespaceConfig("public/default", tuple(names), deduplication=True),),
     )

@@ -13,8 +13,7 @@ import pytest
 from emulator.broker.region import Region
 from emulator.client import AccessMode, ClientError
 from emulator.config.region import LinkShape, NamespaceConfig
-from emulator.config.topology import Cluster, Link, Topology
-from emulator.config.topology import Region as DeclaredRegion
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import ServerError
 from emulator.net.http import NoAnswer
 from emulator.simulation.world import World
@@ -31,14 +30,14 @@ def clusters(home: str = "us") -> Topology:
         name="world",
         path=Path("topology.yaml"),
         clusters=tuple(
-            Cluster(
+            ClusterSpec(
                 f"c-{name}",
-                (DeclaredRegion(name, f"c-{name}", host=name),),
+                (RegionSpec(name, f"c-{name}", host=name),),
             )
             for name in names
         ),
         links=tuple(
-            Link(one, two, LinkShape(latency_ms=20.0)) for one in names for two in names if one != two
+            LinkSpec(one, two, LinkShape(latency_ms=20.0)) for one in names for two in names if one != two
         ),
         namespaces=(NamespaceConfig("public/default", names, deduplication=True, exclusive_home=home),),
     )

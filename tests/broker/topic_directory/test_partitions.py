@@ -12,8 +12,7 @@ import pytest
 from emulator.broker.region import Region
 from emulator.broker.topic_directory.partitions import PartitionedTopics
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
-from emulator.config.topology import Cluster, Link, Topology
-from emulator.config.topology import Region as DeclaredRegion
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import ProtocolError
 from emulator.model.values import TopicName
 from emulator.simulation.world import SERVICE_PORT, World
@@ -202,11 +201,11 @@ def clusters() -> Topology:
         name="world",
         path=Path("topology.yaml"),
         clusters=tuple(
-            Cluster(f"c-{name}", (DeclaredRegion(name, f"c-{name}", host=name, service_port=SERVICE_PORT),))
+            ClusterSpec(f"c-{name}", (RegionSpec(name, f"c-{name}", host=name, service_port=SERVICE_PORT),))
             for name in names
         ),
         links=tuple(
-            Link(one, two, LinkShape(latency_ms=20.0)) for one in names for two in names if one != two
+            LinkSpec(one, two, LinkShape(latency_ms=20.0)) for one in names for two in names if one != two
         ),
         namespaces=(NamespaceConfig("public/default", names, deduplication=True),),
     )

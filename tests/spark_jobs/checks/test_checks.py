@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.run.service_contract import Contract
 from spark_jobs.checks import consumed, converged, order, places, replicated
 from spark_jobs.checks import phantom_writes as unasked
@@ -385,12 +385,12 @@ class TestAnswered:
     INVOICES = "persistent://public/default/invoices"
     CHECK = answered.check_of([Contract("s", TOPIC, INVOICES)])
 
-    def orders(self, *numbers: int) -> list[Event]:
+    def orders(self, *numbers: int) -> list[HistoryEvent]:
         events = [event for n in numbers for event in published(n, key=str(n))]
         given = [event for n in numbers for event in (received(n, "a"), acknowledged("a", n))]
         return [subscribed("a"), *events, *given]
 
-    def invoice(self, number: int, key: int, *outcomes: str) -> list[Event]:
+    def invoice(self, number: int, key: int, *outcomes: str) -> list[HistoryEvent]:
         return published(number, *outcomes, topic=self.INVOICES, session="two", key=str(key))
 
     def test_each_acknowledged_message_has_an_answer(self, engine: QueryEngine) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from emulator.config.loading import load_topology
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
-from emulator.config.topology import Cluster, Link, Region, Topology
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.core.metadata import event as core_event
 from emulator.core.metadata.event import EXISTENCE
 from emulator.core.metadata.record import Record
@@ -58,10 +58,14 @@ def topology(events: str = EVENTS) -> Topology:
         name="two",
         path=Path("topology.yaml"),
         clusters=tuple(
-            Cluster(cluster, (Region(name, cluster, settings=chosen),)) for name, cluster in names.items()
+            ClusterSpec(cluster, (RegionSpec(name, cluster, settings=chosen),))
+            for name, cluster in names.items()
         ),
         links=tuple(
-            Link(one, other, LinkShape(latency_ms=20.0)) for one in names for other in names if one != other
+            LinkSpec(one, other, LinkShape(latency_ms=20.0))
+            for one in names
+            for other in names
+            if one != other
         ),
         namespaces=(NamespaceConfig("public/default", tuple(names), True),),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks.replication_state import Standing, measure_standings, standing_result
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import use_engine
@@ -37,7 +37,9 @@ def standings(
 ) -> tuple[Standing, ...]:
     """Ten messages of a in both regions; s acknowledged these in those, in this order."""
     rows = [stored(region, number, number) for region in BOTH for number in range(10)]
-    events: list[Event | list[Event]] = [subscribed(region, replicated=replicated) for region in BOTH]
+    events: list[HistoryEvent | list[HistoryEvent]] = [
+        subscribed(region, replicated=replicated) for region in BOTH
+    ]
     events += [published(number) for number in range(10)]
     at_ms = 50.0
     for region, numbers in acknowledged_in.items():

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import use_engine
 from spark_jobs.figures.measures import Measures, Stretch, take_measures
@@ -17,7 +17,7 @@ from tests.spark_jobs.literal import evidence_from, published, received, stored,
 
 def measured(
     engine: QueryEngine,
-    events: list[Event | list[Event]],
+    events: list[HistoryEvent | list[HistoryEvent]],
     messages: int,
     end_ms: float,
     down_on_purpose: Mapping[str, list[float]] | None = None,
@@ -27,12 +27,12 @@ def measured(
         return take_measures(evidence_from(rows, events), end_ms, [], down_on_purpose)
 
 
-def slowly(sequence_id: int, asked_ms: float, acked_ms: float) -> list[Event]:
+def slowly(sequence_id: int, asked_ms: float, acked_ms: float) -> list[HistoryEvent]:
     return [published(sequence_id, at_ms=asked_ms)[0], published(sequence_id, at_ms=acked_ms - 1)[1]]
 
 
 def test_the_longest_wait_is_told_first_then_others_that_were_long(engine: QueryEngine) -> None:
-    events: list[Event | list[Event]] = [
+    events: list[HistoryEvent | list[HistoryEvent]] = [
         published(0, at_ms=10),
         slowly(1, 3000, 3400),
         slowly(2, 5000, 6500),
@@ -49,12 +49,12 @@ def test_an_actor_that_never_waited_long_has_its_longest_wait(engine: QueryEngin
 
 
 def test_a_wait_without_an_end_goes_on_until_the_history_ends(engine: QueryEngine) -> None:
-    events: list[Event | list[Event]] = [published(0, at_ms=10), published(1, at_ms=5000)[:1]]
+    events: list[HistoryEvent | list[HistoryEvent]] = [published(0, at_ms=10), published(1, at_ms=5000)[:1]]
     assert measured(engine, events, 1, 8000).outages["p"][0] == Stretch(3.0, 5000.0, False)
 
 
 def test_a_stall_begins_when_something_waits_and_not_when_nothing_is_there(engine: QueryEngine) -> None:
-    events: list[Event | list[Event]] = [
+    events: list[HistoryEvent | list[HistoryEvent]] = [
         subscribed("a"),
         published(0, at_ms=10),
         received(0, "a", 20),
@@ -67,7 +67,7 @@ def test_a_stall_begins_when_something_waits_and_not_when_nothing_is_there(engin
 @pytest.mark.parametrize("writer", ["test", "test-4711"])
 def test_an_outage_ends_when_a_step_ends_the_program(engine: QueryEngine, writer: str) -> None:
     """Killed at 5 s and started again at 7.5 s: it waited for 0.2 s, and later for 0.3 s."""
-    events: list[Event | list[Event]] = [
+    events: list[HistoryEvent | list[HistoryEvent]] = [
         published(0, at_ms=10),
         published(1, at_ms=4800)[:1],
         slowly(2, 7600, 7900),
@@ -79,12 +79,12 @@ def test_an_outage_ends_when_a_step_ends_the_program(engine: QueryEngine, writer
 
 
 def test_the_end_of_another_program_ends_no_outage(engine: QueryEngine) -> None:
-    events: list[Event | list[Event]] = [published(0, at_ms=10), slowly(1, 3000, 6000)]
+    events: list[HistoryEvent | list[HistoryEvent]] = [published(0, at_ms=10), slowly(1, 3000, 6000)]
     assert measured(engine, events, 2, 9000, {"tes": [4000.0]}).outages["p"][0] == Stretch(3.0, 3000.0, True)
 
 
 def test_what_no_client_waits_for_any_more_is_no_outage(engine: QueryEngine) -> None:
-    events: list[Event | list[Event]] = [published(0, at_ms=10), published(1, at_ms=4900)[:1]]
+    events: list[HistoryEvent | list[HistoryEvent]] = [published(0, at_ms=10), published(1, at_ms=4900)[:1]]
     assert measured(engine, events, 1, 9000, {"test": [5000.0]}).outages["p"][0] == Stretch(0.1, 4900.0, True)
 
 

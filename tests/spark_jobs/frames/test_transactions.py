@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import consumed, converged, replicated, stored, transactions
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
@@ -32,14 +32,14 @@ def end(entry: int, marker_type: int, transaction: str = TXN) -> Row:
     return literal.stored("a", entry, -1, producer="m", marker_type=marker_type, transaction=transaction)
 
 
-def asked(sequence_id: int, transaction: str | None = TXN) -> list[Event]:
+def asked(sequence_id: int, transaction: str | None = TXN) -> list[HistoryEvent]:
     events = published(sequence_id)
     for one in events:
         one.transaction = transaction
     return events
 
 
-def ended(action: str, *outcomes: str, transaction: str = TXN) -> list[Event]:
+def ended(action: str, *outcomes: str, transaction: str = TXN) -> list[HistoryEvent]:
     return [
         event(40.0, "end_transaction", one, region="a", topic=None, transaction=transaction, action=action)
         for one in ("asked", *outcomes)
@@ -53,7 +53,7 @@ def ended(action: str, *outcomes: str, transaction: str = TXN) -> list[Event]:
     ids=["aborted", "not answered", "not ended"],
 )
 def test_what_is_not_committed_is_owed_to_its_own_region_alone(
-    engine: QueryEngine, check: Check, told: list[Event], marker: int | None
+    engine: QueryEngine, check: Check, told: list[HistoryEvent], marker: int | None
 ) -> None:
     rows = [
         message(0),

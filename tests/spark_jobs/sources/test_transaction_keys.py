@@ -12,7 +12,7 @@ from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import Bounds, Coordinator
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.names import Status
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import keys, processed
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
@@ -37,14 +37,16 @@ def decided(least: int, status: str = "COMMITTING") -> list[object]:
     return ["decided", least, status, ""]
 
 
-def told_begun(least: int, epoch: int, at_ms: float, actor: str = "task", region: str = "a") -> Event:
+def told_begun(least: int, epoch: int, at_ms: float, actor: str = "task", region: str = "a") -> HistoryEvent:
     said = {"transaction": f"0,{least}", "transaction_key": KEY, "key_epoch": epoch}
     one = event(at_ms, "begin_transaction", "ok", region=region, topic=None, **said)
     one.actor = actor
     return one
 
 
-def ended(least: int, at_ms: float, *outcomes: str, action: str = "commit", region: str = "a") -> list[Event]:
+def ended(
+    least: int, at_ms: float, *outcomes: str, action: str = "commit", region: str = "a"
+) -> list[HistoryEvent]:
     said = {"region": region, "topic": None, "transaction": f"0,{least}", "action": action}
     return [event(at_ms, "end_transaction", one, **said) for one in ("asked", *(outcomes or ("ok",)))]
 
@@ -151,12 +153,12 @@ def test_an_epoch_below_the_floor_of_forgotten_keys_was_granted_once(engine: Que
 
 def acknowledged(
     least: int, entry: int, at_ms: float, *outcomes: str, how: str = "individual"
-) -> list[Event]:
+) -> list[HistoryEvent]:
     place = {"region": "a", "subscription": "s", "message_id": f"1:{entry}:-1", "transaction": f"0,{least}"}
     return [event(at_ms, "acknowledge", one, how=how, **place) for one in ("asked", *outcomes)]
 
 
-def received(least: int, entry: int, at_ms: float, region: str = "a") -> Event:
+def received(least: int, entry: int, at_ms: float, region: str = "a") -> HistoryEvent:
     place = {
         "region": region,
         "subscription": "s",
@@ -189,7 +191,9 @@ def test_one_acknowledgement_in_two_committed_transactions_is_a_defect(engine: Q
     ],
     ids=["aborted", "refused", "another message", "moved by hand"],
 )
-def test_what_did_not_count_twice_is_none(engine: QueryEngine, second: list[Event | list[Event]]) -> None:
+def test_what_did_not_count_twice_is_none(
+    engine: QueryEngine, second: list[HistoryEvent | list[HistoryEvent]]
+) -> None:
     flat = [one for item in second for one in (item if isinstance(item, list) else [item])]
     result = judged(engine, processed.CHECK, [], [acknowledged(1, 4, 10), ended(1, 15), flat])
     assert result.verdict == "valid", result.sentence

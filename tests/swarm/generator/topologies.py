@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
-from emulator.config.topology import Cluster, Link, Region, Topology
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT
@@ -23,25 +23,25 @@ def draw_topology(random: Random, size: int, count: int | None = None) -> Topolo
     names = REGION_NAMES[:size]
     settings = _settings(random)
     count = random.randint(1, min(3, size)) if count is None else count
-    clusters: dict[str, list[Region]] = {f"cluster-{number}": [] for number in range(count)}
+    clusters: dict[str, list[RegionSpec]] = {f"cluster-{number}": [] for number in range(count)}
     for number, name in enumerate(names):
         cluster = f"cluster-{number if number < count else random.randrange(count)}"
-        region = Region(name, cluster, host=name, service_port=SERVICE_PORT, settings=settings)
+        region = RegionSpec(name, cluster, host=name, service_port=SERVICE_PORT, settings=settings)
         clusters[cluster].append(region)
     return Topology(
         name="swarm",
         path=Path("topology.yaml"),
-        clusters=tuple(Cluster(name, tuple(members)) for name, members in clusters.items()),
+        clusters=tuple(ClusterSpec(name, tuple(members)) for name, members in clusters.items()),
         links=tuple(_link(random, one, other) for one in names for other in names if one != other),
         namespaces=(NamespaceConfig(NAMESPACE, names, deduplication=random.random() < 0.85),),
     )
 
 
-def _link(random: Random, source: str, target: str) -> Link:
+def _link(random: Random, source: str, target: str) -> LinkSpec:
     latency = random.choice((0.5, 5.0, 20.0, 80.0, 150.0)) * random.uniform(0.5, 1.5)
     jitter = latency * random.choice((0.0, 0.1, 1.0))
     bandwidth = random.choices((None, 20_000, 200_000), (8, 1, 1))[0]
-    return Link(source, target, LinkShape(round(latency, 3), round(jitter, 3), bandwidth))
+    return LinkSpec(source, target, LinkShape(round(latency, 3), round(jitter, 3), bandwidth))
 
 
 def _settings(random: Random) -> BrokerSettings:

@@ -17,7 +17,7 @@ from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_
 from emulator.core.dispatch.delayed import Delayed
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import Delivery, Read, Wake
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full
@@ -120,7 +120,7 @@ def never_early(evidence: Evidence) -> Found:
             )
 
 
-def _deliveries(events: Iterable[Event]) -> Iterable[Event]:
+def _deliveries(events: Iterable[HistoryEvent]) -> Iterable[HistoryEvent]:
     return (one for one in events if one.op == "receive" and one.subscription in SUBSCRIPTIONS)
 
 

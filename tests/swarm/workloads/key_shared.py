@@ -15,7 +15,7 @@ from emulator.core.cursor.id_set import IdSet
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
@@ -126,7 +126,7 @@ def in_order(evidence: Evidence, topic: str, subscription: str) -> Found:
                     )
 
 
-def _of_sharers(events: Iterable[Event], region: str, subscription: str) -> Iterable[Event]:
+def _of_sharers(events: Iterable[HistoryEvent], region: str, subscription: str) -> Iterable[HistoryEvent]:
     return (one for one in events if one.subscription == subscription and one.region == region)
 
 

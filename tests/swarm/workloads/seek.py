@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from emulator.client import EARLIEST, MessageId
 from emulator.core.cursor.cursor import Cursor
-from emulator.run.history_events import Event
+from emulator.run.history_events import HistoryEvent
 from emulator.simulation.checkers import Check, Found, witness_of
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full
@@ -178,7 +178,7 @@ def not_given(evidence: Evidence, seek: OperationResult, begin: tuple[int, int],
             return
 
 
-def _is_of(event: Event, seek: OperationResult) -> bool:
+def _is_of(event: HistoryEvent, seek: OperationResult) -> bool:
     return event.subscription == seek.subscription and event.region == seek.region
 
 
