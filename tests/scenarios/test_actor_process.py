@@ -123,11 +123,11 @@ _PARENT = """
 import asyncio, sys
 from pathlib import Path
 from emulator.scenarios.actors.processes import ActorProcess
-from emulator.scenarios.actor_models.specs import ProducerPart
+from emulator.scenarios.actor_models.specs import ProducerSpec
 import json
 
 async def main():
-    actor = ActorProcess(ProducerPart(**json.loads(sys.argv[2])), Path(sys.argv[1]))
+    actor = ActorProcess(ProducerSpec(**json.loads(sys.argv[2])), Path(sys.argv[1]))
     task = asyncio.create_task(actor.begin(sys.argv[3]))
     while actor.pid is None:
         await asyncio.sleep(0.01)

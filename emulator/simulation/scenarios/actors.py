@@ -106,7 +106,7 @@ class SimulatedActor:
 
 
 class SimulatedProducer(SimulatedActor):
-    """Implements `workload.Actor` for a ProducerPart."""
+    """Implements `actor_models.specs.Actor` for a ProducerSpec."""
 
     def __init__(self, world: World, history: SimulatedHistory, part: ProducerSpec) -> None:
         super().__init__(world, history, part)
@@ -248,7 +248,7 @@ class SimulatedProducer(SimulatedActor):
 
 
 class SimulatedConsumer(SimulatedActor):
-    """Implements `workload.Actor` for a ConsumerPart."""
+    """Implements `actor_models.specs.Actor` for a ConsumerSpec."""
 
     def __init__(self, world: World, history: SimulatedHistory, part: ConsumerSpec) -> None:
         super().__init__(world, history, part)
