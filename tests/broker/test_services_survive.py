@@ -45,7 +45,7 @@ async def test_a_link_is_tried_again_after_an_error_that_is_none_of_the_network(
 
 async def test_a_link_has_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is lost while its establishment times out was tried again twice, and so for ever."""
-    async with regions("us", "eu", peer_reconnect_backoff_ms=5) as world:
+    async with regions("us", "eu", peer_reconnect_backoff_ms=100) as world:
         peer = world.running["us"].peers["eu"]
         started = 0
 
@@ -92,7 +92,7 @@ async def test_a_topic_of_which_housekeeping_fails_keeps_it_from_no_other_topic(
     async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
         us = world.running["us"]
         await publish(client, "p", 1)
-        first = us.housekeeper._kept[await us.directory.acquire(TOPIC, OpenMode.EXISTING)]
+        first = us.housekeeper._kept[(await us.directory.acquire(TOPIC, OpenMode.EXISTING)).full_name]
         object.__setattr__(first, "look", broken)
         producer = await client.producer(OTHER)
         await producer.send(b"x")

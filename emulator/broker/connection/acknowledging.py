@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 def flow(connection: ClientConnection, command: tuple[int, int]) -> None:
     """(consumer id, permits)."""
     consumer_id, permits = command
-    consumer = connection.consumers.get(consumer_id)
+    consumer = connection.consumers.open.get(consumer_id)
     if consumer is not None:
         consumer.subscription.flow(consumer, permits)
 
 
 def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
-    consumer = connection.consumers.get(command.consumer_id)
+    consumer = connection.consumers.open.get(command.consumer_id)
     if consumer is None:
         if command.request_id is None:
             return  # it may have crossed the end of its consumer on the wire
@@ -36,7 +36,7 @@ def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
     else:
         consumer.subscription.acknowledge(consumer, command.ids, cumulative=command.cumulative)
     if command.request_id is not None:
-        connection.confirmations.setdefault(consumer.subscription, []).append(command)
+        connection.reader.confirmations.setdefault(consumer.subscription, []).append(command)
 
 
 def _acknowledge_in_transaction(consumer: Consumer, txn: TxnId, command: AckCommand) -> None:
@@ -59,5 +59,5 @@ def topic_of_flow(connection: ClientConnection, command: tuple[int, int]) -> Pro
 
 
 def topic_of(connection: ClientConnection, consumer_id: int) -> ProtectedResource:
-    consumer = connection.consumers.get(consumer_id)
+    consumer = connection.consumers.open.get(consumer_id)
     return ProtectedResource("topic", consumer.subscription.topic.full_name if consumer is not None else "?")

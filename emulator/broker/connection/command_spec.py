@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from emulator.broker.authorization import Action, ProtectedResource, TrustLevel
 from emulator.errors import ProtocolError
+from emulator.wire.codec import CommandType
 
 C = TypeVar("C")
 """A command's value, made in `emulator/wire/`."""
+
+
+def command_number(name: str) -> int:
+    """Return the type number of a command by its protocol name."""
+    number = getattr(CommandType, name)
+    assert isinstance(number, int)
+    return number
 
 
 class Execution(Enum):
@@ -44,9 +52,8 @@ Work = PendingResponse | Coroutine[Any, Any, None]
 class CommandSpec(Generic[C]):
     """One command that a region takes."""
 
-    type: int
-    """Its number, of CommandType."""
     name: str
+    """The protocol's name, as in CommandType."""
     decode: Callable[[bytes], C]
     handle: Callable[..., Any]
     """See Stage. Raises ProtocolError for what it refuses, before it changed anything."""
@@ -62,5 +69,9 @@ class CommandSpec(Generic[C]):
     estimate_bytes: int = 0
     """What a request holds while it waits: counted against the budget of its connection. TASK only."""
 
+    type: int = field(init=False)
+    """Its number, of CommandType."""
+
     def __post_init__(self) -> None:
         assert (self.stage is Execution.TASK) == (self.estimate_bytes > 0), self.name
+        object.__setattr__(self, "type", command_number(self.name))

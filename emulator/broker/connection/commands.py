@@ -1,7 +1,8 @@
-"""What a client may ask of a region: a row each, and why the rest is not offered (C2)."""
+"""The table of commands that a region accepts from clients and peers, and why the others are not offered (C2)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ from emulator.broker.connection import (
     topic_watchers,
     transactions,
 )
-from emulator.broker.connection.command_spec import CommandSpec, Execution
+from emulator.broker.connection.command_spec import CommandSpec, Execution, command_number
 from emulator.broker.connection.dispatch import AnyCommandSpec, CommandTable
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers, codec, commands, consumer_commands, topic_lists, transaction_commands
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
 
 REQUEST_BYTES: Final = 2_048
-"""What a request holds while it waits: its value, its task, a frame of each function it waits in."""
+"""Memory of a request while it waits: its value, its task, a frame of each function it waits in."""
 SCHEMA_REQUEST_BYTES: Final = 65_536
 """The same where it brings a schema: four of the largest that are allowed count as one."""
 
@@ -66,31 +67,38 @@ def _transaction(connection: ClientConnection, command: Any) -> ProtectedResourc
     return ProtectedResource("transaction", f"({command.most},{command.least})")
 
 
-def _refused(type_: int, name: str, body_name: str, sentence: str) -> CommandSpec[commands.NumberedRequest]:
-    """A request that is known and always refused, in words."""
+def _task(
+    name: str,
+    decode: Callable[[bytes], Any],
+    handle: Callable[..., Any],
+    refuse: Callable[[Any, ProtocolError], bytes],
+    resource: Callable[..., ProtectedResource],
+    action: Action | None = None,
+    *,
+    estimate_bytes: int = REQUEST_BYTES,
+) -> AnyCommandSpec:
+    """A request that may have to wait."""
+    return CommandSpec(
+        name, decode, handle, refuse, resource, action, stage=Execution.TASK, estimate_bytes=estimate_bytes
+    )
+
+
+def _refused(name: str, body_name: str) -> CommandSpec[commands.NumberedRequest]:
+    """A request that is known and always refused."""
 
     def handle(connection: ClientConnection, command: commands.NumberedRequest) -> None:
+        sentence = "only coordinators of this region may end a transaction on its topics"
         raise ProtocolError(ServerError.NotAllowedError, sentence)
 
-    read = commands.NumberedRequest.reader(body_name)
-    return CommandSpec(type_, name, read, handle, _error, _region)
+    return CommandSpec(name, commands.NumberedRequest.reader(body_name), handle, _error, _region)
 
-
-_OWN_COORDINATORS: Final = "only coordinators of this region may end a transaction on its topics"
 
 COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     # The connection.
     CommandSpec(
-        CommandType.CONNECT,
-        "CONNECT",
-        commands.Connect.read,
-        session.connect,
-        None,
-        _region,
-        trust=TrustLevel.UNAUTHENTICATED,
+        "CONNECT", commands.Connect.read, session.connect, None, _region, trust=TrustLevel.UNAUTHENTICATED
     ),
     CommandSpec(
-        CommandType.AUTH_RESPONSE,
         "AUTH_RESPONSE",
         commands.AuthResponse.read,
         session.prove,
@@ -98,47 +106,21 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         _region,
         trust=TrustLevel.UNAUTHENTICATED,
     ),
-    CommandSpec(
-        CommandType.PING,
-        "PING",
-        commands.read_nothing,
-        session.ping,
-        None,
-        _region,
-        trust=TrustLevel.UNAUTHENTICATED,
-    ),
-    CommandSpec(
-        CommandType.PONG,
-        "PONG",
-        commands.read_nothing,
-        session.pong,
-        None,
-        _region,
-        trust=TrustLevel.UNAUTHENTICATED,
-    ),
+    CommandSpec("PING", commands.read_nothing, session.ping, None, _region, trust=TrustLevel.UNAUTHENTICATED),
+    CommandSpec("PONG", commands.read_nothing, session.pong, None, _region, trust=TrustLevel.UNAUTHENTICATED),
     # Lookups.
     CommandSpec(
-        CommandType.LOOKUP,
-        "LOOKUP",
-        commands.Lookup.read,
-        lookups.lookup,
-        lookups.refuse_lookup,
-        _named_topic,
-        Action.LOOK_UP,
+        "LOOKUP", commands.Lookup.read, lookups.lookup, lookups.refuse_lookup, _named_topic, Action.LOOK_UP
     ),
-    CommandSpec(
-        CommandType.PARTITIONED_METADATA,
+    _task(
         "PARTITIONED_METADATA",
         commands.PartitionMetadata.read,
         lookups.partition_metadata,
         lookups.refuse_partition_metadata,
         _named_topic,
         Action.LOOK_UP,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
     ),
     CommandSpec(
-        CommandType.GET_TOPICS_OF_NAMESPACE,
         "GET_TOPICS_OF_NAMESPACE",
         topic_lists.GetTopics.read,
         lookups.topics_of_namespace,
@@ -147,7 +129,6 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         Action.LOOK_UP,
     ),
     CommandSpec(
-        CommandType.WATCH_TOPIC_LIST,
         "WATCH_TOPIC_LIST",
         topic_lists.WatchTopics.read,
         topic_watchers.watch,
@@ -155,51 +136,28 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         _namespace,
         Action.LOOK_UP,
     ),
-    CommandSpec(
-        CommandType.WATCH_TOPIC_LIST_CLOSE,
-        "WATCH_TOPIC_LIST_CLOSE",
-        topic_lists.EndWatch.read,
-        topic_watchers.close,
-        _error,
-        _region,
-    ),
+    CommandSpec("WATCH_TOPIC_LIST_CLOSE", topic_lists.EndWatch.read, topic_watchers.close, _error, _region),
     # Schemas.
-    CommandSpec(
-        CommandType.GET_SCHEMA,
+    _task(
         "GET_SCHEMA",
         commands.GetSchema.read,
         schemas.get_schema,
         schemas.refuse_get_schema,
         _named_topic,
         Action.LOOK_UP,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
     ),
-    CommandSpec(
-        CommandType.GET_OR_CREATE_SCHEMA,
+    _task(
         "GET_OR_CREATE_SCHEMA",
         commands.GetOrCreateSchema.read,
         schemas.get_or_create_schema,
         schemas.refuse_get_or_create_schema,
         _named_topic,
         Action.PRODUCE,
-        stage=Execution.TASK,
         estimate_bytes=SCHEMA_REQUEST_BYTES,
     ),
     # Producers.
+    _task("PRODUCER", commands.CreateProducer.read, producers.create, _error, _named_topic, Action.PRODUCE),
     CommandSpec(
-        CommandType.PRODUCER,
-        "PRODUCER",
-        commands.CreateProducer.read,
-        producers.create,
-        _error,
-        _named_topic,
-        Action.PRODUCE,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
-    ),
-    CommandSpec(
-        CommandType.SEND,
         "SEND",
         codec.decode_send,
         publishing.send,
@@ -207,38 +165,18 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         _topic_of_producer,
         stage=Execution.ENTRY,
     ),
-    CommandSpec(
-        CommandType.CLOSE_PRODUCER,
-        "CLOSE_PRODUCER",
-        commands.CloseProducer.read,
-        producers.close,
-        _error,
-        _topic_of_producer,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
-    ),
+    _task("CLOSE_PRODUCER", commands.CloseProducer.read, producers.close, _error, _topic_of_producer),
     # Consumers.
-    CommandSpec(
-        CommandType.SUBSCRIBE,
+    _task(
         "SUBSCRIBE",
         consumer_commands.Subscribe.read,
         consumers.subscribe,
         _error,
         _named_topic,
         Action.CONSUME,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
     ),
+    CommandSpec("FLOW", codec.decode_flow, acknowledging.flow, None, acknowledging.topic_of_flow),
     CommandSpec(
-        CommandType.FLOW,
-        "FLOW",
-        codec.decode_flow,
-        acknowledging.flow,
-        None,
-        acknowledging.topic_of_flow,
-    ),
-    CommandSpec(
-        CommandType.ACK,
         "ACK",
         codec.decode_ack,
         acknowledging.acknowledge,
@@ -246,55 +184,31 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         _topic_of_consumer,
     ),
     CommandSpec(
-        CommandType.REDELIVER_UNACKNOWLEDGED_MESSAGES,
         "REDELIVER_UNACKNOWLEDGED_MESSAGES",
         consumer_commands.Redeliver.read,
         consumers.redeliver,
         None,
         _topic_of_consumer,
     ),
-    CommandSpec(
-        CommandType.SEEK,
-        "SEEK",
-        consumer_commands.Seek.read,
-        consumers.seek,
-        _error,
-        _topic_of_consumer,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
+    _task("SEEK", consumer_commands.Seek.read, consumers.seek, _error, _topic_of_consumer),
+    _task(
+        "UNSUBSCRIBE", consumer_commands.Unsubscribe.read, consumers.unsubscribe, _error, _topic_of_consumer
     ),
-    CommandSpec(
-        CommandType.UNSUBSCRIBE,
-        "UNSUBSCRIBE",
-        consumer_commands.Unsubscribe.read,
-        consumers.unsubscribe,
-        _error,
-        _topic_of_consumer,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
-    ),
-    CommandSpec(
-        CommandType.CLOSE_CONSUMER,
+    _task(
         "CLOSE_CONSUMER",
         consumer_commands.ConsumerRequest.read_close,
         consumers.close,
         _error,
         _topic_of_consumer,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
     ),
-    CommandSpec(
-        CommandType.GET_LAST_MESSAGE_ID,
+    _task(
         "GET_LAST_MESSAGE_ID",
         consumer_commands.ConsumerRequest.read_last_message_id,
         consumers.get_last_message_id,
         _error,
         _topic_of_consumer,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
     ),
     CommandSpec(
-        CommandType.CONSUMER_STATS,
         "CONSUMER_STATS",
         consumer_commands.ConsumerRequest.read_stats,
         consumers.stats,
@@ -302,102 +216,63 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         _topic_of_consumer,
     ),
     # Transactions.
-    CommandSpec(
-        CommandType.TC_CLIENT_CONNECT_REQUEST,
+    _task(
         "TC_CLIENT_CONNECT_REQUEST",
         transaction_commands.ConnectCoordinator.read,
         transactions.connect,
         transaction_commands.connect_refused,
         _coordinator,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
     ),
-    CommandSpec(
-        CommandType.NEW_TXN,
+    _task(
         "NEW_TXN",
         transaction_commands.NewTransaction.read,
         transactions.begin,
         transaction_commands.begin_refused,
         _coordinator,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
     ),
-    CommandSpec(
-        CommandType.ADD_PARTITION_TO_TXN,
+    _task(
         "ADD_PARTITION_TO_TXN",
         transaction_commands.AddPartitions.read,
         transactions.add_partitions,
         transaction_commands.partitions_added,
         _transaction,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
     ),
-    CommandSpec(
-        CommandType.ADD_SUBSCRIPTION_TO_TXN,
+    _task(
         "ADD_SUBSCRIPTION_TO_TXN",
         transaction_commands.AddSubscriptions.read,
         transactions.add_subscriptions,
         transaction_commands.subscriptions_added,
         _transaction,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
     ),
-    CommandSpec(
-        CommandType.END_TXN,
+    _task(
         "END_TXN",
         transaction_commands.EndTransaction.read,
         transactions.end,
         transaction_commands.ended,
         _transaction,
-        stage=Execution.TASK,
-        estimate_bytes=REQUEST_BYTES,
     ),
-    # Known, and refused in words until they are built.
-    _refused(
-        CommandType.END_TXN_ON_PARTITION, "END_TXN_ON_PARTITION", "endTxnOnPartition", _OWN_COORDINATORS
-    ),
-    _refused(
-        CommandType.END_TXN_ON_SUBSCRIPTION,
-        "END_TXN_ON_SUBSCRIPTION",
-        "endTxnOnSubscription",
-        _OWN_COORDINATORS,
-    ),
+    # Requests that are always refused.
+    _refused("END_TXN_ON_PARTITION", "endTxnOnPartition"),
+    _refused("END_TXN_ON_SUBSCRIPTION", "endTxnOnSubscription"),
 )
 
-_FROM_BROKERS: Final = "only a broker sends it"
+_SENT_BY_BROKERS: Final = """
+    CONNECTED SEND_RECEIPT SEND_ERROR MESSAGE SUCCESS ERROR PRODUCER_SUCCESS PARTITIONED_METADATA_RESPONSE
+    LOOKUP_RESPONSE CONSUMER_STATS_RESPONSE REACHED_END_OF_TOPIC GET_LAST_MESSAGE_ID_RESPONSE
+    ACTIVE_CONSUMER_CHANGE GET_TOPICS_OF_NAMESPACE_RESPONSE GET_SCHEMA_RESPONSE AUTH_CHALLENGE ACK_RESPONSE
+    GET_OR_CREATE_SCHEMA_RESPONSE NEW_TXN_RESPONSE ADD_PARTITION_TO_TXN_RESPONSE
+    ADD_SUBSCRIPTION_TO_TXN_RESPONSE END_TXN_RESPONSE TC_CLIENT_CONNECT_RESPONSE WATCH_TOPIC_LIST_SUCCESS
+    WATCH_TOPIC_UPDATE TOPIC_MIGRATED
+"""
 
-NOT_OFFERED: Final[dict[int, str]] = {
-    CommandType.CONNECTED: _FROM_BROKERS,
-    CommandType.SEND_RECEIPT: _FROM_BROKERS,
-    CommandType.SEND_ERROR: _FROM_BROKERS,
-    CommandType.MESSAGE: _FROM_BROKERS,
-    CommandType.SUCCESS: _FROM_BROKERS,
-    CommandType.ERROR: _FROM_BROKERS,
-    CommandType.PRODUCER_SUCCESS: _FROM_BROKERS,
-    CommandType.PARTITIONED_METADATA_RESPONSE: _FROM_BROKERS,
-    CommandType.LOOKUP_RESPONSE: _FROM_BROKERS,
-    CommandType.CONSUMER_STATS_RESPONSE: _FROM_BROKERS,
-    CommandType.REACHED_END_OF_TOPIC: _FROM_BROKERS,
-    CommandType.GET_LAST_MESSAGE_ID_RESPONSE: _FROM_BROKERS,
-    CommandType.ACTIVE_CONSUMER_CHANGE: _FROM_BROKERS,
-    CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE: _FROM_BROKERS,
-    CommandType.GET_SCHEMA_RESPONSE: _FROM_BROKERS,
-    CommandType.AUTH_CHALLENGE: _FROM_BROKERS,
-    CommandType.ACK_RESPONSE: _FROM_BROKERS,
-    CommandType.GET_OR_CREATE_SCHEMA_RESPONSE: _FROM_BROKERS,
-    CommandType.NEW_TXN_RESPONSE: _FROM_BROKERS,
-    CommandType.ADD_PARTITION_TO_TXN_RESPONSE: _FROM_BROKERS,
-    CommandType.ADD_SUBSCRIPTION_TO_TXN_RESPONSE: _FROM_BROKERS,
-    CommandType.END_TXN_RESPONSE: _FROM_BROKERS,
-    CommandType.END_TXN_ON_PARTITION_RESPONSE: "unexpected response: a region sends no requests to end transactions",
-    CommandType.END_TXN_ON_SUBSCRIPTION_RESPONSE: "unexpected response: a region sends no requests to end transactions",
-    CommandType.TC_CLIENT_CONNECT_RESPONSE: _FROM_BROKERS,
-    CommandType.WATCH_TOPIC_LIST_SUCCESS: _FROM_BROKERS,
-    CommandType.WATCH_TOPIC_UPDATE: _FROM_BROKERS,
-    CommandType.TOPIC_MIGRATED: _FROM_BROKERS,
-}
-"""Command type -> why there is no row. Such commands, and types newer than our protocol, are ignored with a line in the
-log, as newer clients may send what was never offered."""
+NOT_OFFERED: Final[dict[int, str]] = dict.fromkeys(
+    map(command_number, _SENT_BY_BROKERS.split()), "only a broker sends it"
+) | dict.fromkeys(
+    (CommandType.END_TXN_ON_PARTITION_RESPONSE, CommandType.END_TXN_ON_SUBSCRIPTION_RESPONSE),
+    "unexpected response: a region sends no requests to end transactions",
+)
+"""Command type -> why there is no row. Such commands, and types that are newer than this protocol, are ignored with a
+line in the log: newer clients may send what was never offered."""
 
 AGAIN: Final = tuple(
     replace(row, handle=producers.create_again) for row in COMMANDS if row.type == CommandType.PRODUCER

@@ -31,16 +31,15 @@ PROPERTIES_LENGTH_MAX: Final = 65_536
 
 
 async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
-    key = ("consumer", command.consumer_id)
-    if key in connection.opening:
+    if command.consumer_id in connection.consumers.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
-    if command.consumer_id not in connection.consumers:
-        connection.opening[key] = command
+    if command.consumer_id not in connection.consumers.open:
+        connection.consumers.opening[command.consumer_id] = command
         try:
             if not await _subscribe(connection, command):
                 return
         finally:
-            connection.no_longer_opening(key, command)
+            connection.consumers.no_longer_opening(command)
     connection.answer(answers.success(command.request_id))
 
 
@@ -50,14 +49,13 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     if command.replicated:
         components = connection.region.environment.components
         components.check_replicable(command.subscription, durable=command.durable)
-    key = ("consumer", command.consumer_id)
     wish = OpenMode.CREATE if command.may_create_topic else OpenMode.EXISTING
     topic = await connection.region.directory.acquire(command.topic, wish)
     connection.region.check_open_to_clients(topic.full_name, command.subscription)
     check_rate(topic, connection.address.rpartition(":")[0], command)
     await schemas.of_consumer(connection, topic, command.schema)
     while True:
-        if connection.opening.get(key) is not command or not connection.is_open:
+        if connection.consumers.opening.get(command.consumer_id) is not command or not connection.is_open:
             return False
         if topic.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
@@ -69,7 +67,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
         subscription = await _find_or_create(topic, command)
         if await _is_free(subscription, type_):
             break
-    if connection.opening.get(key) is not command or not connection.is_open:
+    if connection.consumers.opening.get(command.consumer_id) is not command or not connection.is_open:
         return False
     name = command.consumer_name or f"consumer-{command.consumer_id}"
     sharing = KeySharing(command.is_sticky, command.hash_ranges, command.may_reorder)
@@ -87,7 +85,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     if topic.caps.consumers or topic.caps.consumers_per_subscription:
         present = sum(len(one.consumers) for one in topic.subscriptions.values())
         topic.caps.check_consumers(present, len(subscription.consumers), topic.full_name)
-    connection.add_consumer(consumer, type_)
+    connection.consumers.add(consumer, type_)
     return True
 
 
@@ -173,7 +171,7 @@ async def _is_free(subscription: Subscription, type_: SubscriptionType) -> bool:
 
 
 def _consumer(connection: ClientConnection, consumer_id: int) -> Consumer:
-    consumer = connection.consumers.get(consumer_id)
+    consumer = connection.consumers.open.get(consumer_id)
     if consumer is None:
         raise ProtocolError(ServerError.ConsumerNotFound, f"no consumer {consumer_id} on this connection")
     return consumer
@@ -186,10 +184,10 @@ def _source(consumer: Consumer) -> Readable:
 
 
 async def close(connection: ClientConnection, command: ConsumerRequest) -> None:
-    connection.opening.pop(("consumer", command.consumer_id), None)
-    consumer = connection.consumers.get(command.consumer_id)
+    connection.consumers.opening.pop(command.consumer_id, None)
+    consumer = connection.consumers.open.get(command.consumer_id)
     if consumer is not None:
-        connection.forget_consumer(consumer)
+        connection.consumers.forget(consumer)
         # A client that closes in an orderly way keeps the acknowledgements it sent.
         await consumer.subscription.flush()
     connection.answer(answers.success(command.request_id))
@@ -202,7 +200,7 @@ async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> Non
         raise ProtocolError(
             ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
         )
-    connection.forget_consumer(consumer)
+    connection.consumers.forget(consumer)
     subscription.close_consumers()
     try:
         await subscription.delete()
@@ -216,7 +214,7 @@ async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> Non
 
 
 def redeliver(connection: ClientConnection, command: Redeliver) -> None:
-    consumer = connection.consumers.get(command.consumer_id)
+    consumer = connection.consumers.open.get(command.consumer_id)
     if consumer is not None:
         consumer.subscription.redeliver(consumer, command.ids or None, command.epoch)
 

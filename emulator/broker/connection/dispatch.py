@@ -5,12 +5,17 @@ Whatever fails, the refusal goes through `refuse`: the answer of the row's own k
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 from emulator.broker.authorization import TrustLevel, authorize
-from emulator.broker.connection.command_spec import CommandSpec, Execution
+from emulator.broker.connection.command_spec import CommandSpec, Execution, PendingResponse
+from emulator.broker.connection.flow_control import FlowControl
+from emulator.broker.connection.tasks import TaskGroup
+from emulator.broker.memory_budgets import Reservation
 from emulator.errors import ProtocolError, ServerError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -30,11 +35,17 @@ class CommandingConnection(Protocol):
     table: CommandTable
     legal_rows: dict[int, AnyCommandSpec]
 
-    def begin(self, row: AnyCommandSpec, value: Any) -> None:
-        """Carry out a request that may have to wait. ProtocolError."""
-        ...
+    tasks: TaskGroup
+    flow_control: FlowControl
+
+    @property
+    def is_open(self) -> bool: ...
 
     def answer(self, data: bytes) -> None: ...
+
+    def answer_soon(self, data: bytes) -> None:
+        """Send a response in one write with the other responses of this turn of the loop."""
+        ...
 
     def break_off(self, problem: ProtocolError) -> None:
         """Say why, and close."""
@@ -77,22 +88,61 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
         elif stage is _INLINE:
             row.handle(connection, value)
         else:
-            connection.begin(row, value)
+            begin(connection, row, value)
     except ProtocolError as problem:
         refuse(connection, row, value, problem)
 
 
-async def carry_out(
+def begin(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> None:
+    """Start a request that may have to wait; its estimate is held until it is done. ProtocolError."""
+    work = row.handle(connection, value)
+    charge = connection.flow_control.request_began(row.estimate_bytes)
+    if isinstance(work, PendingResponse):
+        work.kept.add_done_callback(partial(_kept, connection, row, value, work.answer, charge))
+    else:
+        connection.tasks.start(
+            _carry_out(connection, row, value, work), partial(_carried_out, connection, work, charge)
+        )
+
+
+def _carried_out(
+    connection: CommandingConnection, work: Coroutine[Any, Any, None], charge: Reservation
+) -> None:
+    work.close()  # it was not begun if the connection ended first
+    connection.flow_control.request_over(charge)
+
+
+def _kept(
+    connection: CommandingConnection,
+    row: AnyCommandSpec,
+    value: Any,
+    answer: bytes,
+    charge: Reservation,
+    kept: asyncio.Future[Any],
+) -> None:
+    """The one thing that a request waited for has its outcome."""
+    connection.flow_control.request_over(charge)
+    if not connection.is_open:
+        return
+    failure = kept.exception()
+    if failure is None:
+        connection.answer_soon(answer)
+    else:
+        assert isinstance(failure, ProtocolError | StorageError), failure
+        _failed(connection, row, value, failure)
+
+
+async def _carry_out(
     connection: CommandingConnection, row: AnyCommandSpec, value: Any, work: Coroutine[Any, Any, None]
 ) -> None:
     """What the task of a TASK row does."""
     try:
         await work
     except (ProtocolError, StorageError) as failure:
-        failed(connection, row, value, failure)
+        _failed(connection, row, value, failure)
 
 
-def failed(
+def _failed(
     connection: CommandingConnection, row: AnyCommandSpec, value: Any, failure: ProtocolError | StorageError
 ) -> None:
     """Refuse a request that was begun."""

@@ -8,6 +8,7 @@ limit of its own, a small one before CONNECT.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from enum import Flag, auto
 from typing import Final
@@ -44,7 +45,7 @@ OURS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE
 class FlowControl:
     """Kept by one connection."""
 
-    def __init__(self, clients: MemoryBudget, stop: Callable[[], None], go_on: Callable[[], None]) -> None:
+    def __init__(self, clients: MemoryBudget, stop: Callable[[], None], go_on: Callable[[], object]) -> None:
         self._stop = stop
         self._go_on = go_on
         self.reasons = PauseReason.NOTHING
@@ -60,6 +61,9 @@ class FlowControl:
         self._answers = MemoryBudget("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
         self._requests = MemoryBudget("requests", self.account, REQUESTS_BYTES_MAX)
         self._producers = MemoryBudget("producers", self.account, PRODUCERS_BYTES_MAX).charge(0)
+        self._slowed: asyncio.TimerHandle | None = None
+        """Set while reading is paused because the client publishes faster than a topic allows."""
+        self._released = False
 
     # Reasons.
 
@@ -79,6 +83,25 @@ class FlowControl:
     def is_ours(self) -> bool:
         """Whether we stopped reading for a reason of our own, so that the client's silence says nothing."""
         return bool(self.reasons & OURS)
+
+    def slow_down(self, seconds: float) -> None:
+        """Read nothing for this long: the client publishes to a topic faster than its policies allow."""
+        if self._released:
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        if self._slowed is not None:
+            until = max(until, self._slowed.when())
+            self._slowed.cancel()
+        self._slowed = loop.call_at(until, self.speed_up)
+        self.pause(PauseReason.RATE)
+
+    def speed_up(self) -> None:
+        """The wait is over, or the policies of the topic changed: a client that is still too fast is slowed again."""
+        if self._slowed is not None:
+            self._slowed.cancel()
+            self._slowed = None
+            self.resume(PauseReason.RATE)
 
     # Frames.
 
@@ -137,6 +160,9 @@ class FlowControl:
 
     def release(self) -> None:
         """The client is gone. Its requests are released as they end."""
+        self._released = True
+        if self._slowed is not None:
+            self._slowed.cancel()  # it may be for years, and would keep all that the connection holds
         self.pending_bytes = 0
         self._unfinished.release()
         self._publishes.release()

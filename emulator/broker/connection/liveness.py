@@ -24,6 +24,14 @@ HANDSHAKE_SECONDS: Final = 10.0
 """How long a client may take to say who it is, and a region to prove it."""
 
 
+class MonitoredProducers(Protocol):
+    """The producers of a connection, whose topics may ask for shorter intervals."""
+
+    def keep_alive_interval_ms(self) -> int | None:
+        """Return the shortest interval that a topic of the client asks for; None when none does."""
+        ...
+
+
 class MonitoredConnection(Protocol):
     """A client's connection, as its liveness sees it."""
 
@@ -31,15 +39,14 @@ class MonitoredConnection(Protocol):
     flow_control: FlowControl
 
     @property
+    def producers(self) -> MonitoredProducers: ...
+
+    @property
     def is_open(self) -> bool: ...
     @property
     def unread_bytes(self) -> int: ...
 
     def write(self, data: bytes) -> None: ...
-
-    def keep_alive_interval_ms(self) -> int | None:
-        """The shortest that a topic of the client asks for. None: none of them does."""
-        ...
 
     def abort(self) -> None: ...
 
@@ -87,15 +94,17 @@ class Liveness:
         self._pinged = False
         self._heard.set()
 
-    def hurry(self, interval_seconds: float) -> None:
-        """Ask within this interval, even if the next time was to be later."""
-        due = asyncio.get_running_loop().time() + interval_seconds
+    def hurry(self, interval_ms: int) -> None:
+        """Send the next PING within this interval, even if it was due later. 0: no effect."""
+        if not interval_ms:
+            return
+        due = asyncio.get_running_loop().time() + interval_ms / 1_000
         if self._timer is not None and self._timer.when() > due:
             self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_at(due, self._check)
 
     def _schedule(self) -> None:
-        wanted_ms = self._connection.keep_alive_interval_ms()
+        wanted_ms = self._connection.producers.keep_alive_interval_ms()
         seconds = self._interval_seconds
         if wanted_ms is not None:
             seconds = min(seconds, wanted_ms / 1_000)

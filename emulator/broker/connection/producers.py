@@ -28,10 +28,9 @@ NAME_LENGTH_MAX = 4_096
 
 async def create(connection: ClientConnection, command: CreateProducer) -> None:
     """Open a producer, or let it wait. The answer comes from the access to its topic."""
-    key = ("producer", command.producer_id)
-    if key in connection.opening:
+    if command.producer_id in connection.producers.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
-    connection.opening[key] = command
+    connection.producers.opening[command.producer_id] = command
     try:
         if len(command.producer_name) > NAME_LENGTH_MAX:
             sentence = f"a producer name of {len(command.producer_name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
@@ -44,17 +43,16 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
             )
         await _open(connection, command)
     finally:
-        connection.no_longer_opening(key, command)
+        connection.producers.no_longer_opening(command)
 
 
 async def create_again(connection: ClientConnection, command: CreateProducer) -> None:
     """Of one that waited when its topic left memory, and is being opened already. Its client was told to wait and
     knows of nothing else, so what is over soon is none of its business: those that have waited for long give up at the
     first error."""
-    key = ("producer", command.producer_id)
     delay_seconds = RETRY_SECONDS
     try:
-        while connection.opening.get(key) is command:
+        while connection.producers.opening.get(command.producer_id) is command:
             try:
                 await _open(connection, command)
                 return
@@ -73,7 +71,7 @@ async def create_again(connection: ClientConnection, command: CreateProducer) ->
             await asyncio.sleep(delay_seconds)
             delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
     finally:
-        connection.no_longer_opening(key, command)
+        connection.producers.no_longer_opening(command)
 
 
 async def _open(connection: ClientConnection, command: CreateProducer) -> None:
@@ -107,7 +105,7 @@ async def _enter(connection: ClientConnection, producer: Producer, topic: Topic)
         await _make_room(connection, producer, topic)
         await topic.issued_so_far()
     command = producer.request
-    if connection.opening.get(("producer", command.producer_id)) is not command or not connection.is_open:
+    if connection.producers.opening.get(command.producer_id) is not command or not connection.is_open:
         topic.access.left(
             producer, "its client stopped waiting"
         )  # The client gave up meanwhile: leave nothing behind.
@@ -115,9 +113,9 @@ async def _enter(connection: ClientConnection, producer: Producer, topic: Topic)
     if topic.closed:
         raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
     _check_may_publish(producer, topic)
-    connection.claim(producer)
+    connection.producers.claim(producer)
     if producer.source_region is not None:
-        connection.producer_admitted(producer, None)  # X5: replicators never ask
+        connection.producers.admitted(producer, None)  # X5: replicators never ask
     else:
         topic.access.enter(producer)
 
@@ -170,12 +168,12 @@ async def _make_room(connection: ClientConnection, producer: Producer, topic: To
         return
     if old.connection is connection and old.producer_id == producer.producer_id:
         topic.access.hand_over(old, producer)
-        connection.forget_producer(old, "its client opened it again")
+        connection.producers.forget(old, "its client opened it again")
         return
     if isinstance(producer.publisher, Peer):
         # It is told: this request may be the late one, of an earlier connection whose bytes a healed link let through,
         # and then the one that has to give way is the one that lives and must come back.
-        old.connection.close_producer(old)
+        old.connection.producers.close(old)
         return
     if await old.connection.is_alive() and _holder(topic, name) is old:
         raise ProtocolError(
@@ -184,17 +182,17 @@ async def _make_room(connection: ClientConnection, producer: Producer, topic: To
         )
     if _holder(topic, name) is old:
         topic.access.hand_over(old, producer)
-        old.connection.forget_producer(old, "its connection did not respond")
+        old.connection.producers.forget(old, "its connection did not respond")
         old.connection.abort()
 
 
 async def close(connection: ClientConnection, command: CloseProducer) -> None:
     """Receipts of everything sent before go out first."""
-    connection.opening.pop(("producer", command.producer_id), None)
-    producer = connection.producers.get(command.producer_id)
+    connection.producers.opening.pop(command.producer_id, None)
+    producer = connection.producers.open.get(command.producer_id)
     if producer is not None:
         await producer.topic.issued_so_far()
-    producer = producer or connection.claims.get(command.producer_id)
+    producer = producer or connection.producers.claims.get(command.producer_id)
     if producer is not None:
-        connection.forget_producer(producer, "it was closed")
+        connection.producers.forget(producer, "it was closed")
     connection.answer(answers.success(command.request_id))

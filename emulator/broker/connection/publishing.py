@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> None:
-    producer = connection.producers.get(command.producer_id)
+    producer = connection.producers.open.get(command.producer_id)
     if producer is None:
         _send_of_nobody(connection, command)
         return
     connection.flow_control.pending_bytes += producer.publish(command, entry)
-    connection.touched[producer.topic] = None
+    connection.reader.touched[producer.topic] = None
 
 
 def _send_of_nobody(connection: ClientConnection, command: SendCommand) -> None:
     """It may have crossed the end of its producer on the wire."""
-    if command.producer_id not in connection.closed_producers:
+    if command.producer_id not in connection.producers.closed:
         raise ProtocolError(
             ServerError.UnknownError,
             f"send for unknown producer {command.producer_id}",
@@ -40,5 +40,5 @@ def refuse_send(command: SendCommand, problem: ProtocolError) -> bytes:
 
 
 def topic_of(connection: ClientConnection, producer_id: int) -> ProtectedResource:
-    producer = connection.producers.get(producer_id)
+    producer = connection.producers.open.get(producer_id)
     return ProtectedResource("topic", producer.topic.full_name if producer is not None else "?")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.broker.authorization import TrustLevel
-from emulator.broker.connection.handshake import Handshake
 from emulator.broker.replication import peer_auth
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError
@@ -24,7 +23,7 @@ def connect(connection: ClientConnection, command: Connect) -> None:
     if method == peer_auth.METHOD:
         draw = connection.region.environment.random.randbytes
         challenge = peer_auth.challenge(config, command.auth_data, draw)
-        connection.handshake = Handshake(command, challenge)
+        connection.handshake = peer_auth.Handshake(command, challenge)
         connection.answer(answers.auth_challenge(method, challenge.nonce))
     else:
         _welcome(connection, command, peer_auth.declared_peer(config.pulsar_peers, method, command.auth_data))
@@ -42,7 +41,7 @@ def prove(connection: ClientConnection, command: AuthResponse) -> None:
 def _welcome(connection: ClientConnection, greeting: Connect, peer: Peer | None) -> None:
     connection.client_version = greeting.client_version
     connection.peer = peer
-    connection.rise(TrustLevel.CLIENT if peer is None else TrustLevel.PEER)
+    connection.raise_trust(TrustLevel.CLIENT if peer is None else TrustLevel.PEER)
     settings = connection.region.config.settings
     connection.answer(answers.connected(greeting.protocol_version, settings.max_message_bytes))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.topic_directory.listing import Listing, TopicLists
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers, topic_lists
@@ -22,14 +23,10 @@ class WatchingConnection(Protocol):
     """A client's connection, as its watchers see it."""
 
     watchers: dict[int, TopicWatcher]
+    flow_control: FlowControl
 
     @property
     def region(self) -> WatchedRegion: ...
-    @property
-    def is_writing_paused(self) -> bool:
-        """Its client does not read what is written."""
-        ...
-
     def answer(self, data: bytes) -> None: ...
 
 
@@ -58,7 +55,7 @@ class TopicWatcher:
 
     def changed(self, listing: Listing) -> None:
         self._went |= self._told - listing.names
-        if self._connection.is_writing_paused:
+        if self._connection.flow_control.is_writing_paused:
             return
         went, self._went = self._went, frozenset()
         self._tell(self._told - went)

@@ -33,7 +33,7 @@ async def connect(connection: ClientConnection, command: ConnectCoordinator) -> 
     if not command.key:
         connection.answer(answers.connected(command.request_id, None))
         return
-    turn = connection.transaction_key_turns.setdefault(life.number, asyncio.Lock())
+    turn = connection.transaction_keys.requests.setdefault(life.number, asyncio.Lock())
     async with turn:  # of two connects at once the second finds what the first was granted
         _check_key(connection, command)
         life = connection.region.coordinators.opening_life(command.coordinator)
@@ -42,7 +42,7 @@ async def connect(connection: ClientConnection, command: ConnectCoordinator) -> 
             OWNER_WITHOUT_ROLE, command.key, command.epoch, command.process, connection, client
         )
         holder = Holder(OWNER_WITHOUT_ROLE, command.key, epoch)
-        connection.transaction_keys[command.coordinator] = holder
+        connection.transaction_keys.held[command.coordinator] = holder
     connection.answer(answers.connected(command.request_id, epoch))
 
 
@@ -60,7 +60,7 @@ def _check_key(connection: ClientConnection, command: ConnectCoordinator) -> Non
             f"transaction key {command.key!r} is bound to coordinator {number}, not to {command.coordinator}"
         )
         raise ProtocolError(ServerError.NotAllowedError, sentence)
-    held = connection.transaction_keys.get(number)
+    held = connection.transaction_keys.held.get(number)
     if held is not None and held.key != command.key:
         sentence = f"this connection already has transaction key {held.key!r} at coordinator {number}"
         raise ProtocolError(ServerError.NotAllowedError, sentence)
@@ -68,7 +68,7 @@ def _check_key(connection: ClientConnection, command: ConnectCoordinator) -> Non
 
 def begin(connection: ClientConnection, command: NewTransaction) -> Work:
     life = connection.region.coordinators.opening_life(command.coordinator)
-    keyed = command.coordinator in connection.transaction_key_turns
+    keyed = command.coordinator in connection.transaction_keys.requests
     if keyed or not life.may_begin_at_once:
         return _begin_patiently(connection, command)
     txn, written = life.begin_at_once(command.timeout_ms)
@@ -77,11 +77,11 @@ def begin(connection: ClientConnection, command: NewTransaction) -> Work:
 
 async def _begin_patiently(connection: ClientConnection, command: NewTransaction) -> None:
     """Under a key, or with something to wait for first."""
-    turn = connection.transaction_key_turns.get(command.coordinator)
+    turn = connection.transaction_keys.requests.get(command.coordinator)
     if turn is not None:
         await _key_granted(connection, command, turn)
     life = connection.region.coordinators.opening_life(command.coordinator)
-    holder = connection.transaction_keys.get(command.coordinator)
+    holder = connection.transaction_keys.held.get(command.coordinator)
     txn = await life.begin(command.timeout_ms, holder)
     connection.answer(answers.begun(command.request_id, txn.most, txn.least))
 
@@ -90,7 +90,7 @@ async def _key_granted(connection: ClientConnection, command: NewTransaction, tu
     """INV-90: without its key nothing would fence the transaction of a client that asked for one, whether or not it has
     read the answer yet."""
     async with turn:
-        if command.coordinator not in connection.transaction_keys:
+        if command.coordinator not in connection.transaction_keys.held:
             sentence = "the transaction key of this connection was refused"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 

@@ -184,11 +184,8 @@ class EventTopic:
     def read_ms(self) -> int:
         return self._topic.region.environment.wall_clock_ms()
 
-    def reached_end(self, consumer_id: int) -> None:
-        """Nobody ends the event topic; if somebody did, nothing would come any more, and so it is."""
-
-    def send_active_consumer_change(self, consumer_id: int, is_active: bool) -> None:
-        """There is no other one in this region."""
+    def answer(self, data: bytes) -> None:
+        """Notifications to a client have no effect here: the region has one consumer of the event topic."""
 
     def close_consumer(self, consumer: Consumer) -> None:
         self.close()

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.replication import peer_auth
 from emulator.broker.replication.link_emulation import LinkCut
+from emulator.broker.replication.link_requests import LinkRequests
 from emulator.config.region import PeerConfig
 from emulator.core.flow.failure_detector import Silence
 from emulator.errors import ProtocolError, ServerError
-from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.reasons import NO_REASON, Cause
 from emulator.model.values import Schema
 from emulator.wire import peering, requests
 from emulator.wire.codec import PING_FRAME, PONG_FRAME, CommandType
@@ -70,13 +71,7 @@ class PeerLink(asyncio.Protocol):
         self._users: dict[int, LinkUser] = {}
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(0)
-        self._requests: dict[int, tuple[LinkUser, int]] = {}
-        """Producers that the peer was asked to open: whose, and under which id."""
-        self._asked: dict[int, asyncio.Future[int]] = {}
-        """How many partitions a topic has there, by request."""
-        self._asked_schemas: dict[int, asyncio.Future[bytes]] = {}
-        """Which version a schema has there, by request."""
-        self._next_id = 0
+        self.requests = LinkRequests()
         self._backoff_ms = region.config.settings.peer_reconnect_backoff_ms
         self._silence = Silence()
         self._keep_alive: asyncio.TimerHandle | None = None
@@ -90,56 +85,43 @@ class PeerLink(asyncio.Protocol):
 
     def add(self, user: LinkUser) -> None:
         """A replicator wants to send; it hears `link_up` at once when there is a link."""
-        self._next_id += 1
-        user.producer_id = self._next_id
+        user.producer_id = self.requests.new_id()
         self._users[user.producer_id] = user
         if self.connected:
             user.link_up()
 
     def remove(self, user: LinkUser) -> None:
+        """The replicator sends nothing more."""
+        self.requests.producer_gone(user.producer_id)
         if self._users.pop(user.producer_id, None) is not None and self.connected:
-            self.write(requests.close_producer(self._new_request_id(), user.producer_id))
+            self.write(requests.close_producer(self.requests.new_id(), user.producer_id))
 
     def open_producer(self, user: LinkUser, topic: str) -> None:
-        """Ask the peer for a producer; the answer comes as `producer_ready` or `refused`."""
-        request_id = self._new_request_id()
-        self._requests[request_id] = user, user.producer_id
+        """Ask the peer for a producer; the response arrives as `producer_ready` or `refused`."""
+        request_id = self.requests.producer_asked(user.producer_id)
         name = peer_auth.replicator_name(self.region.config.region, self.config.region)
         self.write(requests.create_producer(request_id, user.producer_id, topic, name, name_is_given=True))
 
     def ask_partitions(self, topic: str) -> asyncio.Future[int]:
-        """How many partitions a topic has there; 0: none, or no such topic. ProtocolError when the link is down or
-        breaks."""
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        if self.connected:
-            request_id = self._new_request_id()
-            self._asked[request_id] = answer
-            answer.add_done_callback(lambda _: self._asked.pop(request_id, None))
-            self.write(requests.partitions(request_id, topic))
-        else:
-            answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
-        return answer
+        """Return how many partitions a topic has in the peer; 0: none, or no such topic. ProtocolError when the link is
+        down or breaks."""
+        return self._ask(lambda request_id: requests.partitions(request_id, topic))
 
     def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
-        """Which version a schema has there; it is registered if need be. ProtocolError when it is refused, or the
-        link is down or breaks."""
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        """Return the version of a schema in the peer, which registers it if need be. ProtocolError when it is refused,
+        or the link is down or breaks."""
+        return self._ask(lambda request_id: requests.get_or_create_schema(request_id, topic, schema))
+
+    def _ask(self, frame: Callable[[int], bytes]) -> asyncio.Future[Any]:
         if self.connected:
-            request_id = self._new_request_id()
-            self._asked_schemas[request_id] = answer
-            answer.add_done_callback(lambda _: self._asked_schemas.pop(request_id, None))
-            self.write(requests.get_or_create_schema(request_id, topic, schema))
-        else:
-            answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
+            return self.requests.ask(lambda request_id: self.write(frame(request_id)))
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
         return answer
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-
-    def _new_request_id(self) -> int:
-        self._next_id += 1
-        return self._next_id
 
     # Connecting.
 
@@ -156,11 +138,10 @@ class PeerLink(asyncio.Protocol):
             self.why_not = Cause.LINK_CUT(here=self.region.config.region, region=self.config.region)
             self._try_again()
         except Exception as failure:  # also of what is no host name: the link must be tried again
-            self.why_not = self._unreachable(str(failure) or "timed out")
+            self.why_not = Cause.LINK_UNREACHABLE(
+                region=self.config.region, failure=str(failure) or "timed out"
+            )
             self._try_again()
-
-    def _unreachable(self, failure: str) -> Reason:
-        return Cause.LINK_UNREACHABLE(region=self.config.region, failure=failure)
 
     def _try_again(self) -> None:
         if self._closed or self._retry is not None:
@@ -193,30 +174,20 @@ class PeerLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         was_connected, self.connected = self.connected, False
         self._transport = None
-        self._requests.clear()
-        asked: list[asyncio.Future[Any]] = [*self._asked.values(), *self._asked_schemas.values()]
-        self._asked, self._asked_schemas = {}, {}
-        for answer in asked:
-            if not answer.done():
-                answer.set_exception(ProtocolError(ServerError.ServiceNotReady, "the link was lost"))
+        self.requests.fail(ProtocolError(ServerError.ServiceNotReady, "the link was lost"))
         if self._keep_alive is not None:
             self._keep_alive.cancel()
-        self.why_not, self._refusal = self._refusal or self._lost(exc), NO_REASON
+        lost = Cause.LINK_LOST(region=self.config.region, failure=str(exc or "closed by the peer"))
+        self.why_not, self._refusal = self._refusal or lost, NO_REASON
         try:
             if was_connected:
-                self._tell_lost()
+                self.since_ms = self.region.environment.wall_clock_ms()
+                logger.info("link to %s down", self.config.region)
+                for user in list(self._users.values()):
+                    user.link_down()
+                self.region.links_changed()
         finally:  # whatever a replicator does with it, the link is tried again
             self._try_again()
-
-    def _tell_lost(self) -> None:
-        self.since_ms = self.region.environment.wall_clock_ms()
-        logger.info("link to %s down", self.config.region)
-        for user in list(self._users.values()):
-            user.link_down()
-        self.region.links_changed()
-
-    def _lost(self, failure: Exception | None) -> Reason:
-        return Cause.LINK_LOST(region=self.config.region, failure=str(failure or "closed by the peer"))
 
     def _schedule_keep_alive(self) -> None:
         interval = self.region.config.settings.peer_keep_alive_interval_ms / 1000
@@ -246,7 +217,8 @@ class PeerLink(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
-        self._pump(self._users.values())
+        for user in list(self._users.values()):
+            user.pump()
 
     # What the peer says.
 
@@ -278,11 +250,6 @@ class PeerLink(asyncio.Protocol):
                 user.receipts(positions)
                 user.pump()
 
-    def _pump(self, users: Iterable[LinkUser]) -> None:
-        """Let them send on: once per chunk of receipts, not once per receipt."""
-        for user in list(users):
-            user.pump()
-
     def _handle(self, type_: int, data: bytes) -> None:
         if type_ == CommandType.PING:
             self.write(PONG_FRAME)
@@ -296,15 +263,14 @@ class PeerLink(asyncio.Protocol):
                 user.producer_ready()
         elif type_ == CommandType.PARTITIONED_METADATA_RESPONSE:
             request_id, count = peering.read_partitions(data)
-            asked = self._asked.pop(request_id, None)
-            if asked is not None and not asked.done():
-                asked.set_result(count or 0)
+            self.requests.answered(request_id, count or 0)
         elif type_ == CommandType.GET_OR_CREATE_SCHEMA_RESPONSE:
-            self._schema_version(*peering.read_schema_version(data))
+            self.requests.answered(*peering.read_schema_version(data))
         elif type_ == CommandType.ERROR:
             error = peering.Error.read(data)
             if not self.connected:
-                self._not_welcome(error.message)
+                self._refusal = Cause.LINK_REFUSED(region=self.config.region, message=error.message)
+                logger.warning("%s", self._refusal)
             user = self._answered(error.request_id)
             if user is not None:
                 user.refused(error.message)
@@ -314,36 +280,20 @@ class PeerLink(asyncio.Protocol):
             if user is not None:
                 user.entry_refused(failure.code, failure.message)
         elif type_ == CommandType.CLOSE_PRODUCER:
-            self._refuse(CloseProducer.read(data).producer_id, "closed by the peer")
+            user = self._users.get(CloseProducer.read(data).producer_id)
+            if user is not None:
+                user.refused("closed by the peer")
 
     def _answered(self, request_id: int) -> LinkUser | None:
-        """Whose request for a producer that was; None when the producer has been closed since."""
-        user, producer_id = self._requests.pop(request_id, (None, 0))
-        return user if self._users.get(producer_id) is user else None
-
-    def _schema_version(self, request_id: int, answer: bytes | ProtocolError) -> None:
-        asked = self._asked_schemas.pop(request_id, None)
-        if asked is None or asked.done():
-            return
-        if isinstance(answer, ProtocolError):
-            asked.set_exception(answer)
-        else:
-            asked.set_result(answer)
-
-    def _refuse(self, producer_id: int, message: str) -> None:
-        user = self._users.get(producer_id)
-        if user is not None:
-            user.refused(message)
+        """Return the replicator whose request for a producer that was; None when the producer was closed since."""
+        producer_id = self.requests.producer_answered(request_id)
+        return None if producer_id is None else self._users.get(producer_id)
 
     def _prove(self, method: str, nonce: bytes) -> None:
         if method == peer_auth.METHOD:
             config = self.region.config
             answer = peer_auth.proof_of(config.run_secret, nonce, config.region, self.config.region)
             self.write(peering.auth_response(method, answer))
-
-    def _not_welcome(self, message: str) -> None:
-        self._refusal = Cause.LINK_REFUSED(region=self.config.region, message=message)
-        logger.warning("%s", self._refusal)
 
     def _connected(self, max_message_bytes: int | None) -> None:
         self.connected = True

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from emulator.config.region import PulsarPeerConfig, RegionConfig
 from emulator.core.admission import Client, Peer, Permission, Publisher
 from emulator.errors import ProtocolError, ServerError
+from emulator.wire.commands import Connect
 
 METHOD = "geoemu-region"
 TOKEN_METHOD = "token"
@@ -59,6 +60,14 @@ class Challenge:
                 f"this is not region {self.region!r} of the run that region {config.region} is in"
             )
         return Peer(self.region)
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """What a connection remembers between the CONNECT of a region and its proof."""
+
+    greeting: Connect
+    challenge: Challenge
 
 
 def challenge(config: RegionConfig, claimed: bytes, random_bytes: Callable[[int], bytes]) -> Challenge:

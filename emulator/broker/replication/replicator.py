@@ -8,15 +8,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from emulator.broker.debounced_writer import one_key
+from emulator.broker.replication.replicator_state import ReplicationRate, RetryTimer, StoredProgress
 from emulator.broker.topic.traffic import Traffic
-from emulator.core.flow.rate_limit import Pace, Throttle, throttle_of
-from emulator.core.policies.limits import REPLICATOR_DISPATCH_RATE
 from emulator.core.replication.progress import Forwarding, ReplicatorLife, ReplicatorState
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason
-from emulator.model.stored_keys import ProgressKey
 from emulator.model.values import Position
 from emulator.wire.codec import send_header
 from emulator.wire.message_metadata import schema_version
@@ -28,12 +25,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PROGRESS_WRITE_DELAY_SECONDS = 0.2
-"""The remote drops what it has already, so progress that is a little old costs only sending again."""
 READ_ENTRIES = 500
 READ_BYTES = 4_194_304
 RETRY_SECONDS = 0.1
-ROUNDING_SECONDS = 0.001
 RETRY_SECONDS_MAX = 5.0
 OPEN_SECONDS = 30.0
 """How long the replicator waits for a response of the remote region."""
@@ -43,54 +37,24 @@ class Replicator:
     """Owned by its topic. A LinkUser."""
 
     def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
-        settings, parts = topic.region.config.settings, topic.region.environment.components
+        components = topic.region.environment.components
         self.topic = topic
         self.peer = peer
         self.remote = peer.config.region
         self.producer_id = 0
-        key = ProgressKey(topic.full_name, self.remote).text
-        self.progress = parts.replication_progress(
-            self._stored_progress(key),
-            entries_max=settings.replication_window_entries,
-            bytes_max=settings.replication_window_bytes,
-        )
+        self._stored = StoredProgress(topic, self.remote)
+        self.progress = self._stored.progress
         self.life = ReplicatorLife()
         self.life.lost(self._link_is_down())
-        self._numbers = parts.schema_numbers(topic.region.schemas, topic.name, peer)
-        self._forwarding = parts.forwarding
-        self._keeper = parts.debounced_writer(
-            topic.region.store, key, one_key(key, self._progress_bytes), topic.failed
-        )
+        self._numbers = components.schema_numbers(topic.region.schemas, topic.name, peer)
+        self._forwarding = components.forwarding
         self.since_ms = topic.region.environment.wall_clock_ms()
         """When it last became connected, or ceased to be."""
         self.sent = Traffic(asyncio.get_running_loop().time())
         self._retry_seconds = RETRY_SECONDS
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry = RetryTimer(self._retry_due)
         """Runs in OPENING and REFUSED only."""
-        self._throttle = throttle_of(topic.policies[REPLICATOR_DISPATCH_RATE], _now_ms(), topic.publish_rate)
-        self._slowed: asyncio.TimerHandle | None = None
-        """Runs while the rate allows no more entries."""
-
-    def _stored_progress(self, key: str) -> int:
-        # A new replicator begins with the first entry there is: a region added later gets the history too.
-        beginning = self.topic.first_entry_id - 1
-        stored = self.topic.region.store.get(key)
-        if stored is None:
-            return beginning
-        try:
-            position = Position.parse(stored.value.decode())
-        except ValueError as problem:
-            logger.warning(
-                "%s is damaged (%s): all entries are sent again; region %s drops duplicates",
-                key,
-                problem,
-                self.remote,
-            )
-            return beginning
-        return position.entry if position.ledger == self.topic.ledger_id else -1
-
-    def _progress_bytes(self) -> bytes:
-        return str(Position(self.topic.ledger_id, self.progress.confirmed)).encode()
+        self.rate = ReplicationRate(topic, self.pump)
 
     @property
     def backlog(self) -> int:
@@ -110,8 +74,8 @@ class Replicator:
     def producer_ready(self) -> None:
         if not self.life.opened():
             return
-        self._stop_retry()
-        self._note_change()
+        self._retry.stop()
+        self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry_seconds = RETRY_SECONDS
         self.pump()
         self.topic.replicator_ready(self.remote)
@@ -122,7 +86,7 @@ class Replicator:
 
     def _open_later(self, why: Reason) -> None:
         if self._end_stream(self.life.refuse, why):
-            self._retry_in(self._retry_seconds)
+            self._retry.start(self._retry_seconds)
             self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
     def entry_refused(self, code: ServerError, message: str) -> None:
@@ -141,21 +105,11 @@ class Replicator:
     def _open(self) -> None:
         """Open the producer, if that is what the state needs now."""
         if self.peer.connected and self.life.ask(Cause.PRODUCER_ASKED(region=self.remote)):
-            self._retry_in(OPEN_SECONDS)
+            self._retry.start(OPEN_SECONDS)
             self.peer.open_producer(self, self.topic.full_name)
-
-    def _retry_in(self, seconds: float) -> None:
-        self._stop_retry()
-        self._retry = asyncio.get_running_loop().call_later(seconds, self._retry_due)
-
-    def _stop_retry(self) -> None:
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
 
     def _retry_due(self) -> None:
         """The state decides what happens: the timer only says that time has passed."""
-        self._retry = None
         if self.life.state is ReplicatorState.OPENING:
             self._open_later(Cause.PRODUCER_UNANSWERED(region=self.remote, seconds=OPEN_SECONDS))
         elif self.life.state is ReplicatorState.REFUSED:
@@ -168,8 +122,8 @@ class Replicator:
         if not move(why):
             return False
         if was_connected:
-            self._note_change()
-        self._stop_retry()
+            self.since_ms = self.topic.region.environment.wall_clock_ms()
+        self._retry.stop()
         self.progress.reset()
         self._numbers.forget()
         return True
@@ -184,10 +138,7 @@ class Replicator:
             )
             self._open_later(Cause.RECEIPT_OUT_OF_TURN(region=self.remote))
             return
-        self._keeper.soon(PROGRESS_WRITE_DELAY_SECONDS)
-
-    def _note_change(self) -> None:
-        self.since_ms = self.topic.region.environment.wall_clock_ms()
+        self._stored.changed()
 
     # Sending.
 
@@ -210,10 +161,10 @@ class Replicator:
             start, room = self.progress.next_entry_id, self.progress.room
             if room <= 0 or start >= self.topic.replicable_end:
                 return
-            if self._throttle is not None:
-                if self._has_to_wait(self._throttle):
+            if self.rate.throttle is not None:
+                if self.rate.has_to_wait():
                     return
-                room = self._throttle.portion(room)
+                room = self.rate.throttle.portion(room)
             entries = self.topic.recent(start, min(room, READ_ENTRIES))
             if entries is None:
                 read = self.life.begin_read()
@@ -222,33 +173,6 @@ class Replicator:
             self._send(entries)
             if self.progress.next_entry_id == start:
                 return  # There is nothing, or the next one has to wait for receipts.
-
-    # How fast.
-
-    def set_rate(self, rate: Pace) -> None:
-        """From now on send no more than that; a wait for the former rate ends."""
-        self._throttle = throttle_of(rate, _now_ms(), self.topic.publish_rate)
-        self._go_on()
-
-    def _has_to_wait(self, throttle: Throttle) -> bool:
-        """Whether nothing may be sent now; then it goes on by itself."""
-        loop = asyncio.get_running_loop()
-        wait_ms = throttle.wait_ms(_now_ms())
-        if wait_ms <= 0:
-            return False
-        if self._slowed is None:
-            # A wait that rounding left over is too short for a clock to move.
-            self._slowed = loop.call_later(max(wait_ms / 1000, ROUNDING_SECONDS), self._go_on)
-        return True
-
-    def _go_on(self) -> None:
-        self._stop_slowed()
-        self.pump()
-
-    def _stop_slowed(self) -> None:
-        if self._slowed is not None:
-            self._slowed.cancel()
-            self._slowed = None
 
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
@@ -300,12 +224,11 @@ class Replicator:
             room = progress.sent(entry.entry_id, len(form))
         forms.trim()
         if progress.confirmed != confirmed:
-            self._keeper.soon(PROGRESS_WRITE_DELAY_SECONDS)
+            self._stored.changed()
         if parts:
             frame = b"".join(parts)
             self.sent.add(messages, len(frame))
-            if self._throttle is not None:
-                self._throttle.take(messages, len(frame), _now_ms())
+            self.rate.take(messages, len(frame))
             self.peer.write(frame)
         elif too_large and not progress.in_flight:
             self._park(
@@ -332,7 +255,16 @@ class Replicator:
                     await self._numbers.learn(version)
             except (ProtocolError, StorageError, TimeoutError) as problem:
                 if self.life.is_held(hold):
-                    self._held_by(version, str(problem) or f"no response within {OPEN_SECONDS:g} s")
+                    # Asked again: policies change, and so does what the other region has.
+                    why_not = Cause.SCHEMA_REFUSED(
+                        region=self.remote,
+                        number=version_number(version),
+                        topic=self.topic.full_name,
+                        message=str(problem) or f"no response within {OPEN_SECONDS:g} s",
+                    )
+                    if self.life.why_not != why_not:
+                        self.life.why_not = why_not
+                        logger.warning("%s", why_not)
                 await asyncio.sleep(delay_seconds)
                 delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
             else:
@@ -340,25 +272,14 @@ class Replicator:
                     self.pump()
                 return
 
-    def _held_by(self, version: bytes, problem: str) -> None:
-        """It is asked again: policies change, and so does what the other region has."""
-        why_not = Cause.SCHEMA_REFUSED(
-            region=self.remote, number=version_number(version), topic=self.topic.full_name, message=problem
-        )
-        if self.life.why_not != why_not:
-            self.life.why_not = why_not
-            logger.warning("%s", why_not)
-
     # Why it waits.
 
     def why_not(self) -> Reason:
         """Return why the remote region lacks entries, or would lack new ones; empty when neither is so."""
-        return self.life.why_not or (self._delay() if self.backlog else NO_REASON)
-
-    def _delay(self) -> Reason:
-        """Return what holds the entries of a connected replicator up, in the order of the table."""
+        if self.life.why_not or not self.backlog:
+            return self.life.why_not
         if self.progress.next_entry_id < self.topic.replicable_end:
-            wait_ms = 0.0 if self._throttle is None else self._throttle.wait_ms(_now_ms())
+            wait_ms = self.rate.wait_ms
             if wait_ms > 0:
                 return Cause.REPLICATION_RATE(wait_ms=math.ceil(wait_ms))
             if not self.peer.writable:
@@ -374,22 +295,18 @@ class Replicator:
 
     async def flush(self) -> None:
         """Write pending progress, for an orderly stop."""
-        pending = self._keeper.flush()
+        pending = self._stored.writer.flush()
         if pending is not None:
             await pending
 
     async def settled(self) -> None:
         """After `close`: wait until what is being written has its outcome."""
-        await self._keeper.settled()
+        await self._stored.writer.settled()
 
     def close(self) -> None:
         self.life.close()
-        self._stop_retry()
-        self._stop_slowed()
+        self._retry.stop()
+        self.rate.close()
         self.progress.reset()
-        self._keeper.close()
+        self._stored.writer.close()
         self.peer.remove(self)
-
-
-def _now_ms() -> float:
-    return asyncio.get_running_loop().time() * 1000

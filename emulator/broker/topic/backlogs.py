@@ -183,7 +183,7 @@ class Backlogs:
         if before is None:
             logger.warning("topic %s: producers are refused: %s", topic.full_name, topic.quota_refusal)
         for producer in [one for one in topic.producers.values() if one.source_region is None]:
-            producer.connection.close_producer(producer)
+            producer.connection.producers.close(producer)
 
     # What everybody has acknowledged.
 

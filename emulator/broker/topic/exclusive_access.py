@@ -217,7 +217,7 @@ class TopicAccess:
             elif isinstance(decision, Enqueue):
                 producer = cast("Producer", decision.claimant)
                 self._waited[producer] = None
-                producer.connection.producer_waits(producer)
+                producer.connection.producers.waits(producer)
             elif isinstance(decision, Refuse):
                 self._refuse(decision)
             elif isinstance(decision, Evict):
@@ -230,20 +230,20 @@ class TopicAccess:
     def _admit(self, producer: Producer, epoch: int | None) -> None:
         if self._waited.pop(producer, False) is None:
             self._figures.promotions += 1
-        producer.connection.producer_admitted(producer, epoch)
+        producer.connection.producers.admitted(producer, epoch)
 
     def _refuse(self, decision: Refuse) -> None:
         producer = cast("Producer", decision.claimant)
         waited = self._waited.pop(producer, False) is None
         if waited and decision.code is ServerError.ProducerFenced:
             self._figures.fences += 1
-        producer.connection.producer_refused(producer, ProtocolError(decision.code, decision.sentence))
+        producer.connection.producers.refused(producer, ProtocolError(decision.code, decision.sentence))
 
     def evict(self, producer: Producer, why: str) -> None:
         """It publishes no more, from now on."""
         self._figures.fences += 1
         logger.info("%s: producer %s is fenced: %s", self._topic.full_name, producer.producer_name, why)
-        producer.connection.close_producer(producer)
+        producer.connection.producers.close(producer)
         self._topic.transactions.owner_lost(producer.producer_name, "its producer was fenced")
 
     def _begin_writing(self, change: GrantChange, why: str) -> None:

@@ -87,7 +87,7 @@ def apply_limits(topic: LimitedTopic, old: TopicPolicies | None, new: TopicPolic
     if new.differs(old, PUBLISH_RATE):
         topic.publish_throttle = parts.throttle_of(new[PUBLISH_RATE], now_ms)
         for producer in topic.producers.values():
-            producer.connection.speed_up()
+            producer.connection.flow_control.speed_up()
     if new.differs(old, DISPATCH_RATE):
         topic.dispatch_throttle = parts.throttle_of(new[DISPATCH_RATE], now_ms, topic.publish_rate)
         topic.pump()

@@ -35,41 +35,60 @@ PRODUCER_BYTES = 1_024
 """What a producer holds of the region's memory beside what its client said: measured, 0.95 KB for one that waits."""
 
 
+class ProducersOfConnection(Protocol):
+    """The producers of one connection, as the topic and its access control see them."""
+
+    def admitted(self, producer: Producer, epoch: int | None) -> None:
+        """The producer publishes from now on."""
+        ...
+
+    def waits(self, producer: Producer) -> None:
+        """The producer is in the wait queue for exclusive access."""
+        ...
+
+    def refused(self, producer: Producer, problem: ProtocolError) -> None: ...
+
+    def forget(self, producer: Producer, why: str = ...) -> None: ...
+
+    def close(self, producer: Producer) -> None: ...
+
+
+class PublishFlowControl(Protocol):
+    """When the connection of a producer is read from."""
+
+    def answered(self, size_bytes: int) -> None: ...
+
+    def slow_down(self, seconds: float) -> None:
+        """Read nothing from the client for this long."""
+        ...
+
+    def speed_up(self) -> None:
+        """Resume reading at once."""
+        ...
+
+
+class KeepAlive(Protocol):
+    """How often the client of a producer has to show that it is alive."""
+
+    def hurry(self, interval_ms: int) -> None:
+        """Send the next PING within this interval. 0: no effect."""
+        ...
+
+
 class ProducerConnection(Protocol):
-    """A client's connection, as its producers see it and the access to their topic does."""
+    """A client's connection, as its producers and their topic see it."""
 
     address: str
     client_version: str
 
+    @property
+    def producers(self) -> ProducersOfConnection: ...
+    @property
+    def flow_control(self) -> PublishFlowControl: ...
+    @property
+    def liveness(self) -> KeepAlive: ...
+
     def write(self, data: bytes) -> None: ...
-
-    def published(self, size_bytes: int) -> None: ...
-
-    def producer_admitted(self, producer: Producer, epoch: int | None) -> None:
-        """It may publish from now on."""
-        ...
-
-    def producer_waits(self, producer: Producer) -> None:
-        """It stands in line for exclusive access."""
-        ...
-
-    def producer_refused(self, producer: Producer, problem: ProtocolError) -> None: ...
-
-    def forget_producer(self, producer: Producer, why: str = ...) -> None: ...
-
-    def close_producer(self, producer: Producer) -> None: ...
-
-    def hurry(self, interval_ms: int) -> None:
-        """One of its topics wants its client to be asked so often whether it lives; 0: not more often than others."""
-        ...
-
-    def slow_down(self, seconds: float) -> None:
-        """Read nothing more from the client for so long."""
-        ...
-
-    def speed_up(self) -> None:
-        """Read on at once."""
-        ...
 
     async def is_alive(self) -> bool: ...
 
@@ -232,13 +251,13 @@ class Producer:
         return self.topic.client_limits if self.source_region is None else self.topic.limits
 
     def slow_down(self, seconds: float) -> None:
-        self.connection.slow_down(seconds)
+        self.connection.flow_control.slow_down(seconds)
 
     def detach(self) -> None:
         """Its connection forgets it; what it sent stays."""
         if self.attached:
             self.attached = False
-            self.connection.published(self.pending_bytes)
+            self.connection.flow_control.answered(self.pending_bytes)
 
     def publish(self, send: SendCommand, data: bytes) -> int:
         """Admit one entry to the topic; `Topic.flush` issues it. Returns its size in bytes, which count as pending
@@ -306,7 +325,7 @@ class Producer:
                 self.producer_name,
                 sentence,
             )
-            self.connection.forget_producer(self, "its message was refused")
+            self.connection.producers.forget(self, "its message was refused")
         return ProtocolError(refusal.code, sentence)
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
@@ -318,7 +337,7 @@ class Producer:
         if not self.attached:
             return
         self.pending_bytes -= answered
-        self.connection.published(answered)
+        self.connection.flow_control.answered(answered)
         if self.source_region is None:
             sends = [(publish.send.sequence_id, publish.send.highest_sequence_id) for publish in publishes]  # type: ignore[union-attr]
         else:

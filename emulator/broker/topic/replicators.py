@@ -76,7 +76,7 @@ class Replicators(dict[str, Replicator]):
         """Follow changed policies. `open` starts the first replicators."""
         if new.differs(old, REPLICATOR_DISPATCH_RATE):
             for replicator in self.values():
-                replicator.set_rate(new[REPLICATOR_DISPATCH_RATE])
+                replicator.rate.set(new[REPLICATOR_DISPATCH_RATE])
         if old is not None and new.differs(old, REPLICATION_CLUSTERS):
             self._topic.region.spawn(self._change_regions())
 

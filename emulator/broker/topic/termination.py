@@ -84,7 +84,7 @@ class Ending:
         """Those that wait first, or one of them would be promoted."""
         topic = self._topic
         for waiting in list(topic.access.line):
-            waiting.connection.producer_refused(waiting, self.refusal())
+            waiting.connection.producers.refused(waiting, self.refusal())
             topic.access.left(waiting, "the topic was terminated")
         for producer in list(topic.producers.values()):
-            producer.connection.close_producer(producer)
+            producer.connection.producers.close(producer)

@@ -182,7 +182,7 @@ class Topic:
                 self.access.move_home("" if home == self.region.config.region else home)
             if new.differs(old, KEEP_ALIVE_INTERVAL):
                 for producer in (*self.producers.values(), *self.access.line):
-                    producer.connection.hurry(new[KEEP_ALIVE_INTERVAL])
+                    producer.connection.liveness.hurry(new[KEEP_ALIVE_INTERVAL])
             if self.keeps_messages and new.differs(old, COMPACTION_THRESHOLD):
                 self.compaction.set_threshold(new[COMPACTION_THRESHOLD])
             apply_limits(self, old, new)

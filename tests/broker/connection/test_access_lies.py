@@ -188,7 +188,7 @@ async def test_one_that_is_closed_while_its_topic_is_unloaded_does_not_come_back
             while (await client.next()).success.request_id != 10:
                 pass
         topic = await region.directory.acquire(TOPIC, OpenMode.EXISTING)
-        await until(lambda: not connection.opening)
+        await until(lambda: not connection.producers.opening)
         assert topic.access.waiting_count == 0
 
 

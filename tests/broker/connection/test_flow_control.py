@@ -7,8 +7,7 @@ import struct
 
 import pytest
 
-from emulator.broker.connection import connection as connection_module
-from emulator.broker.connection import liveness
+from emulator.broker.connection import client_producers, liveness
 from emulator.broker.connection.commands import REQUEST_BYTES
 from emulator.broker.connection.connection import ClientConnection
 from emulator.broker.connection.flow_control import (
@@ -184,9 +183,9 @@ async def test_a_consumer_that_is_attached_while_the_transport_is_full_begins_bl
         connection = the_connection(world)
         connection.pause_writing()
         await client.subscribe()
-        assert connection.consumers[1].state.blocked
+        assert connection.consumers.open[1].state.blocked
         connection.resume_writing()
-        assert not connection.consumers[1].state.blocked
+        assert not connection.consumers.open[1].state.blocked
 
 
 async def test_a_client_is_not_judged_while_we_do_not_read_it() -> None:
@@ -212,7 +211,7 @@ async def test_a_client_that_takes_nothing_of_what_it_leaves_unread_is_gone() ->
 
 
 async def test_closed_producers_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "CLOSED_PRODUCERS_MAX", 3)
+    monkeypatch.setattr(client_producers, "CLOSED_PRODUCERS_MAX", 3)
 
     async with regions("us") as world, raw_client(world) as client:
         for number in range(5):
@@ -220,4 +219,4 @@ async def test_closed_producers_are_not_remembered_for_ever(monkeypatch: pytest.
             close = pb.CommandCloseProducer(producer_id=number, request_id=number)
             command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=close)
             assert (await client.ask(command)).success.request_id == number
-        assert list(the_connection(world).closed_producers) == [2, 3, 4]
+        assert list(the_connection(world).producers.closed) == [2, 3, 4]

@@ -72,7 +72,7 @@ async def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFi
             response = answer.lookupTopicResponse
             assert response.response == pb.CommandLookupTopicResponse.Failed
             assert (response.request_id, response.error) == (4, pb.AuthorizationError)
-            connection.rise(TrustLevel.PEER)
+            connection.raise_trust(TrustLevel.PEER)
             answer = await client.ask(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup))
             assert answer.lookupTopicResponse.response == pb.CommandLookupTopicResponse.Connect
     assert "LOOKUP, topic orders, AuthorizationError" in caplog.text

@@ -170,7 +170,11 @@ async def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years
             connection.abort()
             await until(lambda: not us.connections, DEADLINE)
             timers = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
-            assert not [one for one in timers if not one.cancelled() and connection.speed_up == one._callback]
+            assert not [
+                one
+                for one in timers
+                if not one.cancelled() and connection.flow_control.speed_up == one._callback
+            ]
         else:
             await set_policy(us, PUBLISH_RATE, None)
             assert (await client.next()).send_receipt.sequence_id == 1

@@ -21,6 +21,7 @@ from emulator.core.policies.lifetime import (
     QuotaKind,
     Retention,
 )
+from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.errors import ServerError
 from emulator.model.stored_keys import NamespacePath
 from emulator.wire import pulsar_pb2 as pb
@@ -317,10 +318,10 @@ async def test_looking_after_one_more_topic_costs_the_same_however_many_there_ar
     """All of them were asked about with each that came: a topic of 2,000 partitions took half a minute to make."""
     asked = 0
 
-    def counting(says: housekeeper.PolicyValues) -> bool:
+    def counting(policies: TopicPolicies) -> bool:
         nonlocal asked
         asked += 1
-        return lets_go(says)
+        return lets_go(policies)
 
     lets_go = housekeeper._lets_go
     monkeypatch.setattr(housekeeper, "_lets_go", counting)

@@ -13,8 +13,11 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
+from emulator.broker.replication.link import PeerLink
 from emulator.broker.replication.replicator import Replicator
+from emulator.broker.replication.replicator_state import RetryTimer
 from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.view import ReplicatorHost
 from emulator.client import Client
 from emulator.core.policies.inactivity import DeleteMode
 from emulator.core.replication.progress import ReplicatorState
@@ -120,11 +123,19 @@ def _program(random: Random, plan: Plan) -> Inactive:
 # INV-121
 
 
+class _KeepsRunning(RetryTimer):
+    """Stopping it has no effect."""
+
+    def stop(self) -> None:
+        self._timer = None
+
+
 class _TimerDecides(Replicator):
     """A retry that is due opens the producer, whatever has happened since it was started."""
 
-    def _stop_retry(self) -> None:
-        self._retry = None
+    def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
+        super().__init__(topic, peer)
+        self._retry = _KeepsRunning(self._retry_due)
 
     def _retry_due(self) -> None:
         if (

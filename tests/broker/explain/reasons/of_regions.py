@@ -326,11 +326,11 @@ async def replicator_rests() -> AsyncIterator[Codes]:
 async def replication_rate() -> AsyncIterator[Codes]:
     async with linked() as (world, us):
         producer = await replicated(world, us)
-        replicator_of(world).set_rate(Pace(1, 0, 86_400))
+        replicator_of(world).rate.set(Pace(1, 0, 86_400))
         for _ in range(3):
             await producer.send(b"next")
         yield replication_codes(world)
-        replicator_of(world).set_rate(UNLIMITED)
+        replicator_of(world).rate.set(UNLIMITED)
         yield tuple
 
 

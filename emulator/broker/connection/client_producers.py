@@ -1,0 +1,146 @@
+"""The producers of one connection, by producer id: being created, waiting for their topic, open, closed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from emulator.broker.connection.dispatch import CommandingConnection, begin, refuse
+from emulator.broker.connection.flow_control import FlowControl
+from emulator.broker.connection.liveness import Liveness
+from emulator.broker.connection.tasks import TaskGroup
+from emulator.broker.topic.producer import Producer
+from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire import answers
+from emulator.wire.codec import CommandType
+from emulator.wire.commands import CreateProducer
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.topic import Topic
+
+CLOSED_PRODUCERS_MAX: Final = 1_000
+"""Ids of closed producers that are remembered."""
+
+
+class PublishingConnection(CommandingConnection, Protocol):
+    """A client's connection, as its producers see it."""
+
+    tasks: TaskGroup
+    flow_control: FlowControl
+    liveness: Liveness
+
+
+class ClientProducers:
+    """A producer is in `claims` until its topic admits it, then in `open`."""
+
+    def __init__(self, connection: PublishingConnection) -> None:
+        self._connection = connection
+        self.opening: dict[int, CreateProducer] = {}
+        """Ids that are being created, and for which command. Removed when the client gives up meanwhile; it may use
+        the same id again before the first command noticed."""
+        self.claims: dict[int, Producer] = {}
+        """Producers that wait for their topic, or are being admitted to it."""
+        self.open: dict[int, Producer] = {}
+        self.closed: dict[int, None] = {}
+        """Ids closed recently, oldest first: their late sends are ignored, as the client could not know yet. Upstream
+        does the same."""
+        self._notified: dict[int, int] = {}
+        """Producer id -> the request that was answered with "not ready yet", which is sent once."""
+
+    def keep_alive_interval_ms(self) -> int | None:
+        """Return the shortest interval that a topic of these producers asks for; None when none does."""
+        topics = {producer.topic for producer in (*self.open.values(), *self.claims.values())}
+        return min(filter(None, (topic.policies[KEEP_ALIVE_INTERVAL] for topic in topics)), default=None)
+
+    def no_longer_opening(self, command: CreateProducer) -> None:
+        """The command is done. A later one for the same id goes on."""
+        if self.opening.get(command.producer_id) is command:
+            del self.opening[command.producer_id]
+
+    def claim(self, producer: Producer) -> None:
+        """Note a producer that is about to ask for its topic. A former producer of the same id ends: the client knows
+        of one only. ProtocolError when the client has too many producers; then nothing is changed."""
+        flow_control = self._connection.flow_control
+        if not flow_control.has_room_for_producer(producer.held_bytes):
+            raise ProtocolError(ServerError.NotAllowedError, "this connection has too many producers")
+        for former in (self.open.get(producer.producer_id), self.claims.get(producer.producer_id)):
+            if former is not None:
+                self.forget(former, "its client opened it again")
+        self.claims[producer.producer_id] = producer
+        flow_control.producer_came(producer.held_bytes)
+        self._connection.liveness.hurry(producer.topic.policies[KEEP_ALIVE_INTERVAL])
+
+    def admitted(self, producer: Producer, epoch: int | None) -> None:
+        """The producer publishes from now on."""
+        claimed = self._unclaim(producer)
+        assert claimed is producer
+        self.open[producer.producer_id] = producer
+        self.closed.pop(producer.producer_id, None)
+        producer.topic.attach(producer)
+        name, request_id = producer.producer_name, producer.request.request_id
+        last, version = producer.last_sequence_id(), producer.schema_version
+        self._connection.answer(
+            answers.producer_success(request_id, name, last, epoch, schema_version=version)
+        )
+
+    def waits(self, producer: Producer) -> None:
+        """The producer is in the wait queue of its topic."""
+        request_id = producer.request.request_id
+        if self._notified.get(producer.producer_id) != request_id:
+            self._notified[producer.producer_id] = request_id
+            self._connection.answer(answers.producer_waits(request_id, producer.producer_name))
+
+    def refused(self, producer: Producer, problem: ProtocolError) -> None:
+        """The topic does not admit the producer."""
+        self._unclaim(producer)
+        self._connection.flow_control.producer_left(producer.held_bytes)
+        connection = self._connection
+        refuse(connection, connection.table.rows[CommandType.PRODUCER], producer.request, problem)
+
+    def _unclaim(self, producer: Producer) -> Producer:
+        self._notified.pop(producer.producer_id, None)
+        return self.claims.pop(producer.producer_id)
+
+    def forget(self, producer: Producer, why: str = "its client was disconnected") -> None:
+        """End a producer without a message to its client; what it published stays."""
+        flow_control = self._connection.flow_control
+        if self.claims.get(producer.producer_id) is producer:
+            self._unclaim(producer)
+            flow_control.producer_left(producer.held_bytes)
+            producer.topic.access.left(producer, why)
+            return
+        if self.open.get(producer.producer_id) is producer:
+            del self.open[producer.producer_id]
+            flow_control.producer_left(producer.held_bytes)
+            self.closed[producer.producer_id] = None
+            if len(self.closed) > CLOSED_PRODUCERS_MAX:
+                del self.closed[next(iter(self.closed))]
+        producer.topic.detach(producer, why)
+        producer.detach()
+
+    def close(self, producer: Producer) -> None:
+        """Disconnect a producer; its client reconnects and sends again what has no receipt."""
+        self.forget(producer)
+        self._connection.answer(answers.close_producer(producer.producer_id))
+
+    def connection_lost(self) -> None:
+        self.opening.clear()
+        for producer in [*self.open.values(), *self.claims.values()]:
+            self.forget(producer, "its connection was lost")
+
+    def topic_closed(self, topic: Topic) -> None:
+        """Disconnect the producers of a topic that is no longer served. For those that wait for it the region asks
+        again itself: not every client handles CLOSE_PRODUCER before its producer is open."""
+        for producer in [p for p in self.open.values() if p.topic is topic]:
+            self.close(producer)
+        connection = self._connection
+        for claim in [p for p in self.claims.values() if p.topic is topic]:
+            del self.claims[claim.producer_id]
+            connection.flow_control.producer_left(claim.held_bytes)
+            if claim.producer_id in self.opening:
+                continue  # its client asks for another one in its place
+            request = replace(claim.request, producer_name=claim.producer_name)
+            # From now on: its client may close it before the region asks.
+            self.opening[claim.producer_id] = request
+            begin(connection, connection.table.again[CommandType.PRODUCER], request)

@@ -1,0 +1,107 @@
+"""Read one client's bytes: split them into commands, handle each, stop where reading has to stop.
+
+The commands of one chunk share their appends (one per topic) and their cursor writes (one per subscription).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Protocol
+
+from emulator.broker.authorization import TrustLevel
+from emulator.broker.connection.confirming import confirm
+from emulator.broker.connection.dispatch import CommandingConnection, dispatch
+from emulator.broker.connection.flow_control import STRANGER_FRAME_BYTES_MAX, FlowControl
+from emulator.broker.connection.tasks import TaskGroup
+from emulator.broker.subscription.consumer import SubscriptionOfConsumer
+from emulator.broker.topic.producer import ProducerHost
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire.codec import AckCommand
+from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer, frame_bytes
+
+
+class FramedConnection(CommandingConnection, Protocol):
+    """A client's connection, as the reader of its bytes sees it."""
+
+    tasks: TaskGroup
+    flow_control: FlowControl
+
+
+class CommandReader:
+    """The inbound half of one connection."""
+
+    def __init__(self, connection: FramedConnection, message_bytes_max: int) -> None:
+        self._connection = connection
+        self._frames = FrameBuffer(message_bytes_max + FRAME_PADDING_BYTES)
+        self._unhandled: Iterator[Frame] | None = None
+        """The rest of a chunk in the middle of which reading stopped."""
+        self.touched: dict[ProducerHost, None] = {}
+        """Topics that received entries since the last flush."""
+        self.confirmations: dict[SubscriptionOfConsumer, list[AckCommand]] = {}
+        """Acknowledgements since the last flush whose client expects a response."""
+        self.read_ms: int | None = None
+        """Wall clock time when the current chunk was read; None until a command of the chunk asks for it."""
+        self.is_broken = False
+        """The client violated the protocol; the rest of its stream is not read."""
+
+    def feed(self, data: bytes) -> None:
+        connection = self._connection
+        try:
+            frames = self._frames.feed(data)
+            if connection.trust is TrustLevel.UNAUTHENTICATED and frames:
+                _check_first(frame_bytes(frames[0]))
+        except ProtocolError as problem:
+            connection.break_off(problem)
+            return
+        connection.flow_control.unfinished(self._frames.held_bytes)
+        if self._unhandled is None:
+            self._handle(iter(frames))
+        else:  # a transport may deliver bytes that it had already read when reading was paused
+            self._unhandled = chain(self._unhandled, frames)
+
+    def resume(self) -> None:
+        """Handle the commands that were left when reading stopped."""
+        if self._unhandled is not None:
+            self._handle(self._unhandled)
+
+    def _handle(self, frames: Iterator[Frame]) -> None:
+        """Handle commands until reading is paused; the rest waits."""
+        connection = self._connection
+        flow_control = connection.flow_control
+        self.read_ms = None
+        try:
+            for type_, command, entry in frames:
+                dispatch(connection, type_, command, entry)
+                if flow_control.is_reading_paused or self.is_broken:
+                    self._unhandled = frames
+                    break
+            else:
+                self._unhandled = None
+                if self._frames.failed is not None:
+                    raise self._frames.failed
+                if connection.trust is TrustLevel.UNAUTHENTICATED:
+                    _check_first(self._frames.unfinished_bytes)
+        except ProtocolError as problem:
+            connection.break_off(problem)
+        finally:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Append once per topic and write each cursor once for all commands of the chunk."""
+        if self.touched:
+            touched, self.touched = self.touched, {}
+            for topic in touched:
+                topic.flush()
+            self._connection.flow_control.admitted()
+        if self.confirmations:
+            confirmations, self.confirmations = self.confirmations, {}
+            for subscription, waiting in confirmations.items():
+                self._connection.tasks.start(confirm(self._connection, subscription, waiting))
+
+
+def _check_first(size_bytes: int) -> None:
+    """ProtocolError for a frame that is too large for a client that has not sent CONNECT."""
+    if size_bytes > STRANGER_FRAME_BYTES_MAX:
+        sentence = f"frame of {size_bytes} bytes before CONNECT, the limit is {STRANGER_FRAME_BYTES_MAX}"
+        raise ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)

@@ -1,0 +1,140 @@
+"""What a replicator keeps beside its stream: the progress that it stores, and the rate that it obeys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from emulator.broker.debounced_writer import one_key
+from emulator.core.flow.rate_limit import Pace, Throttle, throttle_of
+from emulator.core.policies.limits import REPLICATOR_DISPATCH_RATE
+from emulator.core.replication.progress import ReplicationProgress
+from emulator.model.stored_keys import ProgressKey
+from emulator.model.values import Position
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.view import ReplicatorHost
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_WRITE_DELAY_SECONDS = 0.2
+"""The remote region drops duplicates, so progress that is a little old costs only sending again."""
+ROUNDING_SECONDS = 0.001
+
+
+class StoredProgress:
+    """How far one remote region has confirmed the log of a topic, stored in the region."""
+
+    def __init__(self, topic: ReplicatorHost, remote: str) -> None:
+        settings, components = topic.region.config.settings, topic.region.environment.components
+        self._topic = topic
+        self._remote = remote
+        key = ProgressKey(topic.full_name, remote).text
+        self.progress: ReplicationProgress = components.replication_progress(
+            self._stored(key),
+            entries_max=settings.replication_window_entries,
+            bytes_max=settings.replication_window_bytes,
+        )
+        self.writer = components.debounced_writer(
+            topic.region.store, key, one_key(key, self._encoded), topic.failed
+        )
+
+    def _stored(self, key: str) -> int:
+        # A new replicator begins with the first entry there is: a region added later gets the history too.
+        beginning = self._topic.first_entry_id - 1
+        stored = self._topic.region.store.get(key)
+        if stored is None:
+            return beginning
+        try:
+            position = Position.parse(stored.value.decode())
+        except ValueError as problem:
+            logger.warning(
+                "%s is damaged (%s): all entries are sent again; region %s drops duplicates",
+                key,
+                problem,
+                self._remote,
+            )
+            return beginning
+        return position.entry if position.ledger == self._topic.ledger_id else -1
+
+    def _encoded(self) -> bytes:
+        return str(Position(self._topic.ledger_id, self.progress.confirmed)).encode()
+
+    def changed(self) -> None:
+        """Store the progress soon."""
+        self.writer.soon(PROGRESS_WRITE_DELAY_SECONDS)
+
+
+class ReplicationRate:
+    """Limits what a replicator sends. `resume` is called when a wait is over or the rate changed."""
+
+    def __init__(self, topic: ReplicatorHost, resume: Callable[[], None]) -> None:
+        self._topic = topic
+        self._resume = resume
+        self.throttle: Throttle | None = throttle_of(
+            topic.policies[REPLICATOR_DISPATCH_RATE], _now_ms(), topic.publish_rate
+        )
+        """None: no limit."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, rate: Pace) -> None:
+        """Send no more than that from now on; a wait for the former rate ends."""
+        self.throttle = throttle_of(rate, _now_ms(), self._topic.publish_rate)
+        self._waited()
+
+    @property
+    def wait_ms(self) -> float:
+        return 0.0 if self.throttle is None else self.throttle.wait_ms(_now_ms())
+
+    def has_to_wait(self) -> bool:
+        """Return whether nothing may be sent now; then `resume` is called later."""
+        wait_ms = self.wait_ms
+        if wait_ms <= 0:
+            return False
+        if self._timer is None:
+            # A wait that rounding left over is too short for a clock to move.
+            self._timer = asyncio.get_running_loop().call_later(
+                max(wait_ms / 1000, ROUNDING_SECONDS), self._waited
+            )
+        return True
+
+    def take(self, messages: int, size_bytes: int) -> None:
+        """Count what was sent."""
+        if self.throttle is not None:
+            self.throttle.take(messages, size_bytes, _now_ms())
+
+    def _waited(self) -> None:
+        self.close()
+        self._resume()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class RetryTimer:
+    """One timer at a time."""
+
+    def __init__(self, due: Callable[[], None]) -> None:
+        self._due = due
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float) -> None:
+        self.stop()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._due()
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000

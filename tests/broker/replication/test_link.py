@@ -1,0 +1,50 @@
+"""The link from one region to another: what it remembers of requests without a response."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from emulator.broker.replication.link import PeerLink
+from emulator.errors import ServerError
+from tests.broker.regions import regions
+
+
+class _Replicator:
+    """Asks for its producer; ignores everything else."""
+
+    producer_id = 0
+
+    def link_up(self) -> None: ...
+
+    def link_down(self) -> None: ...
+
+    def producer_ready(self) -> None: ...
+
+    def refused(self, message: str) -> None: ...
+
+    def entry_refused(self, code: ServerError, message: str) -> None: ...
+
+    def receipts(self, positions: Sequence[tuple[int, int]]) -> None: ...
+
+    def pump(self) -> None: ...
+
+
+async def test_a_peer_that_never_answers_producer_costs_one_pending_request_per_replicator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A peer that answers PINGs keeps its link, and each of its replicators asks again every 30 s."""
+    async with regions("us", "eu") as world:
+        link, replicators = world.running["us"].peers["eu"], [_Replicator(), _Replicator()]
+        before = link.requests.pending
+        monkeypatch.setattr(PeerLink, "write", lambda self, data: None)
+        for replicator in replicators:
+            link.add(replicator)
+        for _ in range(100):
+            for replicator in replicators:
+                link.open_producer(replicator, "persistent://public/default/orders")
+        assert link.requests.pending == before + len(replicators)
+        for replicator in replicators:
+            link.remove(replicator)
+        assert link.requests.pending == before
