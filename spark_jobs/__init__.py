@@ -1,13 +1,16 @@
-"""The verdict: what the regions really stored, held against what clients asked and were told.
+"""The verdict: what the regions stored, compared with what clients asked for and what they were answered.
 
-verify.py      `python -m spark_jobs.verify RUN_DIR`
-evaluation.py  from a run directory to a verdict
+verify.py      `python -m spark_jobs.verify RUN_DIR`: load, normalise, evaluate, render
+loading.py     reads a run directory and brings it into frames
+evaluation.py  runs checks and figures on them
 verdict.py     valid, invalid, unknown; the result of a check
-questions.py   all figures that a verdict asks of the evidence, in few queries
 sources/       what a run directory holds: logs of regions (SQLite, Kafka), histories of clients, stores of clusters
-frames/        the evidence as DataFrames: entries, messages, deliveries, faults, policy changes
+frames/        the evidence as DataFrames: messages, deliveries, faults, sessions
 checks/        one module per invariant: DataFrames in, findings out, then a sentence
-figures/       loss, fail-over, lateness, ownership, timeline, journeys, limits
+figures/       loss, lateness, ownership, timeline, journeys, limits, the headline
 report/        report.json, report.html and its pictures, JUnit and Markdown for continuous integration
-engines/       Spark, or DuckDB in this process; starting and warming up
+wording.py     counts, durations and hints, as all of them write them
+engines/       Spark, or DuckDB in this process; tiny_run.py has the run that warms it up
+
+Each imports only what is further down: checks and figures know frames, frames know sources, sources know an engine.
 """

@@ -1,7 +1,7 @@
 """`python -m spark_jobs.verify RUN_DIR`: the verdict on a run, and its report.
 
-Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown; also 2, with one sentence on standard error, when it
-could not be found out.
+`evaluate_run` is the whole path: load, normalise, evaluate; `render` writes what came of it. Exit code 0 valid,
+1 invalid or a limit was missed, 2 unknown; also 2, with one sentence on standard error, when there is no verdict.
 """
 
 from __future__ import annotations
@@ -13,15 +13,72 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from emulator.run.limits import LIMITS_FILE, Limit, parse_limits, read_limits
 from spark_jobs.engines.contract import EngineUnavailable, QueryEngine
-from spark_jobs.engines.ready_signal import Word
+from spark_jobs.engines.frames import use_engine
+from spark_jobs.engines.interrupted import Interrupted, Interruptible
+from spark_jobs.engines.ready_signal import ReadySignal
 from spark_jobs.engines.session import LOCAL_MASTER
 from spark_jobs.engines.starting import ENGINES, choose, started
+from spark_jobs.evaluation import Evaluation, evaluate
+from spark_jobs.figures.limits import exit_code
+from spark_jobs.loading import load, normalise
+from spark_jobs.report.ci_report import junit, markdown
+from spark_jobs.report.report import summary, write_report
 from spark_jobs.sources.run_folder import looks_like_a_run, open_run_folder
+from spark_jobs.tiny_run import tiny_run
 from spark_jobs.verdict import EXIT_CODES
+
+Renderer = Callable[[Evaluation], str]
+
+
+class ReportNotWritten(Exception):
+    """The verdict is known, but a file of the report cannot be written; the message is a sentence."""
+
+
+def evaluate_run(
+    engine: QueryEngine,
+    run: Path,
+    *,
+    in_network: bool = False,
+    limits: Sequence[Limit] = (),
+    follow: Sequence[tuple[str, int]] = (),
+) -> Evaluation:
+    """Compute the verdict on a run directory, whatever its state: what is missing from it makes the verdict unknown.
+
+    `in_network`: see `open_run_folder`. `limits`, `follow`: see `evaluate`."""
+    folder = open_run_folder(run, in_network=in_network)
+    engine.tune(folder.size_bytes)
+    with use_engine(engine):
+        loaded = load(folder)
+        normalised = normalise(loaded)
+        return evaluate(loaded, normalised, limits=limits, follow=follow)
+
+
+def warm_up(engine: QueryEngine) -> Evaluation:
+    """Evaluate a tiny run, so that the engine has loaded what a verdict needs. Also a self-test: the run is valid."""
+    with tiny_run() as run:
+        return evaluate_run(engine, run)
+
+
+def render(evaluation: Evaluation, report: Path, files: Mapping[Renderer, Path | None]) -> Path:
+    """Write the report and further files, each by its renderer; the path of the page. ReportNotWritten."""
+    target = report
+    try:
+        page = write_report(evaluation, report)
+        for renderer, path in files.items():
+            if path is not None:
+                target = path
+                path.write_text(renderer(evaluation), encoding="utf-8")
+    except OSError as problem:
+        what = "the report" if target == report else str(target)
+        raise ReportNotWritten(
+            f"the verdict is {evaluation.verdict}, but {what} cannot be written: {problem}"
+        ) from problem
+    return page
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,17 +87,18 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.wait and not looks_like_a_run(run):
         return _give_up(f"{run} is not a run directory; use one that `geoemu up` or `geoemu run` created")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    word = Word() if options.wait else None
+    ready = ReadySignal() if options.wait else None
     try:
         name, remark = choose(options.engine, options.master)
         if remark:
             print(remark, file=sys.stderr, flush=True)
         with started(name, master=options.master, evidence_bytes=open_run_folder(run).size_bytes) as engine:
-            if word is not None:
-                _warm_up(engine, word)
-                word.wait()
+            if ready is not None:
+                with contextlib.suppress(Interrupted):
+                    warm_up(Interruptible(engine, ready.is_given))
+                ready.wait()
             return _verify(engine, run, options)
-    except EngineUnavailable as problem:
+    except (EngineUnavailable, ReportNotWritten) as problem:
         return _give_up(str(problem))
     except PermissionError as problem:
         return _give_up(f"user {os.getuid()} has no permission to read {problem.filename}")
@@ -49,52 +107,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _verify(engine: QueryEngine, run: Path, options: argparse.Namespace) -> int:
-    # Only now: of no use where no engine can start.
-    from spark_jobs.evaluation import judge_run
-    from spark_jobs.figures.limits import exit_code
-    from spark_jobs.report.ci_report import junit, markdown
-    from spark_jobs.report.report import summary, write_report
-
-    judgement = judge_run(
+    evaluation = evaluate_run(
         engine, run, in_network=options.in_network, limits=_limits(run, options), follow=options.message
     )
     if options.called is not None:
-        judgement = dataclasses.replace(judgement, run=options.called)
-    try:
-        page = write_report(judgement, options.report or run / "report")
-    except OSError as problem:
-        return _give_up(f"the verdict is {judgement.verdict}, but the report cannot be written: {problem}")
+        evaluation = dataclasses.replace(evaluation, run=options.called)
+    files: dict[Renderer, Path | None] = {junit: options.junit, markdown: options.markdown}
+    page = render(evaluation, options.report or run / "report", files)
     if options.called is not None and page.is_relative_to(run):
         page = page.relative_to(run)
         page = Path(options.called) / page if Path(options.called).is_absolute() else page
-    for path, render in ((options.junit, junit), (options.markdown, markdown)):
-        if path is not None:
-            try:
-                path.write_text(render(judgement), encoding="utf-8")
-            except OSError as problem:
-                return _give_up(
-                    f"the verdict is {judgement.verdict}, but {path} cannot be written: {problem}"
-                )
-    print(json.dumps(judgement.as_json()) if options.json else summary(judgement, page), flush=True)
-    return exit_code(judgement.verdict, judgement.limits)
+    print(json.dumps(evaluation.as_json()) if options.json else summary(evaluation, page), flush=True)
+    return exit_code(evaluation.verdict, evaluation.limits)
 
 
 def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
-    """Those typed, or those that the run was made with."""
+    """Limits given as an option, else those stored with the run."""
     if options.expect is not None:
         limits: tuple[Limit, ...] = options.expect
         return limits
     file = run / LIMITS_FILE
     return read_limits(file.read_text()) if file.is_file() else ()
-
-
-def _warm_up(engine: QueryEngine, word: Word) -> None:
-    """Wake everything while others still work, and no longer: what is left of it would only come first."""
-    from spark_jobs.engines.interrupted import Interrupted, Interruptible
-    from spark_jobs.engines.warm_up import warm_up
-
-    with contextlib.suppress(Interrupted):
-        warm_up(Interruptible(engine, word.is_given))
 
 
 def _give_up(sentence: str) -> int:

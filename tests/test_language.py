@@ -18,7 +18,7 @@ import typer
 from emulator.cli.verbs import app
 from emulator.config.compatibility import SWITCHES
 from emulator.model.reasons import REASON_ROWS
-from spark_jobs.report.hints import HINTS
+from spark_jobs.wording import HINTS
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,41 +12,49 @@ from spark_jobs.checks import (
     consumed,
     converged,
     keys,
+    measured,
     one_owner,
     order,
+    phantom_writes,
     places,
+    position_claims,
     processed,
     replicated,
     stored,
     transactions,
 )
-from spark_jobs.checks import phantom_writes as unasked
-from spark_jobs.checks import position_claims as promised
-from spark_jobs.checks.finding import EXAMPLES, GROUP, Found, all_of, finding, found_of, summed_up
+from spark_jobs.checks.finding import (
+    EXAMPLES,
+    GROUP,
+    FindingGroup,
+    all_of,
+    finding,
+    finding_group,
+    group_findings,
+)
 from spark_jobs.checks.judging import COUNTED_BY, Check, Count, Counted
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.figures import failover, outcomes, reread
 from spark_jobs.frames.evidence import Evidence
 
 CHECKS: Sequence[Check] = (
     stored.CHECK,
     replicated.CHECK,
-    unasked.CHECK,
+    phantom_writes.CHECK,
     order.CHECK,
     consumed.CHECK,
     converged.CHECK,
-    promised.SNAPSHOTS,
+    position_claims.SNAPSHOTS,
     places.CHECK,
-    promised.CURSORS,
+    position_claims.CURSORS,
     one_owner.CHECK,
     transactions.WHOLE,
     transactions.UNSEEN,
     keys.FENCED,
     keys.EPOCHS,
     processed.CHECK,
-    outcomes.CHECK,
-    reread.CHECK,
-    failover.CHECK,
+    measured.OUTCOMES,
+    measured.REDELIVERED,
+    measured.FAILOVER_GAP,
 )
 
 
@@ -67,11 +75,11 @@ def all_findings(evidence: Evidence, checks: Sequence[Check] = CHECKS) -> DataFr
     ]
     if not found:
         found = [finding(evidence.outages, "nothing").where(F.lit(False)).withColumn("check", F.lit(""))]
-    return all_of([*filter(None, counted), summed_up(all_of(found))])
+    return all_of([*filter(None, counted), group_findings(all_of(found))])
 
 
 def _counted(evidence: Evidence, frame: Counted, counts: Sequence[tuple[Check, Count]]) -> DataFrame | None:
-    """All counts of one frame in one pass, in the shape of `summed_up`."""
+    """All counts of one frame in one pass, in the shape of `group_findings`."""
     if not counts:
         return None
     by = COUNTED_BY[frame]
@@ -97,9 +105,9 @@ def _number(count: Count) -> Column:
     return F.expr(count.number) if isinstance(count.number, str) else count.number()
 
 
-def collect_findings(findings: DataFrame) -> dict[str, list[Found]]:
+def collect_findings(findings: DataFrame) -> dict[str, list[FindingGroup]]:
     """By the name of the check. In an order that does not depend on which task was done first."""
-    found: dict[str, list[Found]] = {}
+    found: dict[str, list[FindingGroup]] = {}
     for row in sorted(findings.collect(), key=lambda row: [row[name] or "" for name in GROUP]):
-        found.setdefault(row["check"], []).append(found_of(row.asDict()))
+        found.setdefault(row["check"], []).append(finding_group(row.asDict()))
     return found

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, finding
-from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, finding
+from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import position_text
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count
 
 
 def find(evidence: Evidence) -> DataFrame:
@@ -52,7 +54,7 @@ def find(evidence: Evidence) -> DataFrame:
     )
 
 
-def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
     skipped, waiting, stray = (
         of_kind(found, "skipped"),
@@ -119,7 +121,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     return CHECK.result(verdict, " ".join(sentences), examples([*skipped, *waiting]))
 
 
-def _never_received(found: Sequence[Found], judged: int) -> str:
+def _never_received(found: Sequence[FindingGroup], judged: int) -> str:
     names = ", ".join(sorted({one.subscription or "?" for one in found}))
     return f"{sum(one.n for one in found):,} of {count(judged, 'message')} not received by {names}"
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.checks.judging import (
     Check,
     Count,
     absence_verdict,
-    count,
     examples,
     judged_or_not,
     loss_remark,
@@ -26,6 +26,7 @@ from spark_jobs.engines.frames import DataFrame, F, fields_of
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import entry_text
 from spark_jobs.verdict import CheckResult, worst
+from spark_jobs.wording import count
 
 
 def find(evidence: Evidence) -> DataFrame:
@@ -54,7 +55,7 @@ def _differs(messages: DataFrame) -> DataFrame:
     return finding(placed, "differs", position="NULL", at_ms="asked_ms")
 
 
-def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
     verdict, absent, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
     named = of_kind(found, "named missing", "named behind")

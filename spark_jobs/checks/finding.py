@@ -1,7 +1,7 @@
-"""What a check finds: one frame for all checks, so that all of them are answered by one Spark job.
+"""What a check finds: one frame for all checks, so that one Spark job computes all of them.
 
 A row is one offending message, or whatever else a check looks for; `kind` tells rows apart, each check knows its own.
-Equal rows are summed up into a `Found`. How much was judged is a `Found` too, of a kind that is only counted.
+Rows of one kind and place are grouped to a `FindingGroup`. How much was checked is a group without examples.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_jobs.engines.frames import Column, DataFrame, F, Window, coalesced
-from spark_jobs.sources.run_folder import Namespace
 from spark_jobs.verdict import Witness
 
 COLUMNS: Mapping[str, str] = {
@@ -58,7 +57,7 @@ WITNESSES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FindingGroup:
     """Equal findings of one check, summed up."""
 
     kind: str
@@ -72,29 +71,6 @@ class Found:
     last_ms: float | None = None
     examples: tuple[Witness, ...] = ()
     """The first few, earliest first; without the fields that do not apply."""
-
-
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What a judge must know beside the findings."""
-
-    namespaces: Mapping[str, Namespace]
-    damaged_regions: frozenset[str] = frozenset()
-    """Their logs are incomplete: what is absent there is not proven lost."""
-    history_damaged: bool = False
-    """Something was asked, told or received that we do not know of."""
-    away: frozenset[str] = frozenset()
-    """Regions that were down when the history ended."""
-    lost: frozenset[str] = frozenset()
-    """Regions that were lost and did not come back. What that cost is a figure, never a defect."""
-    cut: frozenset[tuple[str, str]] = frozenset()
-    """Links (from, to) that passed nothing when the history ended."""
-    read_at_ms: float = float("inf")
-    """When the logs were read, on the history's clock."""
-
-    def deduplicates(self, namespace: str | None) -> bool:
-        policy = self.namespaces.get(namespace or "")
-        return policy is not None and policy.deduplication
 
 
 def finding(frame: DataFrame, kind: str | Column, **columns: str | Column | int) -> DataFrame:
@@ -122,7 +98,7 @@ def all_of(frames: Iterable[DataFrame]) -> DataFrame:
     return all_of(frames[:half]).unionAll(all_of(frames[half:]))
 
 
-def summed_up(findings: DataFrame) -> DataFrame:
+def group_findings(findings: DataFrame) -> DataFrame:
     """One row per check and group: how many, from when to when, the first examples. Wants a column `check`."""
     keys = ["check", *GROUP]
     order = Window.partitionBy(*keys).orderBy("at_ms", "topic", "producer", "sequence_id", "position")
@@ -140,14 +116,14 @@ def summed_up(findings: DataFrame) -> DataFrame:
     )
 
 
-def found_of(row: Mapping[str, Any]) -> Found:
-    """A collected row of `summed_up`."""
+def finding_group(row: Mapping[str, Any]) -> FindingGroup:
+    """A collected row of `group_findings`."""
     shared = {name: row[name] for name in ("region", "other_region", "subscription") if row[name] is not None}
     examples = tuple(
         {"kind": row["kind"], **shared} | {name: one[name] for name in WITNESS if one[name] is not None}
         for one in row["examples"]
     )
-    return Found(
+    return FindingGroup(
         **{name: row[name] for name in GROUP},
         n=row["n"] or 0,
         first_ms=row["first_ms"],

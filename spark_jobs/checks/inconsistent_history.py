@@ -17,7 +17,7 @@ SHOWN_MAX = 5
 """Of each kind; further ones are counted."""
 
 
-def unfounded(events: DataFrame) -> list[Damage]:
+def find_inconsistencies(events: DataFrame) -> list[Damage]:
     """A sentence each. `events`: good lines in the shape of ROW_SCHEMA, with the numbers that their program wrote."""
     used = _used(events)
     return [*_never_asked(events), *_never_opened(used), *_never_subscribed(used)]

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from spark_jobs.checks.finding import Circumstances, Found
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup
 from spark_jobs.engines.frames import Column, DataFrame
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.report.hints import hint
 from spark_jobs.verdict import CheckResult, Verdict, Witness
+from spark_jobs.wording import count, hint
 
 ON_THE_WAY_MS = 2_000
 """What was acknowledged this shortly before the logs were read may still be on its way to the other regions."""
@@ -32,7 +33,7 @@ COUNTED_BY: Mapping[Counted, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How much there is of something: a `Found` of this kind for each value of what the frame is counted by."""
+    """How much there is of something: a group of this kind for each value of what the frame is counted by."""
 
     kind: str
     of: Counted
@@ -53,31 +54,26 @@ class Check:
     """How much is judged. All counts of a frame, whosever they are, are taken in one pass."""
     find: Callable[[Evidence], DataFrame | None] | None
     """What is wrong, in the shape of `finding`; runs inside Spark. None: nothing can be, so no plan is made of it."""
-    conclude: Callable[[Sequence[Found], Circumstances], CheckResult]
+    conclude: Callable[[Sequence[FindingGroup], Circumstances], CheckResult]
     """Runs afterwards, on what was found."""
 
     def result(self, verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -> CheckResult:
         return CheckResult(self.name, self.title, self.invariant, verdict, sentence, witness)
 
 
-def total(found: Iterable[Found], *kinds: str) -> int:
+def total(found: Iterable[FindingGroup], *kinds: str) -> int:
     return sum(one.n for one in found if one.kind in kinds)
 
 
-def of_kind(found: Iterable[Found], *kinds: str) -> list[Found]:
+def of_kind(found: Iterable[FindingGroup], *kinds: str) -> list[FindingGroup]:
     return [one for one in found if one.kind in kinds and one.n]
 
 
-def examples(found: Iterable[Found]) -> tuple[Witness, ...]:
+def examples(found: Iterable[FindingGroup]) -> tuple[Witness, ...]:
     return tuple(example for one in found for example in one.examples)
 
 
-def count(number: int, noun: str = "message") -> str:
-    """`1 message`, `9,312 messages`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def per_region(found: Iterable[Found]) -> str:
+def per_region(found: Iterable[FindingGroup]) -> str:
     """`eu-west 3, us-west 1`."""
     sums: dict[str, int] = {}
     for one in found:
@@ -85,7 +81,7 @@ def per_region(found: Iterable[Found]) -> str:
     return ", ".join(f"{region} {n:,}" for region, n in sorted(sums.items()))
 
 
-def why_unproven(absent: Found, circumstances: Circumstances) -> str | None:
+def why_unproven(absent: FindingGroup, circumstances: Circumstances) -> str | None:
     """Why copies that are absent are not proven lost; None when they are."""
     region, origin = absent.region or "", absent.origin_region or ""
     if region in circumstances.damaged_regions:
@@ -103,8 +99,8 @@ def why_unproven(absent: Found, circumstances: Circumstances) -> str | None:
 
 
 def absence_verdict(
-    absent: Sequence[Found], circumstances: Circumstances
-) -> tuple[Verdict, list[Found], str]:
+    absent: Sequence[FindingGroup], circumstances: Circumstances
+) -> tuple[Verdict, list[FindingGroup], str]:
     """Lost, not proven lost, or nothing absent: the verdict, the findings that prove it, and the reasons."""
     absent, _ = explained_by_loss(absent, circumstances)
     judged = [(one, why_unproven(one, circumstances)) for one in absent]
@@ -121,8 +117,8 @@ def judged_or_not(verdict: Verdict, judged: int) -> Verdict:
 
 
 def explained_by_loss(
-    absent: Sequence[Found], circumstances: Circumstances
-) -> tuple[list[Found], list[Found]]:
+    absent: Sequence[FindingGroup], circumstances: Circumstances
+) -> tuple[list[FindingGroup], list[FindingGroup]]:
     """Those that the loss of a region does not explain, and those that it does: copies owed to a lost region, and
     copies of its messages that had not arrived where they were to go. A hole in front of something that did arrive is
     a defect all the same."""
@@ -130,7 +126,7 @@ def explained_by_loss(
     return [one for one in absent if one not in explained], explained
 
 
-def _went_with_a_region(absent: Found, circumstances: Circumstances) -> bool:
+def _went_with_a_region(absent: FindingGroup, circumstances: Circumstances) -> bool:
     lost = circumstances.lost
     if absent.region == absent.origin_region:
         # Its own log, if it can still be read, must hold what it acknowledged.
@@ -138,7 +134,7 @@ def _went_with_a_region(absent: Found, circumstances: Circumstances) -> bool:
     return absent.region in lost or (absent.kind == "behind" and absent.origin_region in lost)
 
 
-def loss_remark(absent: Sequence[Found], circumstances: Circumstances) -> str:
+def loss_remark(absent: Sequence[FindingGroup], circumstances: Circumstances) -> str:
     _, explained = explained_by_loss(absent, circumstances)
     n = sum(one.n for one in explained)
     if not n:
@@ -148,7 +144,7 @@ def loss_remark(absent: Sequence[Found], circumstances: Circumstances) -> str:
     return f" Not checked: {copies} missing because of the loss of {regions} (see loss of a region)."
 
 
-def trimmed_remark(found: Sequence[Found]) -> str:
+def trimmed_remark(found: Sequence[FindingGroup]) -> str:
     trimmed = total(found, "trimmed")
     if not trimmed:
         return ""

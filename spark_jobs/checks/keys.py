@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
-from spark_jobs.checks.judging import Check, count, examples, of_kind, per_region, total
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
+from spark_jobs.checks.judging import Check, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F, Window
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.sources.transaction_keys import BEGAN, DECIDED, DELETED, FLOOR, GRANTED
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count
 
 _KEY = ("region", "role", "transaction_key")
 _NEVER = 2**62
@@ -207,12 +209,12 @@ _OF_LOGS_ALONE = (TWO_OPEN, FALLS, TWICE, UNGRANTED)
 """These need no history."""
 
 
-def conclude_unfenced(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude_unfenced(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     right = "one open transaction per key at a time, and none committed after a newer one had begun"
     return _concluded(FENCED, "transaction", _UNFENCED, right, found, circumstances)
 
 
-def conclude_epochs(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude_epochs(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     right = "they increase for each key, and clients received no others"
     return _concluded(EPOCHS, "epoch", _EPOCHS, right, found, circumstances)
 
@@ -222,7 +224,7 @@ def _concluded(
     noun: str,
     kinds: Mapping[str, str],
     right: str,
-    found: Sequence[Found],
+    found: Sequence[FindingGroup],
     circumstances: Circumstances,
 ) -> CheckResult:
     wrong = of_kind(found, *kinds)
@@ -245,7 +247,7 @@ def _concluded(
     )
 
 
-def _is_proven(found: Found, circumstances: Circumstances) -> bool:
+def _is_proven(found: FindingGroup, circumstances: Circumstances) -> bool:
     """A region that was lost and came back empty begins its epochs anew."""
     if found.region in circumstances.damaged_regions | circumstances.lost:
         return False

@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from spark_jobs.checks.finding import Circumstances
-from spark_jobs.checks.judging import count
-from spark_jobs.checks.metadata_fold import EXISTENCE, Document, Folded, Stamp, as_written, document_in, fold
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.sources.metadata_fold import EXISTENCE, Document, Folded, Stamp, as_written, document_in, fold
 from spark_jobs.sources.metadata_log import read_events
 from spark_jobs.sources.metadata_stores import (
     ClusterSync,
@@ -25,6 +24,7 @@ from spark_jobs.sources.metadata_stores import (
 )
 from spark_jobs.sources.run_folder import RunFolder
 from spark_jobs.verdict import CheckResult, Verdict, Witness
+from spark_jobs.wording import count
 
 NAME, TITLE, INVARIANT = "metadata-converged", "clusters have the same metadata", "INV-53"
 UNDER_WAY_MS = 10_000.0

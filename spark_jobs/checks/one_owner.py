@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
-from spark_jobs.checks.judging import Check, count, examples, of_kind, per_region, total
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
+from spark_jobs.checks.judging import Check, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.frames.evidence import Evidence, Ownership
+from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import position_text
-from spark_jobs.sources.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE
+from spark_jobs.sources.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE, Ownership
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count
 
 JUDGED, INTERLEAVED, UNGRANTED = "grants", "entry of another producer", "epoch returned without a grant"
 
@@ -68,7 +70,7 @@ _SENTENCES = {
 _UNPROVEN = (MISSING, UNREADABLE)
 
 
-def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     wrong = of_kind(found, *_SENTENCES)
     proven = [one for one in wrong if _is_proven(one, circumstances)]
     judged = total(found, JUDGED)
@@ -89,7 +91,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     )
 
 
-def _is_proven(found: Found, circumstances: Circumstances) -> bool:
+def _is_proven(found: FindingGroup, circumstances: Circumstances) -> bool:
     """What is not there proves nothing where the region's store could not be read."""
     if found.kind in _UNPROVEN:
         return False

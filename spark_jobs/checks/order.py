@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
-from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, per_region, total
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
+from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, per_region, total
 from spark_jobs.engines.frames import Column, DataFrame, F, Window
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import ORIGIN, position_text
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count
 
 _PLACE = ("ledger_id", "entry_id", "batch_index")
 
@@ -85,7 +87,7 @@ def _pair(ledger: Column, entry: Column) -> Column:
     return F.struct(ledger.alias("ledger_id"), entry.alias("entry_id"))
 
 
-def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
     late = of_kind(found, "out of order")
     overtaken = of_kind(found, "out of the origin's order")

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
-from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
+from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import position_text
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count
 
 
 def find(evidence: Evidence) -> DataFrame:
@@ -94,7 +96,7 @@ def _is_closed() -> Column:
     return F.col("asked_ms").isNotNull() & F.exists("copies", lambda copy: copy["payload_digest"].isNull())
 
 
-def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
     broken, strangers = of_kind(found, *_BROKEN), of_kind(found, "unknown producer")
     sentences = [

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
-from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
+from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.frames.evidence import Evidence, not_trimmed
 from spark_jobs.frames.origins import position_text
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count
 
 _TOLD = "array<struct<ledger_id: bigint, entry_id: bigint, batch_index: int>>"
 _GIVEN = "array<struct<region: string, ledger_id: bigint, entry_id: bigint, batch_index: int>>"
@@ -119,7 +121,7 @@ _SENTENCES = {
 }
 
 
-def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     receipts, given = total(found, "receipts"), total(found, "given")
     wrong = of_kind(found, *_SENTENCES)
     proven = [one for one in wrong if one.region not in circumstances.damaged_regions]

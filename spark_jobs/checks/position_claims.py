@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
-from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, per_region, total
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
+from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, per_region, total
 from spark_jobs.engines.frames import Column, DataFrame, F, fields_of
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import LEDGER, ORIGIN, entry_text
+from spark_jobs.frames.origins import ORIGIN, entry_text
+from spark_jobs.sources.promises import LEDGER
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count
 
 BLOCK_ENTRIES = 1024
 
@@ -133,7 +136,7 @@ def _text(place: Column) -> Column:
     return entry_text(F.struct(ledger.alias("ledger_id"), (place - ledger * F.lit(LEDGER)).alias("entry_id")))
 
 
-def conclude_snapshots(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude_snapshots(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     snapshots, updates = total(found, "snapshots"), total(found, "updates")
     broken, untrue = of_kind(found, "broken snapshot"), of_kind(found, "broken update")
     sentences = []
@@ -165,7 +168,7 @@ def conclude_snapshots(found: Sequence[Found], circumstances: Circumstances) -> 
     return SNAPSHOTS.result(verdict, " ".join(sentences), examples([*broken, *untrue]))
 
 
-def conclude_cursors(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude_cursors(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     ranges = total(found, "ranges")
     claimed, beyond = of_kind(found, "counted as consumed"), of_kind(found, "beyond the end")
     sentences = []

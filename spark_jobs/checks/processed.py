@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
-from spark_jobs.checks.judging import Check, count, examples, of_kind, per_region, total
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
+from spark_jobs.checks.judging import Check, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import ORIGIN, position_text
 from spark_jobs.frames.transactions import COMMITTED, ends_told
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count
 
 _SUBSCRIPTION = ("region", "topic", "subscription")
 _PLACE = ("ledger_id", "entry_id", "batch_index")
@@ -132,7 +134,7 @@ def _processed(evidence: Evidence, committed: DataFrame) -> list[DataFrame]:
     ]
 
 
-def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     judged, twice = total(found, JUDGED), of_kind(found, TWICE)
     if not judged and not twice:
         return CHECK.result("not applicable", "No committed transaction acknowledged a message.")
@@ -155,11 +157,11 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     return CHECK.result(verdict, " ".join([*sentences, *counted]), examples(proven or twice))
 
 
-def _subscriptions(found: Sequence[Found]) -> list[str]:
+def _subscriptions(found: Sequence[FindingGroup]) -> list[str]:
     return sorted({one.subscription or "?" for one in of_kind(found, ONCE)})
 
 
-def _of_subscription(name: str, found: Sequence[Found]) -> str:
+def _of_subscription(name: str, found: Sequence[FindingGroup]) -> str:
     """`plain: 1,350 messages processed, 35 of them more than once.`"""
     own = [one for one in found if (one.subscription or "?") == name]
     again, under_a_key = total(own, AGAIN), total(own, AGAIN_UNDER_A_KEY)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.checks.judging import (
     Check,
     Count,
     absence_verdict,
-    count,
     examples,
     explained_by_loss,
     judged_or_not,
@@ -28,6 +28,7 @@ from spark_jobs.engines.frames import DataFrame, F, fields_of
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import ORIGIN, position_text
 from spark_jobs.verdict import CheckResult, worst
+from spark_jobs.wording import count
 
 
 def find(evidence: Evidence) -> DataFrame:
@@ -61,7 +62,7 @@ def _doubles(messages: DataFrame) -> DataFrame:
     return finding(doubled, kind, at_ms="asked_ms")
 
 
-def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     judged, expected = total(found, "judged"), total(found, "expected")
     absent_verdict, absent, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
     doubled = of_kind(found, "duplicated", "duplicated by replication")

@@ -16,18 +16,18 @@ from itertools import combinations
 from typing import Any
 
 from emulator.model.values import TopicName
-from spark_jobs.checks.judging import count
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.lifetimes import NEVER_MS
-from spark_jobs.frames.origins import LEDGER, ORIGIN
-from spark_jobs.report.hints import hint
+from spark_jobs.frames.origins import ORIGIN
+from spark_jobs.sources.lifetimes import NEVER_MS
+from spark_jobs.sources.promises import LEDGER
 from spark_jobs.sources.run_folder import Namespace
 from spark_jobs.verdict import INFORMATION, CheckResult
+from spark_jobs.wording import count, hint
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SubscriptionState:
     """One replicated subscription."""
 
     subscription: str
@@ -53,9 +53,9 @@ class Standing:
         }
 
 
-def measure_standings(
+def measure_replication_state(
     evidence: Evidence, regions: Collection[str], namespaces: Mapping[str, Namespace]
-) -> tuple[Standing, ...]:
+) -> tuple[SubscriptionState, ...]:
     """`regions`: those that are left and whose cursors could be read."""
     if not regions:
         return ()
@@ -118,7 +118,7 @@ def _standing(
     patterns: Iterable[tuple[frozenset[str], int]],
     regions: Collection[str],
     namespaces: Mapping[str, Namespace],
-) -> Standing:
+) -> SubscriptionState:
     patterns = list(patterns)
     namespace = namespaces.get(row["namespace"])
     shared = sorted(set(regions) & set(namespace.regions if namespace is not None else ()))
@@ -130,11 +130,11 @@ def _standing(
         if only_one and only_other:
             split[one, other] = (only_one, only_other)
     again.pop(row["last_region"], None)
-    return Standing(row["subscription"], row["topic"], row["last_region"] or "", again, split)
+    return SubscriptionState(row["subscription"], row["topic"], row["last_region"] or "", again, split)
 
 
-def standing_result(
-    standings: Iterable[Standing], lost: Collection[str], namespaces: Mapping[str, Namespace]
+def replication_state_result(
+    standings: Iterable[SubscriptionState], lost: Collection[str], namespaces: Mapping[str, Namespace]
 ) -> CheckResult | None:
     """What the report says of them; None where no subscription is replicated."""
     standings = list(standings)
@@ -176,7 +176,7 @@ def _is_waited_for(lost: str, topic: str, namespaces: Mapping[str, Namespace]) -
     return lost in regions and any(since_ms.get((name, lost), 0.0) < NEVER_MS for name in others)
 
 
-def _now(standing: Standing) -> str:
+def _now(standing: SubscriptionState) -> str:
     would = ", ".join(
         f"{count(n)} again in {region}" if index == 0 else f"{n:,} in {region}"
         for index, (region, n) in enumerate(sorted(standing.again.items()))

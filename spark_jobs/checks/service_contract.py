@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emulator.run.service_contract import Contract
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
-from spark_jobs.checks.judging import Check, count, examples, judged_or_not, of_kind, total
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
+from spark_jobs.checks.judging import Check, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import ORIGIN
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count
 
 NAME = "contract-kept"
 _PLACE = ("region", "ledger_id", "entry_id", "batch_index")
@@ -33,7 +35,7 @@ def check_of(promised: Sequence[Contract]) -> Check:
     def find(evidence: Evidence) -> DataFrame:
         return all_of([frame for one in promised for frame in _of_one(evidence, one)])
 
-    def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+    def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
         return _conclude(check, promised, found, circumstances)
 
     check = Check(NAME, "the service's contract is kept", "INV-20", [], find, conclude)
@@ -147,7 +149,7 @@ def _keys(evidence: Evidence, topic: str) -> DataFrame:
 
 
 def _conclude(
-    check: Check, promised: Sequence[Contract], found: Sequence[Found], circumstances: Circumstances
+    check: Check, promised: Sequence[Contract], found: Sequence[FindingGroup], circumstances: Circumstances
 ) -> CheckResult:
     judged, unanswered = total(found, "judged"), of_kind(found, "without a result")
     what = "; ".join(map(str, promised))

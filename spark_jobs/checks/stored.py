@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, finding
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, finding
 from spark_jobs.checks.judging import (
     Check,
     Count,
     absence_verdict,
-    count,
     examples,
     loss_remark,
     of_kind,
@@ -20,6 +20,7 @@ from spark_jobs.checks.judging import (
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.verdict import CheckResult
+from spark_jobs.wording import count
 
 
 def find(evidence: Evidence) -> DataFrame:
@@ -29,7 +30,7 @@ def find(evidence: Evidence) -> DataFrame:
     return finding(absent, F.col("absence"), at_ms="acked_ms")
 
 
-def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
     verdict, proof, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
     absent = sum(one.n for one in proof)

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
-from spark_jobs.checks.judging import (
-    Check,
-    Count,
-    count,
-    examples,
-    judged_or_not,
-    of_kind,
-    per_region,
-    total,
-)
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
+from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import ORIGIN, entry_text, position_text
 from spark_jobs.frames.transactions import ABORTED, COMMITTED, OPEN, PLAIN
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count
 
 _PLACE = ("ledger_id", "entry_id", "batch_index")
 
@@ -118,11 +111,11 @@ _OF_LOGS_ALONE = ("partly committed", "replicated although not committed")
 """These need no history."""
 
 
-def conclude_torn(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude_torn(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     return _concluded(WHOLE, _TORN, found, circumstances)
 
 
-def conclude_seen(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+def conclude_seen(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     return _concluded(UNSEEN, _SEEN, found, circumstances)
 
 
@@ -133,7 +126,7 @@ _RIGHT = {
 
 
 def _concluded(
-    check: Check, kinds: Mapping[str, str], found: Sequence[Found], circumstances: Circumstances
+    check: Check, kinds: Mapping[str, str], found: Sequence[FindingGroup], circumstances: Circumstances
 ) -> CheckResult:
     wrong = of_kind(found, *kinds)
     proven = [one for one in wrong if _is_proven(one, circumstances)]
@@ -157,7 +150,7 @@ def _concluded(
     )
 
 
-def _is_proven(found: Found, circumstances: Circumstances) -> bool:
+def _is_proven(found: FindingGroup, circumstances: Circumstances) -> bool:
     """A log that was read in part may lack the marker; a history that is not whole may be wrong of what was told."""
     if {found.region, found.origin_region} & circumstances.damaged_regions:
         return False

@@ -22,7 +22,7 @@ def main() -> int:
     try:
         with spark_session(archive_to=partial) as spark:
             from spark_jobs.engines.spark import SparkEngine
-            from spark_jobs.engines.warm_up import warm_up
+            from spark_jobs.verify import warm_up
 
             warm_up(SparkEngine(spark))
             gateway = spark.sparkContext._gateway

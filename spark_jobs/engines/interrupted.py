@@ -14,7 +14,7 @@ class Interrupted(Exception):
 
 class Interruptible:
     """Does what `engine` does as long as `is_over` says no. Then whatever is asked of it raises Interrupted; every
-    function of a frame is asked for here (`frames.py`), so a judgement ends within one step or one job."""
+    function of a frame is asked for here (`frames.py`), so a evaluation ends within one step or one job."""
 
     def __init__(self, engine: QueryEngine, is_over: Callable[[], bool]) -> None:
         self._engine = engine

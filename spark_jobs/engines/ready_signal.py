@@ -14,7 +14,7 @@ import threading
 from spark_jobs.verdict import EXIT_CODES
 
 
-class Word:
+class ReadySignal:
     """Listens from the beginning on. Made in the main thread."""
 
     def __init__(self) -> None:

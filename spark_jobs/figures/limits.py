@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from emulator.run.limits import COUNTS, Limit
-from spark_jobs.report.durations import duration_text
 from spark_jobs.verdict import EXIT_CODES, Verdict
+from spark_jobs.wording import duration_text
 
 Outcome = Literal["kept", "missed", "unknown"]
 MISSED_EXIT_CODE = 1
@@ -31,7 +31,7 @@ class LimitResult:
         return {"limit": self.limit.text, "outcome": self.outcome, "sentence": self.sentence}
 
 
-def hold_limits(limits: Iterable[Limit], figures: Mapping[str, Any]) -> tuple[LimitResult, ...]:
+def check_limits(limits: Iterable[Limit], figures: Mapping[str, Any]) -> tuple[LimitResult, ...]:
     """`figures` as in report.json."""
     return tuple(_hold(limit, _figures_of(limit.measure, figures)) for limit in limits)
 

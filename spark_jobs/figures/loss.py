@@ -7,16 +7,14 @@ region's log still holds it says what bringing the region back would give.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_jobs.checks.judging import count
 from spark_jobs.engines.frames import F, fields_of
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.report.durations import duration_text
-from spark_jobs.report.hints import hint
 from spark_jobs.verdict import INFORMATION, CheckResult
+from spark_jobs.wording import count, duration_text, hint
 
 TOPICS_SHOWN_MAX = 3
 
@@ -90,17 +88,6 @@ class Loss:
                 for one in self.gone
             ],
         }
-
-
-def regions_lost(facts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Region -> when it was lost, of those that were lost and did not come back. `facts` by time."""
-    lost: dict[str, float] = {}
-    for fact in facts:
-        if fact["op"] == "lose":
-            lost.setdefault(fact["region"], fact["at_ms"])
-        elif fact["op"] in ("start", "restart"):
-            lost.pop(fact["region"], None)
-    return lost
 
 
 def measure_loss(evidence: Evidence, lost: Mapping[str, float]) -> Loss:

@@ -28,7 +28,7 @@ SERIES_OF: Mapping[Kind, tuple[Series, Series]] = {
 }
 
 
-class Slice(NamedTuple):
+class TimelineCount(NamedTuple):
     """How many of a series fell into a slice."""
 
     actor: str | None
@@ -85,7 +85,9 @@ class Timeline:
         return dataclasses.asdict(self)
 
 
-def collect_slices(evidence: Evidence, start_ms: float, end_ms: float, actors: Iterable[str]) -> list[Slice]:
+def collect_counts(
+    evidence: Evidence, start_ms: float, end_ms: float, actors: Iterable[str]
+) -> list[TimelineCount]:
     """`actors`: names of those that are told apart."""
     width_ms = max((end_ms - start_ms) / BINS, 0.001)
     received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
@@ -110,7 +112,7 @@ def collect_slices(evidence: Evidence, start_ms: float, end_ms: float, actors: I
     with_lane = F.when(F.col("actor").isin(*actors), F.col("actor")).alias("actor")
     slices = F.least(F.floor((F.col("at_ms") - start_ms) / width_ms), F.lit(BINS - 1)).alias("slice")
     counted = deliveries.union(publishes).groupBy(with_lane, "region", "series", slices).count()
-    return [Slice(*row) for row in counted.collect()]
+    return [TimelineCount(*row) for row in counted.collect()]
 
 
 def actors_shown(measures: Measures) -> tuple[list[tuple[Kind, str]], int]:
@@ -135,7 +137,7 @@ def make_timeline(
     clusters: Mapping[str, str],
     start_ms: float,
     end_ms: float,
-    slices: Sequence[Slice],
+    slices: Sequence[TimelineCount],
     facts: Sequence[Mapping[str, Any]],
     gaps: Iterable[Mapping[str, Any]],
     measures: Measures | None = None,
@@ -166,7 +168,7 @@ def make_timeline(
 
 
 def _actor_lane(
-    kind: Kind, name: str, slices: Iterable[Slice], measures: Measures | None, start_ms: float
+    kind: Kind, name: str, slices: Iterable[TimelineCount], measures: Measures | None, start_ms: float
 ) -> ActorLane:
     series = SERIES_OF[kind]
     own = [one for one in slices if one.actor == name and one.series in series]
@@ -194,14 +196,14 @@ def _gap(gap: Mapping[str, Any], start_ms: float) -> Interval:
     return Interval(from_s, to_s, "gap", gap["region"], gap["other_region"], actor=gap["subscription"])
 
 
-def _counts(slices: Iterable[Slice], series: Sequence[Series]) -> dict[Series, list[int]]:
+def _counts(slices: Iterable[TimelineCount], series: Sequence[Series]) -> dict[Series, list[int]]:
     counts = {name: [0] * BINS for name in series}
     for one in slices:
         counts[one.series][one.number] += one.n
     return counts
 
 
-def _places(slices: Iterable[Slice]) -> Iterable[tuple[int, str]]:
+def _places(slices: Iterable[TimelineCount]) -> Iterable[tuple[int, str]]:
     """Changes of the region that most of each slice is in."""
     by_slice: dict[int, dict[str, int]] = {}
     for one in slices:

@@ -36,39 +36,17 @@ from spark_jobs.frames.deliveries import (
     with_homes,
 )
 from spark_jobs.frames.expired import without_expired
-from spark_jobs.frames.lifetimes import NEVER_MS
 from spark_jobs.frames.messages import join_messages, publishes
 from spark_jobs.frames.origins import ORIGIN, entry_text
 from spark_jobs.frames.transactions import counting, with_ends
+from spark_jobs.sources.grants import Ownership
+from spark_jobs.sources.lifetimes import NEVER_MS
+from spark_jobs.sources.promises import Promises
 from spark_jobs.sources.run_folder import Namespace
 from spark_jobs.sources.transaction_keys import Keys
 
-TRIMMED_SCHEMA = pa.schema(
-    {"region": pa.string(), "topic": pa.string(), "below": pa.map_(pa.int64(), pa.int64())}
-)
-"""Where retention let entries go: per ledger of a region's topic, those with a smaller id than this."""
-
 OUTAGE_SCHEMA = pa.schema({"region": pa.string(), "down_ms": pa.float64(), "up_ms": pa.float64()})
 """`up_ms` is null for a region that stayed down."""
-
-
-@dataclass(frozen=True, slots=True)
-class Promises:
-    """What regions have stored about places: (schemas in `promises`)."""
-
-    snapshots: DataFrame
-    updates: DataFrame
-    cursors: DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class Ownership:
-    """Exclusive access: (schemas in `grants`)."""
-
-    grants: DataFrame
-    told: DataFrame
-    is_known: bool
-    """There is any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.frames.lifetimes import Lifetime
+from spark_jobs.sources.lifetimes import Lifetime
 from spark_jobs.sources.run_folder import Namespace
 
 

@@ -66,6 +66,17 @@ class Mark:
         return bool(self.detail) and str(self.detail).endswith("one way")
 
 
+def regions_lost(facts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Region -> when it was lost, of those that were lost and did not come back. `facts` by time."""
+    lost: dict[str, float] = {}
+    for fact in facts:
+        if fact["op"] == "lose":
+            lost.setdefault(fact["region"], fact["at_ms"])
+        elif fact["op"] in ("start", "restart"):
+            lost.pop(fact["region"], None)
+    return lost
+
+
 def marks_of(facts: Iterable[Mapping[str, Any]], start_ms: float) -> tuple[Mark, ...]:
     """All facts but the steps of the scenario, which are told apart from them. `facts` by time."""
     return tuple(

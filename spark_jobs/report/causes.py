@@ -14,9 +14,8 @@ from typing import Any
 
 from spark_jobs.figures.timeline import Timeline
 from spark_jobs.frames.faults import Interval
-from spark_jobs.report.durations import duration_text
-from spark_jobs.report.hints import hint
 from spark_jobs.verdict import CheckResult
+from spark_jobs.wording import duration_text, hint
 
 AFTERWARDS_SECONDS = 5.0
 CAUSES_MAX = 3

@@ -1,4 +1,4 @@
-"""A judgement for continuous integration: JUnit's XML for programs, Markdown for people.
+"""A evaluation for continuous integration: JUnit's XML for programs, Markdown for people.
 
 A check or limit is a test case. Invalid and missed are failures, unknown is an error, a check with nothing to judge is
 skipped. A figure is a property of the suite in JUnit, and a row without a sign in Markdown.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Literal
 from xml.etree import ElementTree
 
-from spark_jobs.evaluation import Judgement
+from spark_jobs.evaluation import Evaluation
 
 Case = Literal["passed", "failure", "error", "skipped", "measured"]
 _CASE_OF: Mapping[str, Case] = {
@@ -25,35 +25,35 @@ _CASE_OF: Mapping[str, Case] = {
 _SIGNS: Mapping[Case, str] = {"passed": "✅", "failure": "❌", "error": "❔", "skipped": "–", "measured": ""}
 
 
-def _rows(judgement: Judgement) -> list[tuple[str, str, Case, str, str]]:
+def _rows(evaluation: Evaluation) -> list[tuple[str, str, Case, str, str]]:
     """(group, name, case, outcome, sentence)."""
     checks = [
         (check.invariant, check.title, _CASE_OF[check.verdict], check.verdict, check.sentence)
-        for check in judgement.checks
+        for check in evaluation.checks
     ]
     limits = [
         ("limit", result.limit.text, _CASE_OF[result.outcome], result.outcome, result.sentence)
-        for result in judgement.limits
+        for result in evaluation.limits
     ]
     return [*checks, *limits]
 
 
-def junit(judgement: Judgement) -> str:
+def junit(evaluation: Evaluation) -> str:
     """One test suite. Its text may hold anything: what XML cannot hold is left out."""
-    figures = [row for row in _rows(judgement) if row[2] == "measured"]
-    rows = [row for row in _rows(judgement) if row[2] != "measured"]
+    figures = [row for row in _rows(evaluation) if row[2] == "measured"]
+    rows = [row for row in _rows(evaluation) if row[2] != "measured"]
     cases = [case for _, _, case, _, _ in rows]
     suite = ElementTree.Element(
         "testsuite",
-        name=f"geoemu {_clean(judgement.run)}",
+        name=f"geoemu {_clean(evaluation.run)}",
         tests=str(len(rows)),
         failures=str(cases.count("failure")),
         errors=str(cases.count("error")),
         skipped=str(cases.count("skipped")),
-        time=f"{judgement.figures['duration_seconds']:.3f}",
+        time=f"{evaluation.figures['duration_seconds']:.3f}",
     )
     properties = ElementTree.SubElement(suite, "properties")
-    for name, text in (("headline", judgement.headline), *((row[1], row[4]) for row in figures)):
+    for name, text in (("headline", evaluation.headline), *((row[1], row[4]) for row in figures)):
         ElementTree.SubElement(properties, "property", name=_clean(name), value=_clean(text))
     for group, name, case, outcome, sentence in rows:
         element = ElementTree.SubElement(suite, "testcase", classname=f"geoemu.{group}", name=_clean(name))
@@ -63,17 +63,17 @@ def junit(judgement: Judgement) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
-def markdown(judgement: Judgement) -> str:
+def markdown(evaluation: Evaluation) -> str:
     """A heading and a table."""
     lines = [
-        f"## geoemu: {judgement.verdict}",
+        f"## geoemu: {evaluation.verdict}",
         "",
-        _cell(judgement.headline),
+        _cell(evaluation.headline),
         "",
         "| | check | |",
         "|---|---|---|",
     ]
-    for group, name, case, outcome, sentence in _rows(judgement):
+    for group, name, case, outcome, sentence in _rows(evaluation):
         label = "" if group == "info" else f"{group} "
         lines.append(f"| {f'{_SIGNS[case]} {outcome}'.strip()} | {label}{_cell(name)} | {_cell(sentence)} |")
     return "\n".join(lines) + "\n"

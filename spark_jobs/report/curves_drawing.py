@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from spark_jobs.figures.curves import POINTS, Curve, Point
 from spark_jobs.figures.timeline import Timeline
 from spark_jobs.frames.faults import Interval
-from spark_jobs.report.durations import duration_text
 from spark_jobs.report.picture import Frame, axis, frame_for, name_of, svg, text
+from spark_jobs.wording import duration_text
 
 PANEL_PX = 84
 LEAST_SECONDS = 0.001

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_jobs.figures.ownership import Contest, Moment
-from spark_jobs.report.durations import duration_text
 from spark_jobs.report.picture import BOLD_PX, CHARACTER_PX, NAME_MAX, NARROW_BELOW_PX, shortened, svg, text
+from spark_jobs.wording import duration_text
 
 BAR_PX = 8
 GAP_PX = 9

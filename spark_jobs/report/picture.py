@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from spark_jobs.report.durations import duration_text
+from spark_jobs.wording import duration_text
 
 CHARACTER_PX = 6.6
 """Upper estimate for the 12 px of the labels."""

@@ -11,19 +11,25 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from spark_jobs.checks.judging import count
-from spark_jobs.evaluation import Judgement
+from spark_jobs.evaluation import Evaluation
+from spark_jobs.figures.headline import ONE_RUN, explanation
 from spark_jobs.figures.journeys import Journey, Origin, origin_of
 from spark_jobs.figures.timeline import BINS, Timeline
 from spark_jobs.report.causes import causes
 from spark_jobs.report.curves_drawing import draw_curves, title_of
-from spark_jobs.report.durations import duration_text
-from spark_jobs.report.headline import ONE_RUN, explanation
-from spark_jobs.report.journey_texts import journey_lines, title_of_journey
 from spark_jobs.report.ownership_drawing import draw_loads, legend_of, sentences_of, title_of_contest
-from spark_jobs.report.texts import curves_by_kind, head_rows, legend, steps_in_short, tiles
+from spark_jobs.report.texts import (
+    curves_by_kind,
+    head_rows,
+    journey_lines,
+    legend,
+    steps_in_short,
+    tiles,
+    title_of_journey,
+)
 from spark_jobs.report.timeline_drawing import draw_timeline, full_height_count
 from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.wording import count, duration_text
 
 WIDE_PX = 1180
 NARROW_PX = 356
@@ -36,16 +42,16 @@ _GRAVEST: Sequence[Verdict] = ("invalid", "unknown", "valid", "measured", "not a
 """Checks that failed are told of first."""
 
 
-def write_report(judgement: Judgement, folder: Path) -> Path:
+def write_report(evaluation: Evaluation, folder: Path) -> Path:
     """Write both files into `folder`; the path of the page. A reader never sees half a file."""
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / "report.json", json.dumps(judgement.as_json(), indent=1) + "\n")
+    _replace(folder / "report.json", json.dumps(evaluation.as_json(), indent=1) + "\n")
     page = folder / "report.html"
-    _replace(page, render_page(judgement))
+    _replace(page, render_page(evaluation))
     return page
 
 
-def render_page(judgement: Judgement) -> str:
+def render_page(evaluation: Evaluation) -> str:
     """One page without scripts that loads nothing from anywhere."""
     templates = Environment(
         loader=PackageLoader("spark_jobs"),
@@ -54,43 +60,43 @@ def render_page(judgement: Judgement) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    timeline = judgement.timeline
-    journeys = {journey.origin: journey for journey in judgement.journeys}
-    names = [title_of(curve) for curve in judgement.curves]
+    timeline = evaluation.timeline
+    journeys = {journey.origin: journey for journey in evaluation.journeys}
+    names = [title_of(curve) for curve in evaluation.curves]
     return templates.get_template("report.html").render(
-        judgement=judgement,
-        headline=judgement.headline,
-        explanation=explanation(judgement.verdict, judgement.checks),
-        head=head_rows(judgement),
-        reasons=[(check, _beside(check, timeline)) for check in _reasons(judgement)],
-        tiles=tiles(judgement.figures),
-        stored=_stored(judgement.figures),
-        steps=judgement.story.steps,
-        steps_in_short=steps_in_short(judgement.story.steps),
+        evaluation=evaluation,
+        headline=evaluation.headline,
+        explanation=explanation(evaluation.verdict, evaluation.checks),
+        head=head_rows(evaluation),
+        reasons=[(check, _beside(check, timeline)) for check in _reasons(evaluation)],
+        tiles=tiles(evaluation.figures),
+        stored=_stored(evaluation.figures),
+        steps=evaluation.scenario.steps,
+        steps_in_short=steps_in_short(evaluation.scenario.steps),
         checks=[
             (check, _witness_table(check, journeys, timeline.start_ms), _beside(check, timeline))
-            for check in sorted(judgement.checks, key=lambda check: _GRAVEST.index(check.verdict))
+            for check in sorted(evaluation.checks, key=lambda check: _GRAVEST.index(check.verdict))
         ],
         legend=legend(timeline),
         followed=[
             (title_of_journey(journey), journey_lines(journey, timeline.start_ms))
-            for journey in judgement.followed
+            for journey in evaluation.followed
         ],
         curves=[
             (
                 heading,
                 *(Markup(draw_curves(of_kind, timeline, width, names)) for width in (WIDE_PX, NARROW_PX)),
             )
-            for heading, of_kind in curves_by_kind(judgement.curves)
+            for heading, of_kind in curves_by_kind(evaluation.curves)
         ],
         ownership=[
             (
                 title_of_contest(contest),
                 legend_of(contest),
                 sentences_of(contest),
-                *(Markup(draw_loads(contest, width, judgement.ownership)) for width in (WIDE_PX, NARROW_PX)),
+                *(Markup(draw_loads(contest, width, evaluation.ownership)) for width in (WIDE_PX, NARROW_PX)),
             )
-            for contest in judgement.ownership
+            for contest in evaluation.ownership
         ],
         # The drawing escapes every text it contains.
         wide=Markup(draw_timeline(timeline, WIDE_PX)),
@@ -102,24 +108,24 @@ def render_page(judgement: Judgement) -> str:
     )
 
 
-def summary(judgement: Judgement, page: Path) -> str:
+def summary(evaluation: Evaluation, page: Path) -> str:
     """What the command line prints."""
-    lines = [f"{judgement.verdict.upper()}  {judgement.run}", f"  {judgement.headline}"]
-    for check in judgement.checks:
+    lines = [f"{evaluation.verdict.upper()}  {evaluation.run}", f"  {evaluation.headline}"]
+    for check in evaluation.checks:
         if check.verdict != "not applicable":
             lines += _lines_of(check)
-    idle = sum(check.verdict == "not applicable" for check in judgement.checks)
+    idle = sum(check.verdict == "not applicable" for check in evaluation.checks)
     if idle:
         lines.append(
             f"  {'not applicable':<14} {count(idle, 'check')} with nothing to check (listed in the report)."
         )
-    if judgement.verdict == "valid":
+    if evaluation.verdict == "valid":
         lines.append(f"  {ONE_RUN}")
-    for result in judgement.limits:
+    for result in evaluation.limits:
         lines.append(f"  {result.outcome:<8} limit {result.limit.text}: {result.sentence}.")
-    for journey in judgement.followed:
+    for journey in evaluation.followed:
         lines.append(f"{title_of_journey(journey)}:")
-        told = journey_lines(journey, judgement.timeline.start_ms)
+        told = journey_lines(journey, evaluation.timeline.start_ms)
         lines += [f"  {at:>12}  {what}" for at, what in told]
     lines.append(f"Report: {page}")
     return "\n".join(lines)
@@ -158,11 +164,11 @@ _TOLD = (
 """What a witness says of itself, in this order."""
 
 
-def _reasons(judgement: Judgement) -> list[CheckResult]:
+def _reasons(evaluation: Evaluation) -> list[CheckResult]:
     """The checks that made the verdict what it is."""
-    if judgement.verdict == "valid":
+    if evaluation.verdict == "valid":
         return []
-    return [check for check in judgement.checks if check.verdict == judgement.verdict]
+    return [check for check in evaluation.checks if check.verdict == evaluation.verdict]
 
 
 def _beside(check: CheckResult, timeline: Timeline) -> list[str]:

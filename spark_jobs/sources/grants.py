@@ -15,11 +15,10 @@ from itertools import groupby
 import pyarrow as pa
 
 from emulator.model.stored_keys import GrantKey, parse_key
-from spark_jobs.engines.frames import small_frame
-from spark_jobs.frames.evidence import Ownership
-from spark_jobs.frames.origins import history_topic
+from spark_jobs.engines.frames import DataFrame, small_frame
 from spark_jobs.sources.contract import StoredValue
 from spark_jobs.sources.run_folder import Damage
+from spark_jobs.sources.topics import history_topic
 
 GRANT_SCHEMA = pa.schema(
     {
@@ -50,6 +49,16 @@ UNREADABLE, MISSING, FALLING, OVERLAPPING = (
 )
 """What can be wrong with a grant, whatever the log holds."""
 _DAMAGES = {UNREADABLE: "cannot be read", MISSING: "is missing"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Exclusive access: (schemas in `grants`)."""
+
+    grants: DataFrame
+    told: DataFrame
+    is_known: bool
+    """There is any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.engines.frames import small_frame
-from spark_jobs.frames.evidence import Promises
-from spark_jobs.frames.origins import LEDGER, history_topic
+from spark_jobs.engines.frames import DataFrame, small_frame
 from spark_jobs.sources.contract import StoredValue
 from spark_jobs.sources.cursors import consumed_ranges, cursors_of
 from spark_jobs.sources.run_folder import Damage
+from spark_jobs.sources.topics import history_topic
+
+LEDGER = 1 << 40
+"""Room for entry ids where a place is one number, `ledger * LEDGER + entry`."""
 
 _TEXTS, _NUMBERS = pa.string(), pa.int64()
 
@@ -42,6 +45,15 @@ CURSOR_SCHEMA = _schema(
     topic=_TEXTS, subscription=_TEXTS, region=_TEXTS, first=_NUMBERS, last=_NUMBERS, end=_NUMBERS
 )
 """Entries from `first` to `last` count as consumed, a row per range; `end`: the newest entry of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What regions have stored about places: (schemas in `promises`)."""
+
+    snapshots: DataFrame
+    updates: DataFrame
+    cursors: DataFrame
 
 
 def place_number(ledger: int, entry: int) -> int:

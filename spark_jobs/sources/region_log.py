@@ -16,13 +16,11 @@ import pyarrow as pa
 from emulator.errors import StorageError
 from emulator.storage.group import decode_group
 from spark_jobs.engines.frames import DataFrame, read, small_frame
-from spark_jobs.frames.entry_columns import ROW_SCHEMA, EntryColumns
-from spark_jobs.frames.evidence import TRIMMED_SCHEMA
-from spark_jobs.frames.origins import history_topic
-from spark_jobs.sources import kafka as source_kafka
-from spark_jobs.sources import sqlite as source_sqlite
+from spark_jobs.sources import kafka, sqlite
 from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RowRange, StoredValue
+from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
 from spark_jobs.sources.run_folder import Damage, RegionLog, RunFolder
+from spark_jobs.sources.topics import history_topic
 
 MESSAGES = "persistent://"
 """How the names of logs begin that topics are. Others are the region's own: what it compacted, for one, is stored twice
@@ -32,7 +30,15 @@ COORDINATORS = ("internal://pulsar/system/__transaction_log_", "internal://pulsa
 BATCH_ROWS = 16_384
 """Rows of one Arrow batch, about."""
 
-READERS: dict[str, LogReader] = {"sqlite": source_sqlite, "kafka": source_kafka}
+RegionValue = tuple[str, tuple[str, StoredValue]]
+"""A region, and a key with its value that the region stores beside its logs."""
+
+TRIMMED_SCHEMA = pa.schema(
+    {"region": pa.string(), "topic": pa.string(), "below": pa.map_(pa.int64(), pa.int64())}
+)
+"""Where retention let entries go: per ledger of a region's topic, those with a smaller id than this."""
+
+READERS: dict[str, LogReader] = {"sqlite": sqlite, "kafka": kafka}
 """Who reads which backend."""
 
 
@@ -93,9 +99,9 @@ def read_region_logs(folder: RunFolder) -> DataFrame:
     return read(RegionLogs(folder.logs))
 
 
-def read_values(folder: RunFolder) -> tuple[list[tuple[str, tuple[str, StoredValue]]], list[Damage]]:
+def read_values(folder: RunFolder) -> tuple[list[RegionValue], list[Damage]]:
     """Stored cursors and grants of all regions: region, and key with value."""
-    found: list[tuple[str, tuple[str, StoredValue]]] = []
+    found: list[RegionValue] = []
     damages = []
     for log in folder.logs:
         reader = READERS.get(log.backend)

@@ -14,8 +14,8 @@ from typing import Any
 
 from emulator.model.values import TopicName
 from emulator.run.service_contract import Contract, read_answers
-from spark_jobs.frames.lifetimes import KEPT, NEVER_MS, Lifetime
-from spark_jobs.frames.policy_changes import Owed, read_changes
+from spark_jobs.sources.lifetimes import KEPT, NEVER_MS, Lifetime
+from spark_jobs.sources.policy_changes import Owed, read_changes
 
 KAFKA_SERVERS_FILE = "kafka_servers"
 """Beside region.json, where there is one: the region's `bootstrap_servers` for those who read the run from outside
@@ -86,7 +86,7 @@ class RunFolder:
     damages: tuple[Damage, ...]
     in_network: bool = False
     """Logs are called as the regions call them."""
-    answers: tuple[Contract, ...] = ()
+    contracts: tuple[Contract, ...] = ()
     """What somebody promised for a service of theirs."""
 
     def trims(self, topic: str) -> bool:
@@ -135,8 +135,8 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     namespaces, problems = _namespaces(path, topology["namespaces"])
     damages += problems
     damages += forgotten_regions("topology.json", _named_regions(topology, namespaces), regions)
-    answers, answers_damages = _read_answers(path)
-    damages += answers_damages
+    contracts, contract_damages = _read_contracts(path)
+    damages += contract_damages
     history, problems = _history_files(path / "history")
     if not regions:
         damages.append(Damage(f"no log of a region is in {path / 'regions'}"))
@@ -150,7 +150,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         history=history,
         damages=(*damages, *problems),
         in_network=in_network,
-        answers=answers,
+        contracts=contracts,
     )
 
 
@@ -206,7 +206,7 @@ def _declared_lifetime(entry: Mapping[str, Any]) -> Lifetime:
     )
 
 
-def _read_answers(path: Path) -> tuple[tuple[Contract, ...], list[Damage]]:
+def _read_contracts(path: Path) -> tuple[tuple[Contract, ...], list[Damage]]:
     try:
         return read_answers(path), []
     except (OSError, ValueError) as problem:

@@ -12,7 +12,7 @@ from typing import Any
 
 from emulator.config.loading import load_topology
 from emulator.runtimes.process import ProcessRuntime
-from spark_jobs.frames.entry_columns import EntryColumns
+from spark_jobs.sources.entry_columns import EntryColumns
 from spark_jobs.sources.history_files import HistoryFile, digest_number, look_at
 from spark_jobs.sources.run_folder import open_run_folder
 from spark_jobs.sources.sqlite import plan, read_groups

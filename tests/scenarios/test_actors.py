@@ -20,7 +20,7 @@ from emulator.scenarios.progress import Quiet
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import SHIPPED, load_scenario, parse_scenario
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
-from spark_jobs.evaluation import judge_run
+from spark_jobs.verify import evaluate_run
 
 from .virtual import ORDERS, TOPOLOGY
 
@@ -237,7 +237,7 @@ def test_a_consumer_of_all_partitions_goes_on_in_another_region_and_nothing_is_l
             assert result.completed, result.failure
 
     asyncio.run(story())
-    judgement = judge_run(EmbeddedEngine(), tmp_path / "run")
+    judgement = evaluate_run(EmbeddedEngine(), tmp_path / "run")
     wrong = [one.sentence for one in judgement.checks if one.verdict in ("invalid", "unknown")]
     assert (judgement.verdict, wrong) == ("valid", [])
 

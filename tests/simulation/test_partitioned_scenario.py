@@ -15,7 +15,8 @@ from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.scenarios.run import SimulatedScenario, prepare_scenario, run_scenario
 from emulator.wire.message_metadata import read_metadata
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
-from spark_jobs.evaluation import Judgement, judge_run
+from spark_jobs.evaluation import Evaluation
+from spark_jobs.verify import evaluate_run
 from tests.swarm.mutants import overrides_without
 
 ROOT = Path(__file__).parents[2]
@@ -78,12 +79,12 @@ def test_all_regions_have_the_partitions_and_nothing_else(tmp_path: Path) -> Non
         assert sorted(one.name for one in logs if one.name.startswith(ORDERS)) == PARTITIONS, region
 
 
-def judged(outcome: SimulationOutcome, run: Path) -> Judgement:
+def judged(outcome: SimulationOutcome, run: Path) -> Evaluation:
     """By those who judge real runs, on what the regions stored."""
     write_evidence(outcome, run)
     (run / "run.json").write_text("{}")
     (run / "topology.json").write_text(TOPOLOGY.to_json())
-    return judge_run(EmbeddedEngine(), run)
+    return evaluate_run(EmbeddedEngine(), run)
 
 
 def test_the_verdict_on_what_the_regions_stored_counts_every_partition(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_transaction
 from emulator.wire.markers import encode_transaction_end
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
-from spark_jobs.evaluation import Judgement, judge_run
+from spark_jobs.evaluation import Evaluation
+from spark_jobs.verify import evaluate_run
 
 TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
 
@@ -63,18 +64,18 @@ def test_a_simulation_measures_what_was_processed_more_than_once() -> None:
     assert figures["keyed: processed more than once (messages)"] == 0
 
 
-def verdict(outcome: SimulationOutcome, run: Path) -> Judgement:
+def verdict(outcome: SimulationOutcome, run: Path) -> Evaluation:
     """On what the regions stored."""
     write_evidence(outcome, run)
     (run / "run.json").write_text("{}")
     (run / "topology.json").write_text(TOPOLOGY.to_json())
-    judgement = judge_run(EmbeddedEngine(), run)
+    judgement = evaluate_run(EmbeddedEngine(), run)
     wrong = [one.sentence for one in judgement.checks if one.verdict in ("invalid", "unknown")]
     assert (judgement.verdict, wrong) == ("valid", [])
     return judgement
 
 
-def sentence(judgement: Judgement, check: str) -> str:
+def sentence(judgement: Evaluation, check: str) -> str:
     (found,) = [one for one in judgement.checks if one.name == check]
     assert found.verdict == "valid"
     return found.sentence

@@ -3,7 +3,7 @@
 A program of its own, because a process has one Spark and the tests' is a local one. Leaves in FOLDER
 
     <n>.arrow       the rows of each RUN but the last, as `ordered_rows` puts them
-    verdict.json    the judgement on the first RUN
+    verdict.json    the evaluation on the first RUN
     tasks.json      who read the last RUN: for each task its executor's folder, where it has our code from, how many
                     rows it read
 """
@@ -24,9 +24,9 @@ from pyspark.sql import SparkSession
 from spark_jobs.engines.frames import use_engine
 from spark_jobs.engines.session import spark_session
 from spark_jobs.engines.spark import SparkEngine
-from spark_jobs.evaluation import judge_run
 from spark_jobs.sources.region_log import read_region_logs
 from spark_jobs.sources.run_folder import open_run_folder
+from spark_jobs.verify import evaluate_run
 
 from .spark_cluster import LOOK_SECONDS, READY_SECONDS_MAX, WORKERS
 
@@ -35,8 +35,8 @@ ORDER = ("region", "topic", "ledger_id", "entry_id", "batch_index")
 
 def main(master: str, folder: Path, runs: list[Path]) -> None:
     with spark_session(master) as session, use_engine(SparkEngine(session)) as spark:
-        judgement = judge_run(spark, runs[0])
-        (folder / "verdict.json").write_text(json.dumps(judgement.as_json()))
+        evaluation = evaluate_run(spark, runs[0])
+        (folder / "verdict.json").write_text(json.dumps(evaluation.as_json()))
         wait_for_executors(session)
         for number, run in enumerate(runs[:-1]):
             write_rows(ordered_rows(run), folder / f"{number}.arrow")

@@ -21,8 +21,8 @@ from emulator.storage.kafka import open_kafka
 from spark_jobs.engines.frames import use_engine
 from spark_jobs.engines.session import cluster_problem, in_a_sentence
 from spark_jobs.engines.spark import SparkEngine
-from spark_jobs.evaluation import judge_run
 from spark_jobs.sources.kafka import SLICE_RECORDS
+from spark_jobs.verify import evaluate_run
 from tests.cli.test_cli import complaints
 from tests.storage.kafka_place import new_prefix
 
@@ -95,7 +95,7 @@ def test_rows_and_verdict_are_those_of_a_local_spark_and_made_by_all_workers(
         assert rows["damage"].null_count == rows.num_rows > 0
         write_rows(rows, tmp_path / "local.arrow")
         assert (tmp_path / f"{number}.arrow").read_bytes() == (tmp_path / "local.arrow").read_bytes()
-    judged = judge_run(spark, runs.on_sqlite)
+    judged = evaluate_run(spark, runs.on_sqlite)
     assert judged.verdict == "valid"
     assert (tmp_path / "verdict.json").read_text() == json.dumps(judged.as_json())
 
@@ -127,7 +127,7 @@ def test_the_command_line_takes_a_cluster(
     )
     assert (done.returncode, complaints(done.stderr)) == (0, "")
     assert done.stdout.startswith(f"VALID  {runs.on_kafka}\n")
-    local = judge_run(spark, runs.on_kafka)
+    local = evaluate_run(spark, runs.on_kafka)
     assert (report / "report.json").read_text() == json.dumps(local.as_json(), indent=1) + "\n"
 
 

@@ -14,9 +14,9 @@ from emulator.run.history import HistoryWriter
 from emulator.storage.group import decode_group, encode_group
 from emulator.wire.message_metadata import scan_entry
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.engines.warm_up import warm_up
-from spark_jobs.evaluation import Judgement, judge_run
+from spark_jobs.evaluation import Evaluation
 from spark_jobs.verdict import CheckResult
+from spark_jobs.verify import evaluate_run, warm_up
 
 from .sample_run import SampleRun, failover_drill
 
@@ -27,16 +27,16 @@ def drill(drill_template: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(drill_template, tmp_path / "run"))
 
 
-def check(judgement: Judgement, invariant: str) -> CheckResult:
-    (found,) = [one for one in judgement.checks if invariant in (one.invariant, one.name)]
+def check(evaluation: Evaluation, invariant: str) -> CheckResult:
+    (found,) = [one for one in evaluation.checks if invariant in (one.invariant, one.name)]
     return found
 
 
 def test_a_drill_that_went_well(engine: QueryEngine, drill: Path) -> None:
-    judgement = judge_run(engine, drill)
+    evaluation = evaluate_run(engine, drill)
     # The sample holds no snapshot and no cursor, nobody asked for exclusive access, and nothing is of
     # a transaction.
-    assert {one.name for one in judgement.checks if one.verdict == "not applicable"} == {
+    assert {one.name for one in evaluation.checks if one.verdict == "not applicable"} == {
         "snapshots-safe",
         "cursors-correct",
         "one-owner",
@@ -46,22 +46,22 @@ def test_a_drill_that_went_well(engine: QueryEngine, drill: Path) -> None:
         "key-epochs-grow",
         "processed-once",
     }
-    assert {one.verdict for one in judgement.checks} == {"valid", "measured", "not applicable"}
-    assert {one.invariant for one in judgement.checks if one.verdict == "measured"} == {"info"}
-    assert judgement.verdict == "valid"
-    assert [one.invariant for one in judgement.checks if one.invariant != "info"] == [
+    assert {one.verdict for one in evaluation.checks} == {"valid", "measured", "not applicable"}
+    assert {one.invariant for one in evaluation.checks if one.verdict == "measured"} == {"info"}
+    assert evaluation.verdict == "valid"
+    assert [one.invariant for one in evaluation.checks if one.invariant != "info"] == [
         f"INV-{n}" for n in (*range(1, 7), 12, 13, 18, 25, 58, 59, 70, 71, 72)
     ]
 
     sample = failover_drill(seconds=4.0, per_second=50)
     stored = len(sample.logs["us-west"])
-    figures = judgement.figures
+    figures = evaluation.figures
     assert figures["stored"] == dict.fromkeys(sample.regions, stored)
     assert figures["published"]["asked"] == stored
     assert figures["published"]["unknown"] == figures["published"]["unknown_stored"] == 1
     assert figures["received"]["again"] > 0
     assert figures["failover_gap_seconds"] == 0.84
-    timeline = judgement.timeline
+    timeline = evaluation.timeline
     assert [lane.region for lane in timeline.lanes] == ["us-east", "us-west", "eu-central"]
     assert [(one.region, one.what, one.from_s, one.to_s) for one in timeline.down] == [
         ("us-east", "kill", 1.6, 2.6)
@@ -73,7 +73,7 @@ def test_a_drill_that_went_well(engine: QueryEngine, drill: Path) -> None:
         sum(timeline.lanes[0].counts["published"])
         == figures["published_by_region"]["us-east"]["acknowledged"]
     )
-    json.dumps(judgement.as_json())
+    json.dumps(evaluation.as_json())
 
 
 def skip_entry(run: Path, region: str, entry_id: int) -> bytes:
@@ -100,23 +100,23 @@ def skip_entry(run: Path, region: str, entry_id: int) -> bytes:
 def test_one_entry_skipped_is_the_witness(engine: QueryEngine, drill: Path, which: str) -> None:
     last = len(failover_drill(seconds=4.0, per_second=50).logs["us-west"]) - 1
     gone = scan_entry(skip_entry(drill, "us-west", {"first": 0, "middle": last // 2, "last": last}[which]))
-    judgement = judge_run(engine, drill)
-    assert judgement.verdict == "invalid"
+    evaluation = evaluate_run(engine, drill)
+    assert evaluation.verdict == "invalid"
     origin = (gone.replicated_from, gone.producer_name, gone.sequence_id)
-    (witness,) = check(judgement, "INV-2").witness
+    (witness,) = check(evaluation, "INV-2").witness
     assert (witness["origin_region"], witness["producer"], witness["sequence_id"]) == origin
     assert witness["region"] == "us-west"
     # One cause, one witness: the other check refers to it.
-    assert check(judgement, "INV-6").verdict == "invalid"
-    assert "see INV-1 and INV-2" in check(judgement, "INV-6").sentence
-    assert check(judgement, "INV-1").verdict == "valid"
+    assert check(evaluation, "INV-6").verdict == "invalid"
+    assert "see INV-1 and INV-2" in check(evaluation, "INV-6").sentence
+    assert check(evaluation, "INV-1").verdict == "valid"
 
 
 def test_an_acknowledged_entry_gone_from_its_own_region(engine: QueryEngine, drill: Path) -> None:
     gone = scan_entry(skip_entry(drill, "eu-central", 0))
-    judgement = judge_run(engine, drill)
-    assert judgement.verdict == "invalid"
-    (witness,) = check(judgement, "INV-1").witness
+    evaluation = evaluate_run(engine, drill)
+    assert evaluation.verdict == "invalid"
+    (witness,) = check(evaluation, "INV-1").witness
     assert (witness["producer"], witness["sequence_id"]) == (gone.producer_name, gone.sequence_id)
 
 
@@ -159,9 +159,9 @@ def test_a_damaged_folder_is_unknown_with_the_reason(
     engine: QueryEngine, drill: Path, damage: Callable[[Path], None], reason: str
 ) -> None:
     damage(drill)
-    judgement = judge_run(engine, drill)
-    assert judgement.verdict == "unknown"
-    assert reason in " ".join(one.sentence for one in judgement.checks if one.verdict == "unknown")
+    evaluation = evaluate_run(engine, drill)
+    assert evaluation.verdict == "unknown"
+    assert reason in " ".join(one.sentence for one in evaluation.checks if one.verdict == "unknown")
 
 
 def forget_region(run: Path, region: str, *places: str) -> None:
@@ -188,16 +188,16 @@ def test_a_region_whose_folder_and_entry_are_gone_leaves_it_open(
     engine: QueryEngine, drill: Path, region: str, places: tuple[str, ...]
 ) -> None:
     forget_region(drill, region, *places)
-    judgement = judge_run(engine, drill)
-    assert {one.name: one.sentence for one in judgement.checks if one.verdict == "invalid"} == {}
-    assert judgement.verdict == "unknown"
-    assert region in check(judgement, "evidence-complete").sentence
+    evaluation = evaluate_run(engine, drill)
+    assert {one.name: one.sentence for one in evaluation.checks if one.verdict == "invalid"} == {}
+    assert evaluation.verdict == "unknown"
+    assert region in check(evaluation, "evidence-complete").sentence
 
 
 def test_an_empty_folder_is_unknown(engine: QueryEngine, tmp_path: Path) -> None:
-    judgement = judge_run(engine, tmp_path)
-    assert judgement.verdict == "unknown"
-    assert {one.verdict for one in judgement.checks if one.name != "evidence-complete"} == {"not applicable"}
+    evaluation = evaluate_run(engine, tmp_path)
+    assert evaluation.verdict == "unknown"
+    assert {one.verdict for one in evaluation.checks if one.name != "evidence-complete"} == {"not applicable"}
 
 
 def test_a_region_that_never_came_back_leaves_it_open(engine: QueryEngine, tmp_path: Path) -> None:
@@ -208,20 +208,20 @@ def test_a_region_that_never_came_back_leaves_it_open(engine: QueryEngine, tmp_p
     for number in range(3):
         run.receive("us-west", "us-east", number, 5, number)
     run.fact(6, "kill", region="us-east")
-    judgement = judge_run(engine, run.write(tmp_path / "run"))
-    assert judgement.verdict == "unknown"
-    assert "us-east was down when the history ended" in check(judgement, "INV-2").sentence
+    evaluation = evaluate_run(engine, run.write(tmp_path / "run"))
+    assert evaluation.verdict == "unknown"
+    assert "us-east was down when the history ended" in check(evaluation, "INV-2").sentence
     run.fact(7, "start", region="us-east")
-    assert judge_run(engine, run.write(tmp_path / "second")).verdict == "invalid"
+    assert evaluate_run(engine, run.write(tmp_path / "second")).verdict == "invalid"
 
 
 def test_a_scenario_that_failed_is_no_pass(engine: QueryEngine, drill: Path) -> None:
     history = HistoryWriter(drill / "history/scenario.jsonl", "scenario", lambda: 1_763_712_009_000)
     history.write("step", "fact", detail="step 3 failed", error="drain: 3 messages never came")
     history.close()
-    judgement = judge_run(engine, drill)
-    assert judgement.verdict == "unknown"
-    assert "3 messages never came" in check(judgement, "evidence-complete").sentence
+    evaluation = evaluate_run(engine, drill)
+    assert evaluation.verdict == "unknown"
+    assert "3 messages never came" in check(evaluation, "evidence-complete").sentence
 
 
 def test_the_warm_up_is_a_valid_run(engine: QueryEngine) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from emulator.run.history import HistoryWriter
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.evaluation import Judgement, judge_run
+from spark_jobs.evaluation import Evaluation
+from spark_jobs.verify import evaluate_run
 
 from .sample_run import TOPIC, SampleRun, payload_of, place
 
@@ -39,8 +40,8 @@ def consume(history: HistoryWriter) -> None:
         history.asked_to_acknowledge(REGION, TOPIC, "billing", f"{place(REGION, entry)}:-1")
 
 
-def sentences(judgement: Judgement) -> str:
-    return "\n".join(f"{one.verdict} {one.invariant} {one.sentence}" for one in judgement.checks)
+def sentences(evaluation: Evaluation) -> str:
+    return "\n".join(f"{one.verdict} {one.invariant} {one.sentence}" for one in evaluation.checks)
 
 
 @pytest.mark.parametrize("second_begins_behind", [MESSAGES - 1, -1], ids=["told where", "counting from 0"])
@@ -54,10 +55,10 @@ def test_a_program_that_runs_twice_under_one_name_is_no_violation(
         if first:
             consume(history)
         history.close()
-    judgement = judge_run(engine, path)
-    assert judgement.verdict == "valid", sentences(judgement)
-    assert f"{2 * MESSAGES} acknowledged messages" in sentences(judgement)
-    assert ("are 5 higher" in sentences(judgement)) == (second_begins_behind == -1)
+    evaluation = evaluate_run(engine, path)
+    assert evaluation.verdict == "valid", sentences(evaluation)
+    assert f"{2 * MESSAGES} acknowledged messages" in sentences(evaluation)
+    assert ("are 5 higher" in sentences(evaluation)) == (second_begins_behind == -1)
 
 
 def test_a_program_that_was_killed_leaves_only_open_operations_unknown(
@@ -70,13 +71,13 @@ def test_a_program_that_was_killed_leaves_only_open_operations_unknown(
     first.close()
     file = path / "history" / "shop.jsonl"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-2]))  # the last receipt, and the end
-    assert "has no end" in sentences(judge_run(engine, path))
+    assert "has no end" in sentences(evaluate_run(engine, path))
     second = HistoryWriter.in_run(path, "shop")  # the next life seals what the first one left
     consume(second)
     second.close()
-    judgement = judge_run(engine, path)
-    assert judgement.verdict == "valid", sentences(judgement)
-    assert judgement.figures["published"]["unknown"] == 1
+    evaluation = evaluate_run(engine, path)
+    assert evaluation.verdict == "valid", sentences(evaluation)
+    assert evaluation.figures["published"]["unknown"] == 1
 
 
 def test_regions_and_places_that_do_not_exist_are_not_believed(engine: QueryEngine, tmp_path: Path) -> None:
@@ -87,6 +88,6 @@ def test_regions_and_places_that_do_not_exist_are_not_believed(engine: QueryEngi
         producer.asked_publish(payload_of(REGION, entry)).ok(f"{place(REGION, entry)}:-1")
     history.received("atlantis", TOPIC, "billing", "1:0:-1")
     history.close()
-    judgement = judge_run(engine, path)
-    assert judgement.verdict == "unknown"
-    assert "region: must be a region of this run" in sentences(judgement)
+    evaluation = evaluate_run(engine, path)
+    assert evaluation.verdict == "unknown"
+    assert "region: must be a region of this run" in sentences(evaluation)

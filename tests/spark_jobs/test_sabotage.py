@@ -23,8 +23,9 @@ from emulator.wire.entry import build_entry, with_replication, with_transaction
 from emulator.wire.markers import encode_marker, encode_transaction_end
 from emulator.wire.message_metadata import read_metadata, scan_entry
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.evaluation import Judgement, judge_run
+from spark_jobs.evaluation import Evaluation
 from spark_jobs.verdict import INFORMATION, Verdict
+from spark_jobs.verify import evaluate_run
 
 from .sample_run import TOPIC, SampleRun, place, store_entries
 
@@ -790,17 +791,17 @@ SABOTAGES = [
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda one: one.name)
 def test_it_is_seen(engine: QueryEngine, tmp_path: Path, sabotage: Sabotage) -> None:
-    judgement = judge_run(engine, sabotage.write(tmp_path / "run"))
-    (check,) = [one for one in judgement.checks if sabotage.check in (one.invariant, one.name)]
-    assert check.verdict == sabotage.verdict, told(judgement)
-    assert judgement.verdict in ("invalid", sabotage.verdict), told(judgement)
+    evaluation = evaluate_run(engine, sabotage.write(tmp_path / "run"))
+    (check,) = [one for one in evaluation.checks if sabotage.check in (one.invariant, one.name)]
+    assert check.verdict == sabotage.verdict, told(evaluation)
+    assert evaluation.verdict in ("invalid", sabotage.verdict), told(evaluation)
     assert sabotage.kind in check.sentence or sabotage.kind in {one.get("kind") for one in check.witness}, (
         check
     )
 
 
-def told(judgement: Judgement) -> str:
-    return "\n".join(f"{one.verdict} {one.invariant} {one.sentence}" for one in judgement.checks)
+def told(evaluation: Evaluation) -> str:
+    return "\n".join(f"{one.verdict} {one.invariant} {one.sentence}" for one in evaluation.checks)
 
 
 OF_TRANSACTIONS = ("INV-58", "INV-59", "INV-70", "INV-71", "INV-72")
@@ -830,19 +831,19 @@ def test_what_nobody_touched_is_valid(
         cursor_at(6)(path)
     if make is keyed:
         coordinator()(path)
-    judgement = judge_run(engine, path)
-    assert judgement.verdict == "valid", told(judgement)
+    evaluation = evaluate_run(engine, path)
+    assert evaluation.verdict == "valid", told(evaluation)
     if make is untouched:
-        others = [one for one in judgement.checks if one.invariant not in {*OF_TRANSACTIONS, INFORMATION}]
-        assert {one.verdict for one in others} == {"valid"}, told(judgement)
-        assert judgement.checks[0].verdict == "valid", told(judgement)
+        others = [one for one in evaluation.checks if one.invariant not in {*OF_TRANSACTIONS, INFORMATION}]
+        assert {one.verdict for one in others} == {"valid"}, told(evaluation)
+        assert evaluation.checks[0].verdict == "valid", told(evaluation)
     if make is keyed:
-        found = {one.invariant: one.verdict for one in judgement.checks}
-        assert {found[name] for name in ("INV-70", "INV-71", "INV-72")} == {"valid"}, told(judgement)
+        found = {one.invariant: one.verdict for one in evaluation.checks}
+        assert {found[name] for name in ("INV-70", "INV-71", "INV-72")} == {"valid"}, told(evaluation)
     if make is transactions:
-        found = {one.invariant: one.verdict for one in judgement.checks}
+        found = {one.invariant: one.verdict for one in evaluation.checks}
         assert {found[name] for name in ("INV-1", "INV-5", "INV-18", "INV-58", "INV-59")} == {"valid"}, told(
-            judgement
+            evaluation
         )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from spark_jobs.engines.interrupted import Interrupted, Interruptible
 from spark_jobs.engines.starting import choose, started, why_not
-from spark_jobs.engines.warm_up import warm_up
+from spark_jobs.verify import warm_up
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.cli.seed_report import store_run
 from spark_jobs.engines.embedded.engine import embedded_engine
-from spark_jobs.evaluation import judge_run
+from spark_jobs.verify import evaluate_run
 from tests.swarm.runner import run_seed
 
 
@@ -20,7 +20,7 @@ def test_a_kept_world_of_tasks_is_judged_from_its_folder_alone(seed: int, tmp_pa
     assert outcome.violation is None
     store_run(outcome, tmp_path / "run")
     with embedded_engine(0) as engine:
-        judgement = judge_run(engine, tmp_path / "run")
+        judgement = evaluate_run(engine, tmp_path / "run")
     verdicts = {check.invariant: check.verdict for check in judgement.checks}
     assert {verdicts[name] for name in ("INV-1", "INV-3", "INV-58", "INV-59", "INV-70", "INV-71")} == {
         "valid"

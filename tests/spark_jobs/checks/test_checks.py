@@ -8,18 +8,22 @@ import pytest
 
 from emulator.run.history_events import HistoryEvent
 from emulator.run.service_contract import Contract
-from spark_jobs.checks import consumed, converged, order, places, replicated
-from spark_jobs.checks import phantom_writes as unasked
-from spark_jobs.checks import position_claims as promised
-from spark_jobs.checks import service_contract as answered
 from spark_jobs.checks import (
-    stored as stored_check,
+    consumed,
+    converged,
+    measured,
+    order,
+    phantom_writes,
+    places,
+    position_claims,
+    replicated,
+    service_contract,
 )
-from spark_jobs.checks.finding import Circumstances
+from spark_jobs.checks import stored as stored_check
+from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.checks.judging import Check
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.figures import failover, outcomes, reread
-from spark_jobs.frames.lifetimes import Lifetime
+from spark_jobs.sources.lifetimes import Lifetime
 from spark_jobs.sources.run_folder import Namespace
 from tests.spark_jobs.literal import (
     NAMESPACES,
@@ -41,15 +45,15 @@ BOTH_0_1 = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 0), stored("b",
     [
         stored_check.CHECK,
         replicated.CHECK,
-        unasked.CHECK,
+        phantom_writes.CHECK,
         order.CHECK,
         consumed.CHECK,
         converged.CHECK,
-        outcomes.CHECK,
-        reread.CHECK,
+        measured.OUTCOMES,
+        measured.REDELIVERED,
         places.CHECK,
-        promised.SNAPSHOTS,
-        promised.CURSORS,
+        position_claims.SNAPSHOTS,
+        position_claims.CURSORS,
     ],
     ids=lambda check: check.name,
 )
@@ -149,7 +153,7 @@ class TestReplicated:
         assert judged(engine, replicated.CHECK, rows, [asked]).verdict == "valid"
         # That the log says so excuses nothing when the client did not ask for it.
         assert judged(engine, replicated.CHECK, rows, [published(0)]).verdict == "invalid"
-        assert judged(engine, unasked.CHECK, rows, [published(0)]).witness[0]["kind"] == "restricted"
+        assert judged(engine, phantom_writes.CHECK, rows, [published(0)]).witness[0]["kind"] == "restricted"
 
     def test_other_namespaces_have_other_regions(self, engine: QueryEngine) -> None:
         topic = "persistent://public/local/t"
@@ -174,19 +178,19 @@ class TestReplicated:
 class TestUnasked:
     def test_a_known_producer_never_asked_for_it(self, engine: QueryEngine) -> None:
         rows = [*BOTH_0_1, stored("a", 2, 99)]
-        result = judged(engine, unasked.CHECK, rows, [published(0), published(1)])
+        result = judged(engine, phantom_writes.CHECK, rows, [published(0), published(1)])
         assert result.verdict == "invalid"
         assert [(one["sequence_id"], one["position"]) for one in result.witness] == [(99, "1:2:-1")]
 
     def test_with_a_part_of_the_history_gone_it_proves_nothing(self, engine: QueryEngine) -> None:
         gone = Circumstances(NAMESPACES, history_damaged=True)
         rows = [*BOTH_0_1, stored("a", 2, 99)]
-        result = judged(engine, unasked.CHECK, rows, [published(0), published(1)], circumstances=gone)
+        result = judged(engine, phantom_writes.CHECK, rows, [published(0), published(1)], circumstances=gone)
         assert result.verdict == "unknown"
 
     def test_a_producer_that_the_history_does_not_know_leaves_it_open(self, engine: QueryEngine) -> None:
         rows = [*BOTH_0_1, stored("a", 2, 5, producer="somebody")]
-        result = judged(engine, unasked.CHECK, rows, [published(0), published(1)])
+        result = judged(engine, phantom_writes.CHECK, rows, [published(0), published(1)])
         assert result.verdict == "unknown"
         assert "somebody" in result.sentence
 
@@ -196,16 +200,16 @@ class TestUnasked:
             stored("a", 0, 5, producer="somebody", topic="persistent://public/default/other"),
             stored("a", 3, 0, producer="pulsar.marker", marker_type=10),
         ]
-        assert judged(engine, unasked.CHECK, rows, [published(0), published(1)]).verdict == "unknown"
+        assert judged(engine, phantom_writes.CHECK, rows, [published(0), published(1)]).verdict == "unknown"
 
     def test_what_certainly_failed_must_not_be_stored(self, engine: QueryEngine) -> None:
-        result = judged(engine, unasked.CHECK, BOTH_0_1, [published(0), published(1, "failed")])
+        result = judged(engine, phantom_writes.CHECK, BOTH_0_1, [published(0), published(1, "failed")])
         assert result.verdict == "invalid"
         assert result.witness[0]["kind"] == "refused"
 
     def test_what_may_have_happened_may_be_stored(self, engine: QueryEngine) -> None:
         assert (
-            judged(engine, unasked.CHECK, BOTH_0_1, [published(0), published(1, "unknown")]).verdict
+            judged(engine, phantom_writes.CHECK, BOTH_0_1, [published(0), published(1, "unknown")]).verdict
             == "valid"
         )
 
@@ -338,7 +342,7 @@ class TestConverged:
 class TestFigures:
     def test_received_again(self, engine: QueryEngine) -> None:
         events = [received(0, "a"), received(0, "b", 60), received(0, "b", 61), received(1, "b", 62)]
-        result = judged(engine, reread.CHECK, [], events)
+        result = judged(engine, measured.REDELIVERED, [], events)
         assert (result.verdict, result.invariant) == ("measured", "info")
         # The subscription is not replicated: it is one in each region.
         assert (
@@ -347,7 +351,7 @@ class TestFigures:
 
     def test_outcomes(self, engine: QueryEngine) -> None:
         events = [published(0), published(1, "unknown"), published(2, "failed"), published(3, "unknown")]
-        result = judged(engine, outcomes.CHECK, BOTH_0_1, events)
+        result = judged(engine, measured.OUTCOMES, BOTH_0_1, events)
         assert result.sentence == (
             "4 messages published: 1 acknowledged, 1 certainly failed, 2 without a response"
             " (1 of these are stored)."
@@ -360,22 +364,24 @@ class TestFigures:
             received(1, "b", 1840),
             received(2, "b", 1900),
         ]
-        result = judged(engine, failover.CHECK, [], events, outages=[("a", 1000.0, 9000.0)])
+        result = judged(engine, measured.FAILOVER_GAP, [], events, outages=[("a", 1000.0, 9000.0)])
         assert "0.840 s later, in b" in result.sentence
         assert (result.witness[0]["region"], result.witness[0]["other_region"]) == ("a", "b")
 
     def test_gap_ends_in_the_same_region_once_it_is_back(self, engine: QueryEngine) -> None:
         events = [received(0, "a", 900), received(1, "a", 4000)]
-        result = judged(engine, failover.CHECK, [], events, outages=[("a", 1000.0, 3500.0)])
+        result = judged(engine, measured.FAILOVER_GAP, [], events, outages=[("a", 1000.0, 3500.0)])
         assert "3.000 s later, in a" in result.sentence
 
     def test_a_subscription_that_was_elsewhere_has_no_gap(self, engine: QueryEngine) -> None:
         events = [received(0, "b", 900), received(1, "b", 1800)]
-        result = judged(engine, failover.CHECK, [], events, outages=[("a", 1000.0, None)])
+        result = judged(engine, measured.FAILOVER_GAP, [], events, outages=[("a", 1000.0, None)])
         assert result.sentence == "No subscription was in a region that went down."
 
     def test_a_subscription_that_never_went_on_is_named(self, engine: QueryEngine) -> None:
-        result = judged(engine, failover.CHECK, [], [received(0, "a", 900)], outages=[("a", 1000.0, None)])
+        result = judged(
+            engine, measured.FAILOVER_GAP, [], [received(0, "a", 900)], outages=[("a", 1000.0, None)]
+        )
         assert "s after a went down" in result.sentence
 
 
@@ -383,7 +389,7 @@ class TestAnswered:
     """Subscription s answers topic t, of which message n has the key `n`, on another topic."""
 
     INVOICES = "persistent://public/default/invoices"
-    CHECK = answered.check_of([Contract("s", TOPIC, INVOICES)])
+    CHECK = service_contract.check_of([Contract("s", TOPIC, INVOICES)])
 
     def orders(self, *numbers: int) -> list[HistoryEvent]:
         events = [event for n in numbers for event in published(n, key=str(n))]

@@ -27,9 +27,9 @@ from emulator.simulation.scenarios.run import (
     prepare_scenario,
     run_scenario,
 )
-from spark_jobs.checks.finding import Circumstances
+from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.checks.metadata_converged import UNDER_WAY_MS, Evidence, conclude, metadata_converged
-from spark_jobs.checks.metadata_fold import MetadataEvent, Stamp, document_in, fold
+from spark_jobs.sources.metadata_fold import MetadataEvent, Stamp, document_in, fold
 from spark_jobs.sources.metadata_log import events_in
 from spark_jobs.sources.metadata_stores import ClusterSync, Store
 from spark_jobs.sources.run_folder import open_run_folder

@@ -10,10 +10,10 @@ import pytest
 from emulator.cli.seed_report import store_run
 from emulator.model.stored_keys import GrantKey
 from spark_jobs.checks import one_owner
-from spark_jobs.checks.finding import Circumstances
+from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.evaluation import judge_run
 from spark_jobs.verdict import CheckResult
+from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.literal import NAMESPACES, TOPIC, judged, published, stored
 from tests.swarm.generator.kinds import draw
 from tests.swarm.mutants import overrides_without
@@ -136,7 +136,7 @@ def test_an_epoch_told_by_a_region_that_cannot_be_read_is_not_proven_wrong(engin
 def judged_seed(engine: QueryEngine, seed: int, without: str | None, folder: Path) -> CheckResult:
     """What the check says of what a seed's world left."""
     store_run(run_plan(draw("swarm", seed), overrides=overrides_without(without)), folder)
-    (check,) = [one for one in judge_run(engine, folder).checks if one.name == one_owner.CHECK.name]
+    (check,) = [one for one in evaluate_run(engine, folder).checks if one.name == one_owner.CHECK.name]
     return check
 
 

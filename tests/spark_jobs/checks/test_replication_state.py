@@ -7,7 +7,11 @@ from collections.abc import Iterable
 import pytest
 
 from emulator.run.history_events import HistoryEvent
-from spark_jobs.checks.replication_state import Standing, measure_standings, standing_result
+from spark_jobs.checks.replication_state import (
+    SubscriptionState,
+    measure_replication_state,
+    replication_state_result,
+)
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import use_engine
 from spark_jobs.sources.promises import place_number
@@ -34,7 +38,7 @@ def standings(
     regions: Iterable[str] = BOTH,
     *,
     replicated: bool = True,
-) -> tuple[Standing, ...]:
+) -> tuple[SubscriptionState, ...]:
     """Ten messages of a in both regions; s acknowledged these in those, in this order."""
     rows = [stored(region, number, number) for region in BOTH for number in range(10)]
     events: list[HistoryEvent | list[HistoryEvent]] = [
@@ -48,7 +52,7 @@ def standings(
             events += [received(number, region, at_ms), acknowledged(region, number, at_ms + 0.5)]
     with use_engine(engine):
         evidence = evidence_from(rows, events, cursors=cursors)
-        return measure_standings(evidence, list(regions), NAMESPACES)
+        return measure_replication_state(evidence, list(regions), NAMESPACES)
 
 
 def counts(region: str, first: int, last: int) -> Row:
@@ -73,7 +77,7 @@ def test_a_position_is_split_when_each_counts_what_the_other_does_not(engine: Qu
     (one,) = standings(engine, {"a": range(8), "b": [8, 9]}, cursors)
     assert (one.region, one.again) == ("b", {"a": 2})
     assert one.split == {("a", "b"): (4, 2)}
-    told = standing_result([one], [], NAMESPACES)
+    told = replication_state_result([one], [], NAMESPACES)
     assert told is not None
     assert told.sentence == (
         "If s failed over from b now, it would receive 2 messages again in a."
@@ -97,8 +101,10 @@ def test_of_a_subscription_of_one_region_nothing_is_told(engine: QueryEngine) ->
 
 @pytest.mark.parametrize(("lost", "grows"), [(["c"], True), ([], False)])
 def test_after_a_loss_it_is_told_why_it_grows(lost: list[str], grows: bool) -> None:
-    told = standing_result(
-        [Standing("s", TOPIC, "a", {"b": 12})], lost, {"public/default": Namespace((*BOTH, "c"), True)}
+    told = replication_state_result(
+        [SubscriptionState("s", TOPIC, "a", {"b": 12})],
+        lost,
+        {"public/default": Namespace((*BOTH, "c"), True)},
     )
     assert told is not None
     assert ("No snapshot completes without c" in told.sentence) == grows

@@ -27,10 +27,10 @@ from spark_jobs.engines.frames import (
     use_engine,
 )
 from spark_jobs.engines.spark import SparkEngine
-from spark_jobs.evaluation import judge_run
 from spark_jobs.frames.history import read_history
 from spark_jobs.sources.region_log import read_region_logs
 from spark_jobs.sources.run_folder import open_run_folder
+from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.figures.test_loss import lossy_run
 from tests.spark_jobs.sample_run import SampleRun, failover_drill
 from tests.spark_jobs.test_sabotage import SABOTAGES, Sabotage, cursor_at, small_run, two_producers, untouched
@@ -253,7 +253,7 @@ def test_what_is_read_here_and_in_tasks_is_the_same(spark: SparkEngine, tmp_path
 
 
 def judgements(spark: SparkEngine, path: Path) -> list[dict[str, Any]]:
-    return [judge_run(engine, path).as_json() for engine in (EmbeddedEngine(), spark)]
+    return [evaluate_run(engine, path).as_json() for engine in (EmbeddedEngine(), spark)]
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.evaluation import judge_run
 from spark_jobs.figures.curves import POINTS, SHOWN_MAX, Curve, Point, shown
 from spark_jobs.figures.timeline import Timeline
 from spark_jobs.frames.faults import Interval
 from spark_jobs.report.curves_drawing import draw_curves
+from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.report.test_report import EVIL, Page
 from tests.spark_jobs.sample_run import SampleRun
 
@@ -32,7 +32,9 @@ def test_latency_begins_with_the_asking_and_lag_with_the_acknowledgement(
     sample.receive("us-west", "us-east", 0, 1.052, entry=0)
     # Once more, much later: the first time counts.
     sample.receive("us-west", "us-east", 0, 6.0, entry=0)
-    curves = {(curve.what, curve.name): curve for curve in judge_run(engine, sample.write(tmp_path)).curves}
+    curves = {
+        (curve.what, curve.name): curve for curve in evaluate_run(engine, sample.write(tmp_path)).curves
+    }
     assert set(curves) == {("latency", "billing"), ("lag", "us-east > us-west")}
     latency, lag = curves["latency", "billing"], curves["lag", "us-east > us-west"]
     assert (latency.whole, lag.whole) == (point(-1, 0.052), point(-1, 0.05))
@@ -48,11 +50,11 @@ def test_who_comes_later_waits_for_himself_and_tells_nothing_of_the_link(
     sample.subscribe("us-west", 4.0)
     sample.receive("us-west", "us-east", 0, 4.1, entry=0)
     sample.receive("us-west", "us-east", 1, 5.042, entry=1)
-    judgement = judge_run(engine, sample.write(tmp_path))
-    (lag,) = (curve for curve in judgement.curves if curve.what == "lag")
+    evaluation = evaluate_run(engine, sample.write(tmp_path))
+    (lag,) = (curve for curve in evaluation.curves if curve.what == "lag")
     assert lag.whole == point(-1, 0.04)
-    assert judgement.figures["measures"]["lag_seconds"]["us-east > us-west"]["max"] == 0.04
-    assert judgement.figures["measures"]["latency_seconds"]["billing"]["max"] == 3.1
+    assert evaluation.figures["measures"]["lag_seconds"]["us-east > us-west"]["max"] == 0.04
+    assert evaluation.figures["measures"]["latency_seconds"]["billing"]["max"] == 3.1
 
 
 def test_of_many_the_latest_are_shown_in_the_order_of_their_names() -> None:

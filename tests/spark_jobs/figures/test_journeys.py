@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.evaluation import judge_run
 from spark_jobs.figures.journeys import Journey, origin_of
 from spark_jobs.report.report import render_page, summary
+from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.sample_run import TOPIC, SampleRun, place
 
 
@@ -30,9 +30,11 @@ def test_a_witness_s_message_is_followed_through_regions_and_clients(
     sample.receive("us-west", "us-east", 1, 2.1, entry=1)
     sample.receive("us-west", "us-east", 1, 2.2, entry=1)
     sample.acknowledge("us-west", 1, 2.3)
-    judgement = judge_run(engine, sample.write(tmp_path / "run"))
-    assert judgement.verdict == "invalid"
-    journey = next(one for one in judgement.journeys if one.origin == (TOPIC, "us-east", "orders-us-east", 1))
+    evaluation = evaluate_run(engine, sample.write(tmp_path / "run"))
+    assert evaluation.verdict == "invalid"
+    journey = next(
+        one for one in evaluation.journeys if one.origin == (TOPIC, "us-east", "orders-us-east", 1)
+    )
     assert told(journey, sample) == [
         (2000.0, "publish", "asked", "us-east", None),
         (2002.0, "publish", "ok", "us-east", f"{place('us-east', 1)}:-1"),
@@ -43,8 +45,8 @@ def test_a_witness_s_message_is_followed_through_regions_and_clients(
     assert journey.absent == ("eu-central",)
     seen = {copy.region: copy.by_ms and round(copy.by_ms - sample.time_ms(0), 3) for copy in journey.stored}
     assert seen == {"us-east": 2002.0, "us-west": 2100.0}
-    assert {origin_of(witness) for check in judgement.checks for witness in check.witness} - {None} == {
-        one.origin for one in judgement.journeys
+    assert {origin_of(witness) for check in evaluation.checks for witness in check.witness} - {None} == {
+        one.origin for one in evaluation.journeys
     }
 
 
@@ -53,12 +55,12 @@ def test_any_message_can_be_followed_by_its_producer_and_number(engine: QueryEng
     sample.publish("us-east", 0, 1.0)
     sample.publish("us-east", 1, 2.0)
     run = sample.write(tmp_path / "run")
-    judgement = judge_run(engine, run, follow=[("orders-us-east", 1), ("nobody", 7)])
-    (journey,) = judgement.followed
+    evaluation = evaluate_run(engine, run, follow=[("orders-us-east", 1), ("nobody", 7)])
+    (journey,) = evaluation.followed
     assert journey.origin == (TOPIC, "us-east", "orders-us-east", 1)
     assert {copy.region for copy in journey.stored} == set(sample.regions)
     page = tmp_path / "report.html"
-    text = summary(judgement, page)
+    text = summary(evaluation, page)
     assert f"orders-us-east 1 of us-east in {TOPIC}:" in text
     assert "orders-us-east publishes it to us-east" in text
-    assert "Requested messages" in render_page(judgement)
+    assert "Requested messages" in render_page(evaluation)

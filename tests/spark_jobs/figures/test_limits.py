@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emulator.run.limits import parse_limits
-from spark_jobs.figures.limits import exit_code, hold_limits
+from spark_jobs.figures.limits import check_limits, exit_code
 from spark_jobs.verdict import Verdict
 
 FIGURES: dict[str, Any] = {
@@ -53,12 +53,14 @@ NOTHING: dict[str, Any] = {
     ],
 )
 def test_the_worst_figure_decides(limit: str, outcome: str, said: str) -> None:
-    (result,) = hold_limits(parse_limits(limit), FIGURES)
+    (result,) = check_limits(parse_limits(limit), FIGURES)
     assert (result.outcome, result.sentence) == (outcome, said)
 
 
 def test_where_nothing_was_lost_nothing_is_missed_and_where_nothing_happened_nothing_is_known() -> None:
-    outcomes = [one.outcome for one in hold_limits(parse_limits("unrecovered=0,gap<=1s,outage<=1s"), NOTHING)]
+    outcomes = [
+        one.outcome for one in check_limits(parse_limits("unrecovered=0,gap<=1s,outage<=1s"), NOTHING)
+    ]
     assert outcomes == ["kept", "kept", "unknown"]
 
 
@@ -76,4 +78,4 @@ def test_where_nothing_was_lost_nothing_is_missed_and_where_nothing_happened_not
     ],
 )
 def test_the_gravest_decides_the_exit_code(verdict: Verdict, limits: str, code: int) -> None:
-    assert exit_code(verdict, hold_limits(parse_limits(limits), FIGURES)) == code
+    assert exit_code(verdict, check_limits(parse_limits(limits), FIGURES)) == code

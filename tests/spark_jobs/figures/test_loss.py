@@ -8,10 +8,11 @@ import pytest
 
 from emulator.run.limits import parse_limits
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.evaluation import Judgement, judge_run
+from spark_jobs.evaluation import Evaluation
 from spark_jobs.report.ci_report import junit, markdown
 from spark_jobs.report.report import render_page, summary
 from spark_jobs.verdict import CheckResult
+from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.sample_run import TOPIC, SampleRun
 
 LOST_AT_S = 2.0
@@ -43,19 +44,19 @@ def lossy_run(only_at_home: int = 3, *, hole: bool = False, back: bool = False) 
     return run
 
 
-def judged(engine: QueryEngine, run: SampleRun, folder: Path, limits: str = "") -> Judgement:
-    return judge_run(engine, run.write(folder), limits=parse_limits(limits))
+def judged(engine: QueryEngine, run: SampleRun, folder: Path, limits: str = "") -> Evaluation:
+    return evaluate_run(engine, run.write(folder), limits=parse_limits(limits))
 
 
-def check(judgement: Judgement, name: str) -> CheckResult:
-    (found,) = [one for one in judgement.checks if name in (one.name, one.invariant)]
+def check(evaluation: Evaluation, name: str) -> CheckResult:
+    (found,) = [one for one in evaluation.checks if name in (one.name, one.invariant)]
     return found
 
 
 def test_what_only_the_lost_region_had_is_counted_and_dated(engine: QueryEngine, tmp_path: Path) -> None:
-    judgement = judged(engine, lossy_run(), tmp_path / "run")
-    assert judgement.verdict == "valid", [one for one in judgement.checks if one.verdict != "valid"]
-    loss = judgement.figures["loss"]
+    evaluation = judged(engine, lossy_run(), tmp_path / "run")
+    assert evaluation.verdict == "valid", [one for one in evaluation.checks if one.verdict != "valid"]
+    loss = evaluation.figures["loss"]
     assert loss["regions"] == ["us-east"]
     assert (loss["unrecovered"], loss["kept_in_lost_logs"]) == (3, 3)
     assert loss["recovery_point_seconds"] == pytest.approx(LOST_AT_S - 1.502, abs=0.001)
@@ -63,28 +64,28 @@ def test_what_only_the_lost_region_had_is_counted_and_dated(engine: QueryEngine,
     (row,) = loss["by_producer"]
     assert (row["producer"], row["first_sequence_id"], row["last_sequence_id"]) == ("orders-us-east", 7, 9)
     sentence = f"3 acknowledged messages of {TOPIC} lost with us-east: no remaining region stores them."
-    assert sentence in check(judgement, "loss").sentence
-    assert check(judgement, "loss").verdict == "measured"
+    assert sentence in check(evaluation, "loss").sentence
+    assert check(evaluation, "loss").verdict == "measured"
     said = "Valid: no guarantee was broken. 3 acknowledged messages were lost with us-east."
-    assert judgement.headline == judgement.as_json()["headline"] == said
-    terminal = summary(judgement, Path("report.html"))
+    assert evaluation.headline == evaluation.as_json()["headline"] == said
+    terminal = summary(evaluation, Path("report.html"))
     assert said in terminal
     assert TOPIC in terminal
-    assert said in render_page(judgement)
-    assert "3 messages of 10 were lost with us-east" in check(judgement, "INV-5").sentence
+    assert said in render_page(evaluation)
+    assert "3 messages of 10 were lost with us-east" in check(evaluation, "INV-5").sentence
 
 
 def test_a_loss_excuses_no_hole(engine: QueryEngine, tmp_path: Path) -> None:
-    judgement = judged(engine, lossy_run(hole=True), tmp_path / "run")
-    assert check(judgement, "INV-2").verdict == "invalid"
-    assert [one["sequence_id"] for one in check(judgement, "INV-2").witness] == [2]
+    evaluation = judged(engine, lossy_run(hole=True), tmp_path / "run")
+    assert check(evaluation, "INV-2").verdict == "invalid"
+    assert [one["sequence_id"] for one in check(evaluation, "INV-2").witness] == [2]
 
 
 def test_a_region_that_came_back_was_not_lost(engine: QueryEngine, tmp_path: Path) -> None:
-    judgement = judged(engine, lossy_run(back=True), tmp_path / "run")
-    assert judgement.figures["loss"] is None
-    assert check(judgement, "INV-2").verdict != "valid"
-    assert judgement.verdict != "valid"
+    evaluation = judged(engine, lossy_run(back=True), tmp_path / "run")
+    assert evaluation.figures["loss"] is None
+    assert check(evaluation, "INV-2").verdict != "valid"
+    assert evaluation.verdict != "valid"
 
 
 def test_a_lost_region_owes_no_log_but_one_that_can_be_read_must_hold_what_it_acknowledged(
@@ -92,11 +93,11 @@ def test_a_lost_region_owes_no_log_but_one_that_can_be_read_must_hold_what_it_ac
 ) -> None:
     gone = lossy_run().write(tmp_path / "gone")
     (gone / "regions" / "us-east" / "log.sqlite").unlink()
-    judgement = judge_run(engine, gone)
-    assert judgement.verdict == "valid", [one for one in judgement.checks if one.verdict != "valid"]
-    loss = judgement.figures["loss"]
+    evaluation = evaluate_run(engine, gone)
+    assert evaluation.verdict == "valid", [one for one in evaluation.checks if one.verdict != "valid"]
+    loss = evaluation.figures["loss"]
     assert (loss["unrecovered"], loss["kept_in_lost_logs"]) == (3, 0)
-    assert "but for the log of us-east, which was lost" in check(judgement, "evidence-complete").sentence
+    assert "but for the log of us-east, which was lost" in check(evaluation, "evidence-complete").sentence
 
     forgetful = lossy_run()
     del forgetful.logs["us-east"][4]
@@ -109,18 +110,18 @@ def test_what_is_between_the_regions_that_are_left_is_judged_as_ever(
     run = lossy_run()
     run.publish("us-west", 0, 0.5, to=["us-east"])
     run.publish("us-west", 1, 0.6)
-    judgement = judged(engine, run, tmp_path / "run")
-    assert check(judgement, "INV-2").verdict == "invalid"
-    assert [one["region"] for one in check(judgement, "INV-2").witness] == ["eu-central"]
+    evaluation = judged(engine, run, tmp_path / "run")
+    assert check(evaluation, "INV-2").verdict == "invalid"
+    assert [one["region"] for one in check(evaluation, "INV-2").witness] == ["eu-central"]
 
 
 def test_limits_are_held_and_written_for_continuous_integration(engine: QueryEngine, tmp_path: Path) -> None:
-    judgement = judged(
+    evaluation = judged(
         engine, lossy_run(), tmp_path / "run", "unrecovered=0,outage<=2s,latency.max<=10s,gap<=1s"
     )
-    assert [one.outcome for one in judgement.limits] == ["missed", "kept", "kept", "kept"]
-    assert judgement.verdict == "valid", "a limit does not change the verdict"
-    xml = junit(judgement)
+    assert [one.outcome for one in evaluation.limits] == ["missed", "kept", "kept", "kept"]
+    assert evaluation.verdict == "valid", "a limit does not change the verdict"
+    xml = junit(evaluation)
     assert 'failures="1"' in xml
     assert '<testcase classname="geoemu.limit" name="unrecovered=0">' in xml
-    assert "| ❌ missed | limit unrecovered=0 | unrecovered was 3 |" in markdown(judgement)
+    assert "| ❌ missed | limit unrecovered=0 | unrecovered was 3 |" in markdown(evaluation)

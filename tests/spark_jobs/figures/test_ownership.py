@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.evaluation import judge_run
 from spark_jobs.figures.ownership import Asked, Contest, Deed, Moment, contests, deeds_of
 from spark_jobs.report.ownership_drawing import draw_loads, legend_of, sentences_of
+from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.report.test_report import EVIL
 from tests.spark_jobs.sample_run import TOPIC, SampleRun
 
@@ -89,11 +89,11 @@ def test_the_history_tells_it(engine: QueryEngine, tmp_path: Path) -> None:
         sample.tell(host, at, "connect", "ok", **opened, session=host, last_sequence_id=-1, topic_epoch=epoch)
     sample.publish("us-east", 0, 1.5)
     sample.fact(1.9, "note", detail="kill h-1", region="us-east")
-    judgement = judge_run(engine, sample.write(tmp_path))
-    (found,) = judgement.ownership
+    evaluation = evaluate_run(engine, sample.write(tmp_path))
+    (found,) = evaluation.ownership
     assert found.loads == {"h-1": (1, 0), "h-2": (0, 1)}
     assert found.moments == (Moment("h-1 killed", 1, 0, 0.1, 0.1),)
-    assert judgement.as_json()["ownership"][0]["moments"][0]["orphaned"] == 1
+    assert evaluation.as_json()["ownership"][0]["moments"][0]["orphaned"] == 1
 
 
 CONTEST = Contest(

@@ -7,7 +7,7 @@ import pytest
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import consumed, converged, replicated, stored, transactions
-from spark_jobs.checks.finding import Circumstances
+from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.checks.judging import Check
 from spark_jobs.engines.contract import QueryEngine
 from tests.spark_jobs import literal

@@ -13,21 +13,20 @@ from typing import Any
 import pytest
 
 from emulator.run.manifest import note_made_by
-from spark_jobs.evaluation import Judgement
+from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.journeys import Journey, Stop, StoredCopy
 from spark_jobs.figures.measures import Measures, Stretch
+from spark_jobs.figures.scenario_run import Head, ScenarioRun, Step, read_scenario_run
 from spark_jobs.figures.timeline import BINS, Slice, Timeline, make_timeline
 from spark_jobs.frames.faults import Interval
 from spark_jobs.report.causes import causes
-from spark_jobs.report.durations import duration_text
-from spark_jobs.report.journey_texts import journey_lines
 from spark_jobs.report.picture import nice_step
 from spark_jobs.report.report import render_page, summary, write_report
-from spark_jobs.report.story import Head, Step, Story, read_story
-from spark_jobs.report.texts import legend, steps_in_short
+from spark_jobs.report.texts import journey_lines, legend, steps_in_short
 from spark_jobs.report.timeline_drawing import draw_timeline
 from spark_jobs.sources.run_folder import open_run_folder
 from spark_jobs.verdict import EXIT_CODES, CheckResult, Verdict, worst
+from spark_jobs.wording import duration_text
 from tests.spark_jobs.sample_run import START_MS, SampleRun
 
 EVIL = "<script>alert('x')</script>\"&"
@@ -84,7 +83,7 @@ def timeline(regions: tuple[str, ...] = ("us-east", "us-west"), **changes: Any) 
     )
 
 
-def judgement(verdict: Verdict = "invalid", **changes: Any) -> Judgement:
+def evaluation(verdict: Verdict = "invalid", **changes: Any) -> Evaluation:
     witness = {
         "kind": "missing",
         "region": "us-west",
@@ -113,7 +112,7 @@ def judgement(verdict: Verdict = "invalid", **changes: Any) -> Judgement:
         "stored": {"us-east": 11, EVIL: 10},
         "markers": {"us-east": 4},
     }
-    return Judgement(f"/runs/{EVIL}", verdict, checks, figures, changes.get("timeline", timeline()))
+    return Evaluation(f"/runs/{EVIL}", verdict, checks, figures, changes.get("timeline", timeline()))
 
 
 class Page(HTMLParser):
@@ -150,7 +149,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("verdict", EXIT_CODES)
 def test_the_page_is_whole_and_loads_nothing(verdict: Verdict) -> None:
-    text = render_page(judgement(verdict))
+    text = render_page(evaluation(verdict))
     page = Page(text)
     assert page.stack == []
     assert page.references == []
@@ -160,24 +159,24 @@ def test_the_page_is_whole_and_loads_nothing(verdict: Verdict) -> None:
 
 
 def test_whatever_was_in_the_evidence_is_only_text() -> None:
-    text = render_page(judgement())
+    text = render_page(evaluation())
     assert "<script" not in text
     assert EVIL in Page(text).text
 
 
 def test_figures_and_witnesses_are_on_the_page() -> None:
-    text = Page(render_page(judgement())).text
+    text = Page(render_page(evaluation())).text
     for shown in ("0.84 s", "INV-2", "1:7", "1.500 s", "killed 4.0 s", "publishes rejected", "us-east"):
         assert shown in text
 
 
 def test_a_run_of_which_nothing_is_known_has_a_page_too() -> None:
     nothing = make_timeline((), {}, 0.0, 0.0, [], [], [])
-    assert "The history is empty." in Page(render_page(judgement("unknown", timeline=nothing))).text
+    assert "The history is empty." in Page(render_page(evaluation("unknown", timeline=nothing))).text
 
 
 def test_files_and_the_shape_that_programs_rely_on(tmp_path: Path) -> None:
-    page = write_report(judgement(), tmp_path / "new" / "report")
+    page = write_report(evaluation(), tmp_path / "new" / "report")
     assert page.name == "report.html"
     written = json.loads((page.parent / "report.json").read_text())
     assert written["verdict"] == "invalid"
@@ -187,7 +186,7 @@ def test_files_and_the_shape_that_programs_rely_on(tmp_path: Path) -> None:
 
 
 def test_the_summary_names_the_report_and_an_example() -> None:
-    text = summary(judgement(), Path("/x/report.html"))
+    text = summary(evaluation(), Path("/x/report.html"))
     assert text.startswith("INVALID")
     assert "e.g. missing in us-west: " in text
     assert text.endswith("Report: /x/report.html")
@@ -211,7 +210,7 @@ def test_an_example_says_whatever_it_is_about(witness: dict[str, Any], line: str
     check = CheckResult(
         "c", "a check", "INV-1", "invalid", "no", ({"kind": "odd", "region": "eu", **witness},)
     )
-    assert f"e.g. {line}\n" in summary(replace(judgement(), checks=(check,)), Path("/x"))
+    assert f"e.g. {line}\n" in summary(replace(evaluation(), checks=(check,)), Path("/x"))
 
 
 @pytest.mark.parametrize(
@@ -337,7 +336,7 @@ class TestCauses:
 
 
 class TestHead:
-    STORY = Story(
+    STORY = ScenarioRun(
         Head("my-drill", f"what {EVIL} shows", "three", "a (us-east)", "process", "2026-01-02T03:04:05"),
         (
             Step(1, "phase: all works", "done", 0.0, 0.0),
@@ -348,18 +347,18 @@ class TestHead:
     )
 
     def test_the_page_begins_with_what_was_played(self) -> None:
-        text = Page(render_page(replace(judgement(), story=self.STORY))).text
+        text = Page(render_page(replace(evaluation(), story=self.STORY))).text
         for shown in ("my-drill", "three: a (us-east); runtime process", "2026-01-02 03:04:05", "/runs/"):
             assert shown in text
 
     def test_steps_are_told_with_their_outcomes(self) -> None:
-        text = Page(render_page(replace(judgement(), story=self.STORY))).text
+        text = Page(render_page(replace(evaluation(), story=self.STORY))).text
         for shown in ("kill: us-east", "not yet", "1.500 s", "20 ms", "not tried"):
             assert shown in text
         assert steps_in_short(self.STORY.steps) == "3 steps: 1 done, 1 failed, 1 not tried"
 
     def test_the_check_that_failed_is_told_first_with_the_fault_beside_it(self) -> None:
-        told = judgement()
+        told = evaluation()
         checks = tuple(reversed(told.checks))
         text = Page(render_page(replace(told, checks=checks))).text
         assert text.rindex("replicated exactly once") < text.rindex("fail-over gap")
@@ -382,7 +381,7 @@ def test_a_story_is_read_from_the_run_and_its_facts(tmp_path: Path) -> None:
         for _, at_ms, op, _, fields in sample.events
         if "detail" in fields
     ]
-    story = read_story(open_run_folder(run), happened, START_MS)
+    story = read_scenario_run(open_run_folder(run), happened, START_MS)
     assert (story.head.scenario, story.head.version) == ("my-drill", "1.2.3")
     assert story.head.clusters == "americas (us-east, us-west), europe (eu-central)"
     assert story.head.command == "geoemu run my-drill"
@@ -394,7 +393,7 @@ def test_a_story_is_read_from_the_run_and_its_facts(tmp_path: Path) -> None:
 
 
 def test_a_story_without_any_file_is_empty(tmp_path: Path) -> None:
-    assert read_story(open_run_folder(tmp_path), [], 0.0) == Story()
+    assert read_scenario_run(open_run_folder(tmp_path), [], 0.0) == ScenarioRun()
 
 
 class TestDrawing:
@@ -459,7 +458,7 @@ class TestJourney:
         ]
 
     def test_it_stands_beside_the_witness_that_names_the_message(self) -> None:
-        told = judgement()
+        told = evaluation()
         witness = {
             "kind": "missing",
             "topic": "persistent://public/default/orders",

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.evaluation import Judgement
+from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.curves import Curve, Point
 from spark_jobs.figures.journeys import Journey, Stop
 from spark_jobs.figures.ownership import Contest, Moment
+from spark_jobs.figures.scenario_run import Head, ScenarioRun, Step
 from spark_jobs.report.report import write_report
-from spark_jobs.report.story import Head, Step, Story
-from tests.spark_jobs.report.test_report import EVIL, judgement
+from tests.spark_jobs.report.test_report import EVIL, evaluation
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -51,7 +51,7 @@ def test_it_fits_the_screen(
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    address = write_report(judgement(), tmp_path).as_uri()
+    address = write_report(evaluation(), tmp_path).as_uri()
     page.goto(address)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     headline = "Invalid: 1 guarantee was broken (INV-2 replicated exactly once)."
@@ -72,7 +72,7 @@ def test_it_fits_the_screen(
     page.close()
 
 
-def told_with_everything() -> Judgement:
+def told_with_everything() -> Evaluation:
     """Long witnesses with journeys, steps that failed, curves, and events with long words."""
     topic = "persistent://a-tenant-with-a-name/a-namespace-with-a-name/orders-of-a-kind"
     origin = {"topic": topic, "origin_region": "eu-central", "producer": f"orders {EVIL}", "sequence_id": 12}
@@ -86,7 +86,7 @@ def told_with_everything() -> Judgement:
         },
         {"kind": "behind", "region": "us-west", **origin, "topic": f"{topic}-2", "at_ms": 1600.0},
     ]
-    told = judgement()
+    told = evaluation()
     checks = (replace(told.checks[0], witness=tuple(witnesses)), *told.checks[1:])
     stop = Stop(1500.0, "publish", "unknown", "eu-central", error="no answer within thirty seconds " * 3)
     journey = Journey(*origin.values(), stored=(), absent=("us-west",), stops=(stop,))  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def told_with_everything() -> Judgement:
         told,
         checks=checks,
         journeys=(journey,),
-        story=Story(
+        story=ScenarioRun(
             Head("drill", "shows much " * 20, "three", "a (us-east)", "process", "2026-01-01"), steps
         ),
         ownership=(Contest(f"checkers {EVIL}", 12_000, hosts, moments),),

@@ -16,9 +16,9 @@ from emulator.storage.kafka import open_kafka
 from emulator.storage.sqlite.store import open_sqlite
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import F
-from spark_jobs.frames.entry_columns import ROW_SCHEMA
 from spark_jobs.sources import kafka as source_kafka
 from spark_jobs.sources.contract import Group, Head, LogDamaged
+from spark_jobs.sources.entry_columns import ROW_SCHEMA
 from spark_jobs.sources.region_log import read_region_logs, read_trimmed
 from spark_jobs.sources.run_folder import RegionLog, open_run_folder
 from tests.spark_jobs.sample_run import TOPIC, SampleRun, failover_drill

@@ -14,7 +14,7 @@ from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.names import Status
 from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import keys, processed
-from spark_jobs.checks.finding import Circumstances
+from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.checks.judging import Check
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.sources.transaction_keys import CoordinatorEntry

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from emulator.run.limits import parse_limits
+from spark_jobs.figures.headline import ONE_RUN, explanation, headline
 from spark_jobs.figures.limits import LimitResult
 from spark_jobs.report.ci_report import junit, markdown
-from spark_jobs.report.headline import ONE_RUN, explanation, headline
 from spark_jobs.report.report import render_page, summary
 from spark_jobs.report.texts import tiles
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, overall
-from tests.spark_jobs.report.test_report import judgement
+from tests.spark_jobs.report.test_report import evaluation
 
 
 def checks(
@@ -114,7 +114,7 @@ def test_the_explanation_counts_what_was_judged() -> None:
 
 
 def test_page_terminal_and_data_have_the_same_headline() -> None:
-    told = replace(judgement("valid"), figures={**judgement().figures, **LOSS})
+    told = replace(evaluation("valid"), figures={**evaluation().figures, **LOSS})
     said = "Valid: no guarantee was broken. 873 acknowledged messages were lost with us-east."
     assert told.as_json()["headline"] == told.headline == said
     assert said in render_page(told)
@@ -129,7 +129,7 @@ LOSS = {"loss": {**lost("us-east", unrecovered=873)["loss"], "recovery_point_sec
 
 
 def test_a_figure_is_valid_nowhere() -> None:
-    told = replace(judgement("invalid"), checks=tuple(checks("invalid")[1:]))
+    told = replace(evaluation("invalid"), checks=tuple(checks("invalid")[1:]))
     (line,) = [line for line in summary(told, Path("x")).splitlines() if "fail-over gap" in line]
     assert line.split()[0] == "measured"
     page = render_page(told)
@@ -141,7 +141,7 @@ def test_a_figure_is_valid_nowhere() -> None:
 
 
 def test_checks_without_anything_to_judge_are_one_line() -> None:
-    told = replace(judgement("unknown"), checks=tuple(checks(*["not applicable"] * 12, evidence="unknown")))
+    told = replace(evaluation("unknown"), checks=tuple(checks(*["not applicable"] * 12, evidence="unknown")))
     text = summary(told, Path("x"))
     assert len(text.splitlines()) == 6
     assert "  not applicable 12 checks with nothing to check (listed in the report).\n" in text
@@ -167,5 +167,5 @@ def test_checks_without_anything_to_judge_are_one_line() -> None:
 def test_a_subscription_that_never_went_on_is_no_subscription_that_lost_nothing(
     gap: float | None, gaps: Mapping[str, float | None], tile: tuple[str, str, str]
 ) -> None:
-    figures = {**judgement().figures, "failover_gap_seconds": gap, "gaps": gaps}
+    figures = {**evaluation().figures, "failover_gap_seconds": gap, "gaps": gaps}
     assert tile in tiles(figures)

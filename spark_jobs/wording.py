@@ -1,7 +1,7 @@
-"""Every hint that a verdict prints: what a reader may look at first, with the condition under which it is printed.
+"""Words that checks, figures and the report share: counts, durations, and every hint that a verdict prints.
 
-Producers decide the condition (`causes`, `checks.judging`, `loss`, `standings`) and take the words from here.
-tests/spark_jobs/report/test_hints.py drives a run into each condition, and out of it.
+A hint says what a reader may look at first. `causes`, `checks.judging`, `loss` and `replication_state` decide when it
+is printed; tests/spark_jobs/test_wording.py drives a run into each condition, and out of it.
 """
 
 from __future__ import annotations
@@ -78,3 +78,15 @@ HINTS: Mapping[str, Hint] = {
 def hint(name: str, **fields: object) -> str:
     """The words of a hint."""
     return HINTS[name].text.format(**fields)
+
+
+def count(number: int, noun: str = "message") -> str:
+    """`1 message`, `9,312 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration_text(seconds: float) -> str:
+    """`47 ms`, `0.840 s`, `12.345 s`."""
+    # As figures are rounded: what was rounded already reads the same.
+    rounded = round(seconds, 3)
+    return f"{rounded * 1000:.0f} ms" if rounded < 0.1 else f"{rounded:,.3f} s"

@@ -1,4 +1,4 @@
-"""Makes Spark verify a run of two messages, so that everything it needs is loaded before it counts."""
+"""A run of two messages: an engine that evaluated it has loaded everything that a verdict needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import json
 import sqlite3
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,6 @@ from emulator.run.history import HistoryWriter
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry
-from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.evaluation import Judgement, judge_run
 
 REGIONS = ("a", "b")
 TOPIC = "persistent://public/default/warm-up"
@@ -24,15 +22,16 @@ MESSAGES = 2
 PAYLOAD = b"warm-up"
 
 
-def warm_up(engine: QueryEngine) -> Judgement:
-    """Also a self-test: the verdict on it is valid."""
+@contextlib.contextmanager
+def tiny_run() -> Iterator[Path]:
+    """A run directory until the end of the block. The verdict on it is valid."""
     with tempfile.TemporaryDirectory(prefix="geoemu-warm-up-") as folder:
         write_tiny_run(Path(folder))
-        return judge_run(engine, Path(folder))
+        yield Path(folder)
 
 
 def write_tiny_run(run: Path) -> None:
-    """What a run of two regions leaves, reduced to what the verdict looks at."""
+    """Write what a run of two regions leaves, reduced to what the verdict reads."""
     regions = [{"name": name, "log": {"backend": "sqlite", "path": ""}} for name in REGIONS]
     topology = {
         "clusters": [{"name": "one", "regions": regions}],

@@ -15,8 +15,8 @@ from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_replication
 from emulator.wire.markers import encode_transaction_end
-from spark_jobs.frames.entry_columns import EntryColumns
 from spark_jobs.sources.contract import Group
+from spark_jobs.sources.entry_columns import EntryColumns
 from spark_jobs.sources.history_files import digest_number
 
 TOPIC = "persistent://public/default/t"

@@ -57,7 +57,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class ScenarioRun:
     """Head and steps."""
 
     head: Head = Head()
@@ -67,7 +67,7 @@ class Story:
         return dataclasses.asdict(self)
 
 
-def read_story(folder: RunFolder, facts: Sequence[Mapping[str, Any]], start_ms: float) -> Story:
+def read_scenario_run(folder: RunFolder, facts: Sequence[Mapping[str, Any]], start_ms: float) -> ScenarioRun:
     """From the files of the run directory, whatever their state, and the facts of its history, by time."""
     made_by = read_made_by(folder.path) or MadeBy("", "")
     head = Head(
@@ -81,7 +81,7 @@ def read_story(folder: RunFolder, facts: Sequence[Mapping[str, Any]], start_ms: 
         command=made_by.command,
         folder=made_by.folder,
     )
-    return Story(head, tuple(_steps(facts, made_by.steps, start_ms)))
+    return ScenarioRun(head, tuple(_steps(facts, made_by.steps, start_ms)))
 
 
 def _steps(facts: Iterable[Mapping[str, Any]], planned: Sequence[str], start_ms: float) -> Iterable[Step]:

@@ -25,14 +25,14 @@ from emulator.storage.group import decode_group
 from emulator.wire.markers import decode_marker
 from emulator.wire.message_metadata import EntryDetails, EntryInfo, read_entry
 from emulator.wire.payloads import decompress, split_batch
-from spark_jobs.frames.entry_digests import (
+from spark_jobs.sources.contract import Group
+from spark_jobs.sources.entry_digests import (
     NO_ATTRIBUTES,
     bytes_digest,
     digest_of,
     metadata_digests,
     single_attributes,
 )
-from spark_jobs.sources.contract import Group
 
 ROW_SCHEMA = pa.schema(
     [

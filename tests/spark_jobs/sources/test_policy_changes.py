@@ -15,10 +15,11 @@ from emulator.model.stored_keys import (
     TopicPoliciesPath,
 )
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.evaluation import Judgement, judge_run
-from spark_jobs.frames.lifetimes import Lifetime
-from spark_jobs.frames.policy_changes import NEVER_MS, SETTLING_MS, Changes, Owed, read_changes
+from spark_jobs.evaluation import Evaluation
+from spark_jobs.sources.lifetimes import Lifetime
+from spark_jobs.sources.policy_changes import NEVER_MS, SETTLING_MS, Changes, Owed, read_changes
 from spark_jobs.sources.run_folder import Namespace, open_run_folder
+from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.sample_run import TOPIC, SampleRun
 
 SPACE = NamespacePath("public/default")
@@ -144,7 +145,7 @@ def test_a_namespace_made_while_the_run_went_on_is_one_of_the_run(tmp_path: Path
     assert open_run_folder(tmp_path).namespaces["public/new"] == Namespace(("us-east", "us-west"), True)
 
 
-def replicated_otherwise(engine: QueryEngine, tmp_path: Path, *, late_to: list[str]) -> Judgement:
+def replicated_otherwise(engine: QueryEngine, tmp_path: Path, *, late_to: list[str]) -> Evaluation:
     """eu-central is added at 5 s. A message at 1 s is in two regions, one at 8 s in `late_to`, one at 9 s in all."""
     sample = SampleRun()
     sample.subscribe("us-west", 0.1)
@@ -154,28 +155,28 @@ def replicated_otherwise(engine: QueryEngine, tmp_path: Path, *, late_to: list[s
     run = sample.write(tmp_path / "run")
     for region in ALL:
         tell(run, region, (sample.time_ms(0), 2, TWO), (sample.time_ms(5), 7, ALL))
-    return judge_run(engine, run)
+    return evaluate_run(engine, run)
 
 
 def test_what_was_published_before_a_region_was_added_is_not_missing_there(
     engine: QueryEngine, tmp_path: Path
 ) -> None:
-    judgement = replicated_otherwise(engine, tmp_path, late_to=ALL)
-    assert judgement.verdict == "valid"
-    whole = next(check for check in judgement.checks if check.name == "evidence-complete")
+    evaluation = replicated_otherwise(engine, tmp_path, late_to=ALL)
+    assert evaluation.verdict == "valid"
+    whole = next(check for check in evaluation.checks if check.name == "evidence-complete")
     assert "The replication of public/default changed during the run" in whole.sentence
 
 
 def test_what_was_published_afterwards_is(engine: QueryEngine, tmp_path: Path) -> None:
-    judgement = replicated_otherwise(engine, tmp_path, late_to=TWO)
-    assert judgement.verdict == "invalid"
-    replicated = next(check for check in judgement.checks if check.name == "replicated-exactly-once")
+    evaluation = replicated_otherwise(engine, tmp_path, late_to=TWO)
+    assert evaluation.verdict == "invalid"
+    replicated = next(check for check in evaluation.checks if check.name == "replicated-exactly-once")
     assert [(one["region"], one["sequence_id"]) for one in replicated.witness] == [("eu-central", 1)]
 
 
 def with_topic_clusters(
     engine: QueryEngine, tmp_path: Path, *, early_to: list[str], late_to: list[str]
-) -> Judgement:
+) -> Evaluation:
     """The topic takes eu-central out at 5 s; its namespace does not. A message at 1 s, one at 8 s."""
     sample = SampleRun()
     sample.subscribe("us-west", 0.1)
@@ -186,20 +187,20 @@ def with_topic_clusters(
     for region in ALL:
         tell(run, region, (sample.time_ms(0), 2, ALL))
         tell(run, region, (sample.time_ms(5), 7, TWO), key=TopicPoliciesPath(TOPIC))
-    return judge_run(engine, run)
+    return evaluate_run(engine, run)
 
 
 def test_what_a_topic_does_not_owe_is_not_missing(engine: QueryEngine, tmp_path: Path) -> None:
-    judgement = with_topic_clusters(engine, tmp_path, early_to=ALL, late_to=TWO)
-    assert judgement.verdict == "valid"
-    whole = next(check for check in judgement.checks if check.name == "evidence-complete")
+    evaluation = with_topic_clusters(engine, tmp_path, early_to=ALL, late_to=TWO)
+    assert evaluation.verdict == "valid"
+    whole = next(check for check in evaluation.checks if check.name == "evidence-complete")
     assert f"Replication clusters of their own: {TOPIC}." in whole.sentence
 
 
 def test_what_a_topic_owes_is_missing(engine: QueryEngine, tmp_path: Path) -> None:
-    judgement = with_topic_clusters(engine, tmp_path, early_to=ALL, late_to=["us-east"])
-    assert judgement.verdict == "invalid"
-    replicated = next(check for check in judgement.checks if check.name == "replicated-exactly-once")
+    evaluation = with_topic_clusters(engine, tmp_path, early_to=ALL, late_to=["us-east"])
+    assert evaluation.verdict == "invalid"
+    replicated = next(check for check in evaluation.checks if check.name == "replicated-exactly-once")
     assert {(one["region"], one["sequence_id"]) for one in replicated.witness} == {("us-west", 1)}
 
 

@@ -1,4 +1,4 @@
-"""Each hint of `spark_jobs.report.hints` is printed under its condition, and not when the condition does not hold."""
+"""Each hint of `spark_jobs.wording` is printed under its condition, and not when the condition does not hold."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.checks.finding import Circumstances, Found
+from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.finding import FindingGroup
 from spark_jobs.checks.judging import why_unproven
-from spark_jobs.checks.replication_state import Standing, standing_result
+from spark_jobs.checks.replication_state import SubscriptionState, replication_state_result
 from spark_jobs.figures.loss import Gone, Loss, loss_result
 from spark_jobs.figures.timeline import make_timeline
 from spark_jobs.frames.faults import Interval
-from spark_jobs.frames.policy_changes import Owed
 from spark_jobs.report.causes import causes
-from spark_jobs.report.hints import HINTS
+from spark_jobs.sources.policy_changes import Owed
 from spark_jobs.sources.run_folder import Namespace
 from spark_jobs.verdict import CheckResult
+from spark_jobs.wording import HINTS
 
 TOPIC = "persistent://public/default/t"
 REGIONS = ("us-east", "us-west", "eu-central")
@@ -112,7 +113,9 @@ def test_what_stands_beside_a_witness_is_what_was_done_there_and_then(
 
 
 def unproven(kind: str = "behind", **changes: Any) -> str:
-    absent = Found(kind, 1, region="us-west", origin_region="us-east", last_ms=changes.pop("last_ms", 0.0))
+    absent = FindingGroup(
+        kind, 1, region="us-west", origin_region="us-east", last_ms=changes.pop("last_ms", 0.0)
+    )
     return why_unproven(absent, Circumstances({}, **{"read_at_ms": 60_000.0, **changes})) or ""
 
 
@@ -125,8 +128,8 @@ def of_loss(kept: int) -> str:
 
 def of_standings(lost: list[str], again: int = 3, **changes: Any) -> str:
     namespace = Namespace(REGIONS, deduplication=True, **changes)
-    standings = [Standing("billing", TOPIC, "us-west", {"eu-central": again})]
-    found = standing_result(standings, lost, {"public/default": namespace})
+    standings = [SubscriptionState("billing", TOPIC, "us-west", {"eu-central": again})]
+    found = replication_state_result(standings, lost, {"public/default": namespace})
     assert found is not None
     return found.sentence
 

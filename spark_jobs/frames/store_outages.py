@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from spark_jobs.frames.faults import Interval
-from spark_jobs.frames.policy_changes import DELIVERIES_FILE
+from spark_jobs.sources.policy_changes import DELIVERIES_FILE
 
 
 def store_absences(

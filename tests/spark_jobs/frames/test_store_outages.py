@@ -7,10 +7,10 @@ from pathlib import Path
 
 from spark_jobs.figures.timeline import make_timeline
 from spark_jobs.frames.faults import Interval
-from spark_jobs.frames.policy_changes import read_changes
+from spark_jobs.frames.store_outages import store_absences
 from spark_jobs.report.causes import causes
 from spark_jobs.report.timeline_drawing import draw_timeline
-from spark_jobs.sources.store_outages import store_absences
+from spark_jobs.sources.policy_changes import read_changes
 from spark_jobs.verdict import CheckResult
 
 CLUSTERS = {"us-east": "americas", "us-west": "americas", "eu-central": "europe"}

@@ -24,7 +24,7 @@ from emulator.model.stored_keys import (
     parse_path,
 )
 from emulator.model.values import TopicName
-from spark_jobs.frames.lifetimes import KEPT, Lifetime, lifetime_over
+from spark_jobs.sources.lifetimes import KEPT, Lifetime, lifetime_over
 
 DELIVERIES_FILE = "metadata.jsonl"
 CLUSTERS = "replication_clusters"

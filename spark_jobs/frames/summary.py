@@ -3,20 +3,16 @@ ended."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.run.history_events import latency_in
-from spark_jobs.checks.finding import Circumstances
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.figures.loss import regions_lost
-from spark_jobs.sources.run_folder import Damage, RunFolder
 
 DAMAGES_SHOWN_MAX = 5
 _TOLD = ("region", "topic", "producer", "topic_epoch")
 _FACT = ("at_ms", "op", "region", "other_region", "error", "detail")
-_DOWN = {
+DOWN = {
     "kill": True,
     "lose": True,
     "stop": True,
@@ -25,12 +21,11 @@ _DOWN = {
     "resume": False,
     "restart": False,
 }
-_LINK_OPS = ("cut", "hold", "heal")
 _CLIENT_OPS = ("publish", "receive", "acknowledge", "end_transaction")
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class LogSummary:
     """What is in one region's log, in numbers."""
 
     messages: int
@@ -44,7 +39,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class HistorySummary:
     """What must be known of the history before it is compared with anything."""
 
     topics: frozenset[str]
@@ -64,7 +59,7 @@ class History:
     """Lines that name a transaction key."""
 
 
-def count_stored(rows: DataFrame) -> dict[str, Stored]:
+def summarise_logs(rows: DataFrame) -> dict[str, LogSummary]:
     """Reads every log once, which also fills the cache."""
     is_message = F.col("damage").isNull() & F.col("marker_type").isNull()
     summed = rows.groupBy("region").agg(
@@ -76,7 +71,7 @@ def count_stored(rows: DataFrame) -> dict[str, Stored]:
         F.array_sort(F.collect_set(F.when(is_message, F.col("origin_region")))).alias("origins"),
     )
     return {
-        row["region"]: Stored(
+        row["region"]: LogSummary(
             row["messages"],
             row["markers"],
             tuple(row["topics"]),
@@ -88,7 +83,7 @@ def count_stored(rows: DataFrame) -> dict[str, Stored]:
     }
 
 
-def survey(lines: DataFrame) -> History:
+def summarise_history(lines: DataFrame) -> HistorySummary:
     """One pass over the history."""
     good = F.col("damage").isNull()
     at_ms = F.when(good, F.col("at_ms"))
@@ -103,7 +98,7 @@ def survey(lines: DataFrame) -> History:
         F.max(at_ms).alias("end_ms"),
         F.max(F.when(F.col("op").isin(*_CLIENT_OPS), at_ms)).alias("last_client_ms"),
     ).collect()[0]
-    return History(
+    return HistorySummary(
         topics=frozenset(row["topics"]),
         epochs=frozenset(tuple(one) for one in row["epochs"]),
         facts=tuple(sorted((fact.asDict() for fact in row["facts"]), key=lambda fact: fact["at_ms"])),
@@ -116,43 +111,11 @@ def survey(lines: DataFrame) -> History:
     )
 
 
-def circumstances_of(
-    folder: RunFolder, told: History, damages: Collection[Damage], read_at_ms: float
-) -> Circumstances:
-    down: dict[str, bool] = {}
-    cut: set[tuple[str, str]] = set()
-    latency_ms_max = folder.latency_ms_max
-    for fact in told.facts:
-        op, region, other = fact["op"], fact["region"], fact["other_region"]
-        # Stopping everything is how a run ends; only before the last word of a client does it explain anything.
-        if op in _DOWN and not (op == "stop" and fact["at_ms"] > told.last_client_ms):
-            down[region] = _DOWN[op]
-        elif op == "latency":
-            latency_ms_max = max(latency_ms_max, latency_in(fact["detail"]))
-        elif op in _LINK_OPS:
-            ways = {(region, other)} | ({(other, region)} if fact["detail"] != "one way" else set())
-            if op != "heal":
-                cut |= ways
-            elif region is None:
-                cut.clear()
-            else:
-                cut -= ways
-    return Circumstances(
-        namespaces=folder.namespaces,
-        damaged_regions=frozenset(damage.region for damage in damages if damage.region),
-        history_damaged=any(damage.region is None for damage in damages),
-        away=frozenset(region for region, is_down in down.items() if is_down),
-        lost=frozenset(regions_lost(told.facts)),
-        cut=frozenset(cut),
-        read_at_ms=read_at_ms - 2 * latency_ms_max,
-    )
-
-
 def outages(facts: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float | None]]:
     """Each time that a region went down: where, when, and when it came back. `facts` by time."""
     found: list[tuple[str, float, float | None]] = []
     for fact in facts:
-        region, at_ms, goes_down = fact["region"], fact["at_ms"], _DOWN.get(fact["op"])
+        region, at_ms, goes_down = fact["region"], fact["at_ms"], DOWN.get(fact["op"])
         if goes_down:
             found.append((region, at_ms, None))
         elif goes_down is False:

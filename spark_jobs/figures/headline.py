@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from spark_jobs.checks.judging import count
 from spark_jobs.figures.limits import LimitResult
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict
+from spark_jobs.wording import count
 
 EVIDENCE = "evidence-complete"
 """Name of the check that logs, history and scenario are whole."""

@@ -1,0 +1,153 @@
+"""From a run directory to evidence: `load` reads what regions and clients stored, `normalise` brings it together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_jobs.engines.frames import BoundThreads, DataFrame, F, cached, small_frame
+from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
+from spark_jobs.frames.history import events_of, read_history
+from spark_jobs.frames.messages import stored_messages
+from spark_jobs.frames.sessions import renumbered
+from spark_jobs.frames.summary import HistorySummary, LogSummary, outages, summarise_history, summarise_logs
+from spark_jobs.sources.grants import read_ownership
+from spark_jobs.sources.promises import read_promises
+from spark_jobs.sources.region_log import (
+    RegionValue,
+    read_coordinators,
+    read_ends,
+    read_region_logs,
+    read_trimmed,
+    read_values,
+)
+from spark_jobs.sources.run_folder import Damage, RunFolder
+from spark_jobs.sources.transaction_keys import CoordinatorEntry, read_keys
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRun:
+    """What regions and clients stored, as they stored it."""
+
+    folder: RunFolder
+    lines: DataFrame
+    """Lines of the history, in the shape of `history_files.ROW_SCHEMA`."""
+    history: HistorySummary
+    rows: DataFrame
+    """Entries of the logs, in the shape of `region_log.ROW_SCHEMA`."""
+    logs: Mapping[str, LogSummary]
+    """By region."""
+    read_at_ms: float
+    """When the logs had been read, on this machine's clock."""
+    trimmed: DataFrame
+    values: Sequence[RegionValue]
+    """Stored cursors and grants."""
+    ends: Mapping[tuple[str, str], int]
+    """By region and topic the highest id, where it may be larger than that of the newest entry."""
+    journals: Sequence[CoordinatorEntry]
+    is_transactional: bool
+    """The history or a log has a transaction."""
+    damages: Sequence[Damage]
+    """Of the history and of the heads of logs."""
+    value_damages: Sequence[Damage]
+    journal_damages: Sequence[Damage]
+
+
+@dataclass(frozen=True, slots=True)
+class NormalisedRun:
+    """The frames that checks and figures start from."""
+
+    evidence: Evidence
+    lines: DataFrame
+    """Readable lines of the history, with the sequence ids that their program wrote."""
+    remarks: Sequence[str]
+    """A sentence for each session whose sequence ids were changed to those that its region stored."""
+    damages: Sequence[Damage]
+    """Of everything but the run directory itself."""
+    unread_regions: frozenset[str]
+    """Regions of which stored values are missing or unreadable."""
+
+
+def load(folder: RunFolder) -> LoadedRun:
+    lines, damages = read_history(folder)
+    lines = cached(lines)
+    # At the same time: logs wait until Python workers have started, the history does not.
+    with BoundThreads(1) as worker:
+        loading = worker.submit(_load_logs, folder)
+        history = summarise_history(lines)
+        rows, logs = loading.result()
+    read_at_ms = time.time() * 1000
+    trimmed, trim_damages = read_trimmed(folder, history.topics)
+    ends = read_ends(folder)
+    values, value_damages = read_values(folder)
+    transactional = bool(history.in_transactions or any(log.in_transactions for log in logs.values()))
+    journals, journal_damages = read_coordinators(folder) if transactional else ([], [])
+    return LoadedRun(
+        folder=folder,
+        lines=lines,
+        history=history,
+        rows=rows,
+        logs=logs,
+        read_at_ms=read_at_ms,
+        trimmed=trimmed,
+        values=values,
+        ends=ends,
+        journals=journals,
+        is_transactional=transactional,
+        damages=[*damages, *trim_damages],
+        value_damages=value_damages,
+        journal_damages=journal_damages,
+    )
+
+
+def _load_logs(folder: RunFolder) -> tuple[DataFrame, dict[str, LogSummary]]:
+    rows = cached(read_region_logs(folder))
+    return rows, summarise_logs(rows)
+
+
+def normalise(run: LoadedRun) -> NormalisedRun:
+    history, transactional = run.history, run.is_transactional
+    markers = run.rows.where(F.col("marker").isNotNull()).select(
+        "region", "topic", "origin_region", "ledger_id", "entry_id", "marker"
+    )
+    promises, promise_damages = read_promises(
+        [row.asDict() for row in markers.collect()], run.values, _newest_entries(run), history.topics
+    )
+    ownership, grant_damages = read_ownership(run.values, history.epochs, history.topics)
+    keys, key_damages = read_keys(run.journals, told=history.with_keys > 0)
+    log_topics = {topic for log in run.logs.values() for topic in log.topics}
+    messages = stored_messages(run.rows, log_topics, history.topics, transactional=transactional)
+    lines = events_of(run.lines)
+    events, remarks = renumbered(lines, messages)
+    evidence = gather(
+        messages,
+        events,
+        run.trimmed,
+        small_frame(outages(history.facts), OUTAGE_SCHEMA),
+        promises,
+        ownership,
+        keys,
+        run.folder.namespaces,
+        history.end_ms,
+        transactional=transactional,
+    )
+    value_damages = [*run.value_damages, *promise_damages, *grant_damages]
+    return NormalisedRun(
+        evidence,
+        lines,
+        remarks,
+        [*run.damages, *value_damages, *run.journal_damages, *key_damages],
+        frozenset(one.region for one in (*run.folder.damages, *value_damages) if one.region),
+    )
+
+
+def _newest_entries(run: LoadedRun) -> dict[tuple[str, str], tuple[int, int]]:
+    """By region and topic: ledger and highest id."""
+    readable = run.rows.where(F.col("damage").isNull()).groupBy("region", "topic")
+    newest = readable.agg(F.max("ledger_id").alias("ledger_id"), F.max("entry_id").alias("entry_id"))
+    found = {(row["region"], row["topic"]): (row["ledger_id"], row["entry_id"]) for row in newest.collect()}
+    for place, end in run.ends.items():
+        if place in found:
+            found[place] = (found[place][0], max(found[place][1], end))
+    return found
