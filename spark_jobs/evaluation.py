@@ -34,7 +34,7 @@ from spark_jobs.frames.faults import down_on_purpose, regions_lost
 from spark_jobs.frames.store_outages import store_absences
 from spark_jobs.frames.summary import DAMAGES_SHOWN_MAX, HistorySummary
 from spark_jobs.loading import LoadedRun, NormalisedRun
-from spark_jobs.sources.run_folder import Damage, RunFolder, forgotten_regions
+from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder, forgotten_regions
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, overall
 
 TOPICS_SHOWN_MAX = 3
@@ -91,7 +91,7 @@ class QueryResults:
     findings: Findings
     loss: Loss
     subscriptions: Sequence[SubscriptionState]
-    inconsistencies: Sequence[Damage]
+    inconsistencies: Sequence[EvidenceDamage]
     """Last of the damages: where lines are known to be gone, these only follow from it."""
     curves: Sequence[Curve]
     measures: Measures
@@ -178,11 +178,11 @@ def _timed(
     return curves, measures, collect_counts(evidence, start_ms, end_ms, actors)
 
 
-def _all_damages(run: LoadedRun, others: Iterable[Damage]) -> list[Damage]:
+def _all_damages(run: LoadedRun, others: Iterable[EvidenceDamage]) -> list[EvidenceDamage]:
     folder, logs = run.folder, sorted(run.logs.items())
     damages = [*folder.damages, *others]
-    damages += [Damage(text, region) for region, log in logs for text in log.damages]
-    damages += [Damage(text) for text in run.history.damages]
+    damages += [EvidenceDamage(text, region) for region, log in logs for text in log.damages]
+    damages += [EvidenceDamage(text) for text in run.history.damages]
     for region, log in logs:
         named_already = {*folder.regions, *(damage.region or "" for damage in damages)}
         damages += forgotten_regions(f"the log of {region}", log.origins, named_already)
@@ -191,7 +191,7 @@ def _all_damages(run: LoadedRun, others: Iterable[Damage]) -> list[Damage]:
 
 
 def _completeness(
-    all_damages: Sequence[Damage],
+    all_damages: Sequence[EvidenceDamage],
     history: HistorySummary,
     lost: Collection[str],
     remarks: Sequence[str],

@@ -22,7 +22,7 @@ from spark_jobs.sources.region_log import (
     read_trimmed,
     read_values,
 )
-from spark_jobs.sources.run_folder import Damage, RunFolder
+from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
 from spark_jobs.sources.transaction_keys import CoordinatorEntry, read_keys
 
 
@@ -48,10 +48,10 @@ class LoadedRun:
     journals: Sequence[CoordinatorEntry]
     is_transactional: bool
     """The history or a log has a transaction."""
-    damages: Sequence[Damage]
+    damages: Sequence[EvidenceDamage]
     """Of the history and of the heads of logs."""
-    value_damages: Sequence[Damage]
-    journal_damages: Sequence[Damage]
+    value_damages: Sequence[EvidenceDamage]
+    journal_damages: Sequence[EvidenceDamage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class NormalisedRun:
     """Readable lines of the history, with the sequence ids that their program wrote."""
     remarks: Sequence[str]
     """A sentence for each session whose sequence ids were changed to those that its region stored."""
-    damages: Sequence[Damage]
+    damages: Sequence[EvidenceDamage]
     """Of everything but the run directory itself."""
     unread_regions: frozenset[str]
     """Regions of which stored values are missing or unreadable."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from emulator.run.history_events import latency_in
 from spark_jobs.frames.faults import regions_lost
 from spark_jobs.frames.summary import DOWN, HistorySummary
-from spark_jobs.sources.run_folder import Damage, Namespace, RunFolder
+from spark_jobs.sources.run_folder import EvidenceDamage, Namespace, RunFolder
 
 _LINK_OPS = ("cut", "hold", "heal")
 
@@ -37,7 +37,7 @@ class Circumstances:
 
 
 def circumstances_of(
-    folder: RunFolder, history: HistorySummary, damages: Collection[Damage], read_at_ms: float
+    folder: RunFolder, history: HistorySummary, damages: Collection[EvidenceDamage], read_at_ms: float
 ) -> Circumstances:
     down: dict[str, bool] = {}
     cut: set[tuple[str, str]] = set()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.sources.run_folder import Damage
+from spark_jobs.sources.run_folder import EvidenceDamage
 
 PUBLISH = ("region", "topic", "producer", "session", "sequence_id")
 SUBSCRIPTION = ("region", "topic", "subscription")
@@ -17,13 +17,13 @@ SHOWN_MAX = 5
 """Of each kind; further ones are counted."""
 
 
-def find_inconsistencies(events: DataFrame) -> list[Damage]:
+def find_inconsistencies(events: DataFrame) -> list[EvidenceDamage]:
     """A sentence each. `events`: good lines in the shape of ROW_SCHEMA, with the numbers that their program wrote."""
     used = _used(events)
     return [*_never_asked(events), *_never_opened(used), *_never_subscribed(used)]
 
 
-def _never_asked(events: DataFrame) -> list[Damage]:
+def _never_asked(events: DataFrame) -> list[EvidenceDamage]:
     is_asked = F.count_if(F.col("outcome") == "asked")
     answers = (
         events.where(F.col("op") == "publish")
@@ -49,7 +49,7 @@ def _used(events: DataFrame) -> list[Mapping[str, Any]]:
     return [row.asDict() for row in events.where(of_interest).select(*columns).distinct().collect()]
 
 
-def _never_opened(used: Iterable[Mapping[str, Any]]) -> list[Damage]:
+def _never_opened(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
     used = list(used)
     opened = {row["session"] for row in used if row["op"] == "connect" and row["outcome"] == "ok"}
     published = {(row["session"], row["producer"]) for row in used if row["op"] == "publish"}
@@ -61,7 +61,7 @@ def _never_opened(used: Iterable[Mapping[str, Any]]) -> list[Damage]:
     return _damages(sentences, len(sentences), "sessions that were never opened")
 
 
-def _never_subscribed(used: Iterable[Mapping[str, Any]]) -> list[Damage]:
+def _never_subscribed(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
     """A subscribe without an answer may have come about."""
     used = list(used)
     begun = {_subscription(row) for row in used if row["op"] == "subscribe" and row["outcome"] != "failed"}
@@ -81,6 +81,6 @@ def _subscription(row: Mapping[str, Any]) -> tuple[str, ...]:
     return region, head if dash and number.isdigit() else topic, name
 
 
-def _damages(sentences: Sequence[str], n: int, what: str) -> list[Damage]:
-    shown = [Damage(sentence) for sentence in sentences[:SHOWN_MAX]]
-    return shown if n <= SHOWN_MAX else [*shown, Damage(f"{n - SHOWN_MAX:,} more {what}")]
+def _damages(sentences: Sequence[str], n: int, what: str) -> list[EvidenceDamage]:
+    shown = [EvidenceDamage(sentence) for sentence in sentences[:SHOWN_MAX]]
+    return shown if n <= SHOWN_MAX else [*shown, EvidenceDamage(f"{n - SHOWN_MAX:,} more {what}")]

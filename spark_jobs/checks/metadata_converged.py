@@ -12,11 +12,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_jobs.checks.circumstances import Circumstances
-from spark_jobs.sources.metadata_fold import EXISTENCE, Document, Folded, Stamp, as_written, document_in, fold
+from spark_jobs.sources.metadata_fold import (
+    EXISTENCE,
+    Document,
+    EventStamp,
+    Folded,
+    as_written,
+    document_in,
+    fold,
+)
 from spark_jobs.sources.metadata_log import read_events
 from spark_jobs.sources.metadata_stores import (
+    ClusterStore,
     ClusterSync,
-    Store,
     StoreUnreadable,
     read_settings,
     read_store,
@@ -36,7 +44,7 @@ Why = Literal["differs", "not received", "not published"]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class MetadataDifference:
     cluster: str
     path: str
     element: str
@@ -44,7 +52,7 @@ class Difference:
     since_ms: float
     stored: Any
     expected: Any
-    events: tuple[Stamp, ...]
+    events: tuple[EventStamp, ...]
     """That make it what is expected."""
 
     def as_witness(self) -> Witness:
@@ -61,18 +69,18 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class SharedMetadata:
     """All that is judged."""
 
     settings: Mapping[str, ClusterSync]
     """By cluster."""
-    stores: tuple[Store, ...]
+    stores: tuple[ClusterStore, ...]
     folded: Mapping[str, Folded]
-    stamps: Collection[Stamp]
+    stamps: Collection[EventStamp]
     unreadable: tuple[str, ...]
 
 
-def read_evidence(folder: RunFolder) -> Evidence | None:
+def read_evidence(folder: RunFolder) -> SharedMetadata | None:
     """None: there are no two clusters that share anything, or their stores are not kept with the run. Stores are read
     before the logs: what a store has is then among what the logs have."""
     settings = read_settings(folder)
@@ -89,7 +97,7 @@ def read_evidence(folder: RunFolder) -> Evidence | None:
             unreadable.append(str(problem))
     topic = next(iter(settings.values())).topic
     events, damages = read_events(folder, topic)
-    return Evidence(
+    return SharedMetadata(
         settings, tuple(stores), fold(events.values()), frozenset(events), (*unreadable, *damages)
     )
 
@@ -100,7 +108,7 @@ def metadata_converged(folder: RunFolder, circumstances: Circumstances, end_ms: 
     return None if evidence is None else conclude(evidence, circumstances, end_ms)
 
 
-def conclude(evidence: Evidence, circumstances: Circumstances, end_ms: float) -> CheckResult:
+def conclude(evidence: SharedMetadata, circumstances: Circumstances, end_ms: float) -> CheckResult:
     differences = list(_differences(evidence))
     wrong = [one for one in differences if one.why == "differs"]
     behind = [one for one in differences if one.why != "differs"]
@@ -122,7 +130,7 @@ def conclude(evidence: Evidence, circumstances: Circumstances, end_ms: float) ->
     )
 
 
-def _differences(evidence: Evidence) -> Iterator[Difference]:
+def _differences(evidence: SharedMetadata) -> Iterator[MetadataDifference]:
     for store in evidence.stores:
         shares = evidence.settings[store.cluster].shares
         for path in sorted(filter(shares, {*store.values, *evidence.folded})):
@@ -135,7 +143,7 @@ def _differences(evidence: Evidence) -> Iterator[Difference]:
                     yield _difference(evidence, store, path, element, stored, expected, folded)
 
 
-def _stored(store: Store, path: str) -> Document:
+def _stored(store: ClusterStore, path: str) -> Document:
     try:
         return document_in(path, store.values[path]) if path in store.values else {}
     except (ValueError, AttributeError):
@@ -143,19 +151,19 @@ def _stored(store: Store, path: str) -> Document:
 
 
 def _difference(
-    evidence: Evidence,
-    store: Store,
+    evidence: SharedMetadata,
+    store: ClusterStore,
     path: str,
     element: str,
     stored: Document,
     expected: Document,
     folded: Folded,
-) -> Difference:
+) -> MetadataDifference:
     deciding = folded.deciding(element)
     unheard = [event.published_ms for event in deciding if not store.says_it_has(event.stamp)]
     unsent = [at_ms for stamp, at_ms in store.noted(path, element) if stamp not in evidence.stamps]
     why: Why = "not published" if unsent else "not received" if unheard else "differs"
-    return Difference(
+    return MetadataDifference(
         store.cluster,
         path,
         element,
@@ -168,10 +176,10 @@ def _difference(
 
 
 def _sentences(
-    evidence: Evidence,
-    wrong: Sequence[Difference],
-    overdue: Sequence[Difference],
-    behind: Sequence[Difference],
+    evidence: SharedMetadata,
+    wrong: Sequence[MetadataDifference],
+    overdue: Sequence[MetadataDifference],
+    behind: Sequence[MetadataDifference],
 ) -> Iterator[str]:
     if wrong:
         one = wrong[0].as_witness()
@@ -191,6 +199,6 @@ def _sentences(
             yield f"Not yet applied at the end: {_paths(behind)} older than the published events."
 
 
-def _paths(differences: Iterable[Difference]) -> str:
+def _paths(differences: Iterable[MetadataDifference]) -> str:
     paths = {(one.cluster, one.path) for one in differences}
     return f"{count(len(paths), 'document')} {'is' if len(paths) == 1 else 'are'}"

@@ -92,7 +92,7 @@ SOURCE_FORMAT = "evidence"
 def register_source(session: SparkSession, source: PartitionedSource) -> None:
     """As the data source of that format, until the next one."""
 
-    class Evidence(DataSource):
+    class EvidenceSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return SOURCE_FORMAT
@@ -103,10 +103,10 @@ def register_source(session: SparkSession, source: PartitionedSource) -> None:
         def reader(self, schema: StructType) -> DataSourceReader:
             return PartReader(source)
 
-    session.dataSource.register(Evidence)
+    session.dataSource.register(EvidenceSource)
 
 
-class Part(InputPartition):
+class SourcePartition(InputPartition):
     """What one task reads."""
 
 
@@ -117,7 +117,7 @@ class PartReader(DataSourceReader):
         self._source = source
 
     def partitions(self) -> list[InputPartition]:
-        return [Part(part) for part in self._source.parts()]
+        return [SourcePartition(part) for part in self._source.parts()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from self._source.read(partition.value)

@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     at_ms: float | None = None
 
 
-class Deed(NamedTuple):
+class HostFault(NamedTuple):
     at_ms: float
     what: str
     """As in `kill`."""
@@ -103,17 +103,17 @@ def measure_ownership(evidence: Evidence, facts: Iterable[Mapping[str, Any]]) ->
     return contests(asked, deeds_of(facts, {one.host for one in asked}))
 
 
-def deeds_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[Deed]:
+def deeds_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[HostFault]:
     """What was done to hosts, by time."""
     known, found = set(hosts), []
     for fact in facts:
         verb, _, host = (fact["detail"] or "").partition(" ")
         if fact["op"] == "note" and verb in _ENDS and host in known:
-            found.append(Deed(fact["at_ms"], verb, host))
+            found.append(HostFault(fact["at_ms"], verb, host))
     return sorted(found)
 
 
-def contests(asked: Sequence[Asked], deeds: Sequence[Deed]) -> tuple[Contest, ...]:
+def contests(asked: Sequence[Asked], deeds: Sequence[HostFault]) -> tuple[Contest, ...]:
     """Those in which something was done, by name; the first of them."""
     made = []
     for hosts in _rivals(asked):
@@ -137,7 +137,7 @@ def _rivals(asked: Iterable[Asked]) -> list[set[str]]:
     return groups
 
 
-def _contest(hosts: Sequence[str], asked: Sequence[Asked], deeds: Sequence[Deed]) -> Contest:
+def _contest(hosts: Sequence[str], asked: Sequence[Asked], deeds: Sequence[HostFault]) -> Contest:
     grants = sorted((one.at_ms, one.place, one.host) for one in asked if one.at_ms is not None)
     owner: dict[Place, str] = {}
     loads: dict[str, list[int]] = {host: [] for host in hosts}
@@ -181,8 +181,8 @@ def _until(
     return start
 
 
-def _together(deeds: Sequence[Deed]) -> list[list[Deed]]:
-    moments: list[list[Deed]] = []
+def _together(deeds: Sequence[HostFault]) -> list[list[HostFault]]:
+    moments: list[list[HostFault]] = []
     for deed in deeds:
         if moments and deed.at_ms - moments[-1][-1].at_ms < SAME_MOMENT_MS:
             moments[-1].append(deed)
@@ -191,7 +191,7 @@ def _together(deeds: Sequence[Deed]) -> list[list[Deed]]:
     return moments
 
 
-def _moment(done: Sequence[Deed], orphaned: int, waits: Sequence[float]) -> Moment:
+def _moment(done: Sequence[HostFault], orphaned: int, waits: Sequence[float]) -> Moment:
     words = ", ".join(f"{deed.host} {_ENDS[deed.what]}" for deed in done)
     return Moment(
         words,

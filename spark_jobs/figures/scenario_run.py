@@ -19,7 +19,7 @@ _STEP = re.compile(r"step (\d+) (begins|done|failed): (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScenarioStep:
     """One step of the scenario."""
 
     number: int
@@ -39,7 +39,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RunInfo:
     """What one must know of a run before anything else. Empty is what nobody wrote down."""
 
     scenario: str = ""
@@ -60,8 +60,8 @@ class Head:
 class ScenarioRun:
     """Head and steps."""
 
-    head: Head = Head()
-    steps: tuple[Step, ...] = ()
+    head: RunInfo = RunInfo()
+    steps: tuple[ScenarioStep, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -70,7 +70,7 @@ class ScenarioRun:
 def read_scenario_run(folder: RunFolder, facts: Sequence[Mapping[str, Any]], start_ms: float) -> ScenarioRun:
     """From the files of the run directory, whatever their state, and the facts of its history, by time."""
     made_by = read_made_by(folder.path) or MadeBy("", "")
-    head = Head(
+    head = RunInfo(
         scenario=made_by.scenario or _scenario_played(facts),
         description=made_by.description.strip(),
         topology=_said(folder.path / "topology.json", "name"),
@@ -84,8 +84,10 @@ def read_scenario_run(folder: RunFolder, facts: Sequence[Mapping[str, Any]], sta
     return ScenarioRun(head, tuple(_steps(facts, made_by.steps, start_ms)))
 
 
-def _steps(facts: Iterable[Mapping[str, Any]], planned: Sequence[str], start_ms: float) -> Iterable[Step]:
-    found: dict[int, Step] = {}
+def _steps(
+    facts: Iterable[Mapping[str, Any]], planned: Sequence[str], start_ms: float
+) -> Iterable[ScenarioStep]:
+    found: dict[int, ScenarioStep] = {}
     for fact in facts:
         said = _STEP.fullmatch(fact["detail"] or "") if fact["op"] == "step" else None
         if said is None:
@@ -93,13 +95,13 @@ def _steps(facts: Iterable[Mapping[str, Any]], planned: Sequence[str], start_ms:
         number, at_s = int(said[1]), round((fact["at_ms"] - start_ms) / 1000, 3)
         begun = found.get(number)
         if said[2] == "begins" or begun is None or begun.at_s is None:
-            found[number] = Step(number, said[3], "interrupted", at_s)
+            found[number] = ScenarioStep(number, said[3], "interrupted", at_s)
         else:
             outcome: StepOutcome = "done" if said[2] == "done" else "failed"
             seconds = round(at_s - begun.at_s, 3)
             found[number] = dataclasses.replace(begun, outcome=outcome, seconds=seconds, error=fact["error"])
     for number, text in enumerate(planned, 1):
-        found.setdefault(number, Step(number, text, "not tried"))
+        found.setdefault(number, ScenarioStep(number, text, "not tried"))
     return [found[number] for number in sorted(found)]
 
 

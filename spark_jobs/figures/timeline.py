@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from spark_jobs.engines.frames import Column, F, Window
 from spark_jobs.figures.measures import Measures, Stretch
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.faults import Interval, Mark, down_times, link_faults, marks_of, program_times
+from spark_jobs.frames.faults import Interval, TimelineMark, down_times, link_faults, marks_of, program_times
 from spark_jobs.frames.origins import ORIGIN
 
 BINS = 240
@@ -40,7 +40,7 @@ class TimelineCount(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class RegionLane:
     """One region's part."""
 
     region: str
@@ -68,11 +68,11 @@ class Timeline:
 
     start_ms: float
     seconds: float
-    lanes: tuple[Lane, ...]
+    lanes: tuple[RegionLane, ...]
     down: tuple[Interval, ...] = ()
     links: tuple[Interval, ...] = ()
     gaps: tuple[Interval, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[TimelineMark, ...] = ()
     stores: tuple[Interval, ...] = ()
     """When configuration stores were away; their `region` is the cluster."""
     programs: tuple[Interval, ...] = ()
@@ -151,7 +151,7 @@ def make_timeline(
         start_ms=start_ms,
         seconds=end_s,
         lanes=tuple(
-            Lane(
+            RegionLane(
                 region, clusters.get(region), _counts([one for one in slices if one.region == region], SERIES)
             )
             for region in regions

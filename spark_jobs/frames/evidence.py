@@ -43,7 +43,7 @@ from spark_jobs.sources.grants import Ownership
 from spark_jobs.sources.lifetimes import NEVER_MS
 from spark_jobs.sources.promises import Promises
 from spark_jobs.sources.run_folder import Namespace
-from spark_jobs.sources.transaction_keys import Keys
+from spark_jobs.sources.transaction_keys import KeyEvidence
 
 OUTAGE_SCHEMA = pa.schema({"region": pa.string(), "down_ms": pa.float64(), "up_ms": pa.float64()})
 """`up_ms` is null for a region that stayed down."""
@@ -64,7 +64,7 @@ class Evidence:
     outages: DataFrame
     trimmed: DataFrame
     transactional: bool
-    keys: Keys
+    keys: KeyEvidence
 
 
 def gather(
@@ -74,7 +74,7 @@ def gather(
     outages: DataFrame,
     promises: Promises,
     ownership: Ownership,
-    keys: Keys,
+    keys: KeyEvidence,
     namespaces: Mapping[str, Namespace],
     end_ms: float = NEVER_MS,
     *,

@@ -52,7 +52,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TimelineMark:
     """Something that happened at one moment."""
 
     at_s: float
@@ -77,10 +77,10 @@ def regions_lost(facts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return lost
 
 
-def marks_of(facts: Iterable[Mapping[str, Any]], start_ms: float) -> tuple[Mark, ...]:
+def marks_of(facts: Iterable[Mapping[str, Any]], start_ms: float) -> tuple[TimelineMark, ...]:
     """All facts but the steps of the scenario, which are told apart from them. `facts` by time."""
     return tuple(
-        Mark(
+        TimelineMark(
             round((fact["at_ms"] - start_ms) / 1000, 3),
             fact["op"],
             fact["region"] or "",
@@ -92,7 +92,7 @@ def marks_of(facts: Iterable[Mapping[str, Any]], start_ms: float) -> tuple[Mark,
     )
 
 
-def down_times(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:
+def down_times(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, ...]:
     """Each time that a region was down. By what happened first."""
     intervals = []
     for index, mark in enumerate(marks):
@@ -106,7 +106,7 @@ def down_times(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:
     return tuple(intervals)
 
 
-def program_times(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:
+def program_times(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, ...]:
     """Each time that a step ended or paused a program, a host or a task, until a step started it again."""
     intervals = []
     for index, mark in enumerate(marks):
@@ -120,7 +120,7 @@ def program_times(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:
     return tuple(intervals)
 
 
-def _goes_on(mark: Mark, name: str) -> bool:
+def _goes_on(mark: TimelineMark, name: str) -> bool:
     return (mark.op == "move" and mark.detail == f"{name} has moved") or done_to_program(
         mark.op, mark.detail
     ) in (("start", name), ("restart", name), ("resume", name))
@@ -142,7 +142,7 @@ def down_on_purpose(facts: Iterable[Mapping[str, Any]]) -> dict[str, list[float]
     return found
 
 
-def link_faults(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:
+def link_faults(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, ...]:
     """Each time that a link was cut, held or slow. By when it began."""
     open_faults: dict[tuple[str, str, bool], Interval] = {}
     """By direction, and whether it is about the latency."""
@@ -166,7 +166,7 @@ def link_faults(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:
     return _both_ways_once([*done, *open_faults.values()])
 
 
-def _begun(mark: Mark, direction: tuple[str, str], end_s: float) -> Interval:
+def _begun(mark: TimelineMark, direction: tuple[str, str], end_s: float) -> Interval:
     detail = f"{latency_in(mark.detail or '0 ms '):g} ms" if mark.op == "latency" else None
     source, target = direction
     return Interval(
@@ -174,7 +174,7 @@ def _begun(mark: Mark, direction: tuple[str, str], end_s: float) -> Interval:
     )
 
 
-def _directions(mark: Mark) -> list[tuple[str, str]]:
+def _directions(mark: TimelineMark) -> list[tuple[str, str]]:
     there = (mark.region, mark.other_region or "")
     return [there] if mark.one_way else [there, there[::-1]]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from emulator.run.history import run_name
 from spark_jobs.engines.frames import DataFrame, F, read
 from spark_jobs.sources.history_files import ROW_SCHEMA, HistoryFile, Slice, look_at, read_rows
-from spark_jobs.sources.run_folder import Damage, RunFolder
+from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
 
 
 def look_at_all(folder: RunFolder) -> list[HistoryFile]:
@@ -20,7 +20,7 @@ def look_at_all(folder: RunFolder) -> list[HistoryFile]:
     return [look_at(file, run, there) for file in folder.history]
 
 
-def read_history(folder: RunFolder) -> tuple[DataFrame, list[Damage]]:
+def read_history(folder: RunFolder) -> tuple[DataFrame, list[EvidenceDamage]]:
     """Every line as a row in the shape of ROW_SCHEMA, and why the files are not whole."""
     files = look_at_all(folder)
     slices = tuple(part for file in files for part in file.slices)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from spark_jobs.figures.curves import POINTS, Curve, Point
 from spark_jobs.figures.timeline import Timeline
 from spark_jobs.frames.faults import Interval
-from spark_jobs.report.picture import Frame, axis, frame_for, name_of, svg, text
+from spark_jobs.report.picture import PlotArea, axis, frame_for, name_of, svg, text
 from spark_jobs.wording import duration_text
 
 PANEL_PX = 84
@@ -39,7 +39,7 @@ def title_of(curve: Curve) -> str:
     return curve.name.replace(" > ", " → ") if curve.what == "lag" else curve.name
 
 
-def _panel(frame: Frame, curve: Curve, down: Iterable[Interval], y: float, highest: int) -> list[str]:
+def _panel(frame: PlotArea, curve: Curve, down: Iterable[Interval], y: float, highest: int) -> list[str]:
     p99 = f"p99 {duration_text(curve.whole.p99)}"
     parts = [name_of(frame, title_of(curve), y + (36 if frame.names_beside else 13), p99)]
     y += frame.name_height
@@ -59,7 +59,7 @@ def _panel(frame: Frame, curve: Curve, down: Iterable[Interval], y: float, highe
     return parts
 
 
-def _line(frame: Frame, points: Sequence[Point], name: str, y: float, highest: int) -> str:
+def _line(frame: PlotArea, points: Sequence[Point], name: str, y: float, highest: int) -> str:
     """Broken where a slice has no message; a slice alone is a short dash."""
     path, last = [], None
     half = frame.seconds / POINTS / 2

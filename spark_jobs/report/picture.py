@@ -25,7 +25,7 @@ NARROW_BELOW_PX = 700
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PlotArea:
     """Where things go; pixels."""
 
     width: float
@@ -46,7 +46,7 @@ class Frame:
 
 
 @dataclass(slots=True)
-class Row:
+class LabelRow:
     """A row of labels that do not touch each other."""
 
     taken: list[tuple[float, float]] = field(default_factory=list)
@@ -66,14 +66,16 @@ class Row:
         return None
 
 
-def frame_for(width: float, seconds: float, names: Iterable[str], small_names: Iterable[str] = ()) -> Frame:
+def frame_for(
+    width: float, seconds: float, names: Iterable[str], small_names: Iterable[str] = ()
+) -> PlotArea:
     """With a gutter for the names where the picture is wide."""
     beside = width >= NARROW_BELOW_PX
     gutter = 16 + max(
         max((len(shortened(name)) * (BOLD_PX + 0.6) for name in names), default=0),
         max((len(shortened(name)) * CHARACTER_PX for name in small_names), default=0),
     )
-    return Frame(width, gutter if beside else 8.0, width - 14.0, max(seconds, 0.001), beside)
+    return PlotArea(width, gutter if beside else 8.0, width - 14.0, max(seconds, 0.001), beside)
 
 
 def svg(parts: Iterable[str], width: float, height: float, title: str) -> str:
@@ -87,7 +89,7 @@ def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> st
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def name_of(frame: Frame, name: str, y: float, below: str = "") -> str:
+def name_of(frame: PlotArea, name: str, y: float, below: str = "") -> str:
     """Beside what begins at `y`, or above it; `below`, in small, says more of it."""
     name, below = shortened(name), shortened(below)
     if frame.names_beside:
@@ -97,7 +99,7 @@ def name_of(frame: Frame, name: str, y: float, below: str = "") -> str:
     return f'<text class="region" x="{frame.left + 5:.1f}" y="{y:.1f}">{escape(name)}{small}</text>'
 
 
-def bracket(frame: Frame, from_s: float, to_s: float, line: float, kind: str) -> str:
+def bracket(frame: PlotArea, from_s: float, to_s: float, line: float, kind: str) -> str:
     """A length of time."""
     x = frame.x(from_s)
     end = max(frame.x(to_s), x + 2)
@@ -108,7 +110,7 @@ def bracket(frame: Frame, from_s: float, to_s: float, line: float, kind: str) ->
 
 
 def label_beside(
-    frame: Frame, from_s: float, to_s: float, words: str, y: float, kind: str, row: Row
+    frame: PlotArea, from_s: float, to_s: float, words: str, y: float, kind: str, row: LabelRow
 ) -> str | None:
     """Right of a stretch of time, left of it, or on it, wherever in the row is room; None where there is none."""
     x, end, width = frame.x(from_s), frame.x(to_s), len(words) * BOLD_PX
@@ -120,7 +122,7 @@ def label_beside(
 
 
 def moment_label(
-    frame: Frame, at_s: float, words: str, y: float, kind: str, row: Row, shift_max: float = 0.0
+    frame: PlotArea, at_s: float, words: str, y: float, kind: str, row: LabelRow, shift_max: float = 0.0
 ) -> str | None:
     """Right of a moment, or left of it at the right edge; None where there is no room. `shift_max`: so far from it."""
     x, width = frame.x(at_s), len(words) * CHARACTER_PX
@@ -131,7 +133,7 @@ def moment_label(
     return None if start is None or start + width > frame.right else text(start, y, words, kind)
 
 
-def bars(frame: Frame, sizes: Sequence[float], base: float, direction: int, kind: str) -> str:
+def bars(frame: PlotArea, sizes: Sequence[float], base: float, direction: int, kind: str) -> str:
     """One path for a whole series: fewer nodes than a rectangle per slice, and no seams between them."""
     if not any(sizes):
         return ""
@@ -149,7 +151,7 @@ def bar_px(count: int, highest: int, tallest_px: float) -> float:
     return max(2.0, math.sqrt(min(count / highest, 1.0)) * tallest_px) if count else 0.0
 
 
-def axis(frame: Frame, y: float, top: float) -> tuple[str, float]:
+def axis(frame: PlotArea, y: float, top: float) -> tuple[str, float]:
     """Ticks at `y` and their lines up to `top`; where it ends."""
     step = nice_step(frame.seconds, (frame.right - frame.left) / 90)
     digits = max(0, -math.floor(math.log10(step)))

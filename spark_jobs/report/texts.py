@@ -8,7 +8,7 @@ from typing import Any
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.curves import Curve
 from spark_jobs.figures.journeys import Journey, Stop, StoredCopy
-from spark_jobs.figures.scenario_run import Step
+from spark_jobs.figures.scenario_run import ScenarioStep
 from spark_jobs.figures.timeline import Series, Timeline
 from spark_jobs.wording import duration_text
 
@@ -33,7 +33,7 @@ def head_rows(evaluation: Evaluation) -> list[tuple[str, str, bool]]:
     return [row for row in rows if row[1]]
 
 
-def steps_in_short(steps: Sequence[Step]) -> str:
+def steps_in_short(steps: Sequence[ScenarioStep]) -> str:
     """`11 steps: each came true`, or what became of them."""
     told = [step for step in steps if step.phase is None]
     outcomes = {outcome: sum(step.outcome == outcome for step in told) for outcome in _OUTCOME_WORDS}

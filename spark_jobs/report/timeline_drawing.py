@@ -17,12 +17,12 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from spark_jobs.figures.timeline import Lane, Series, Timeline
-from spark_jobs.frames.faults import Interval, Mark
+from spark_jobs.figures.timeline import RegionLane, Series, Timeline
+from spark_jobs.frames.faults import Interval, TimelineMark
 from spark_jobs.report.picture import (
     LABEL_PX,
-    Frame,
-    Row,
+    LabelRow,
+    PlotArea,
     axis,
     bar_px,
     bars,
@@ -107,7 +107,7 @@ def _phase_end(timeline: Timeline) -> float:
     return 26.0 if has_phases else 6.0
 
 
-def _draw_actors(frame: Frame, timeline: Timeline, y: float) -> tuple[list[str], float]:
+def _draw_actors(frame: PlotArea, timeline: Timeline, y: float) -> tuple[list[str], float]:
     parts = []
     highest = _full_height(
         count for lane in timeline.actors for counts in lane.counts.values() for count in counts
@@ -123,7 +123,7 @@ def _draw_actors(frame: Frame, timeline: Timeline, y: float) -> tuple[list[str],
 
 
 def _gap_guides(
-    frame: Frame, gaps: Iterable[Interval], first_lane: float, tops: dict[str, float]
+    frame: PlotArea, gaps: Iterable[Interval], first_lane: float, tops: dict[str, float]
 ) -> list[str]:
     """From the ends of a bracket down to where the region was lost and where the next message came."""
     parts = []
@@ -137,7 +137,7 @@ def _gap_guides(
     return parts
 
 
-def _ground(frame: Frame, lane: Lane, down: Iterable[Interval], y: float) -> str:
+def _ground(frame: PlotArea, lane: RegionLane, down: Iterable[Interval], y: float) -> str:
     """The lane, its name, and the times when its region was down."""
     height = _lane_height(frame) - 6
     parts = [
@@ -155,7 +155,7 @@ def _ground(frame: Frame, lane: Lane, down: Iterable[Interval], y: float) -> str
     return "".join([*parts, name_of(frame, lane.region, at, _cluster_text(lane))])
 
 
-def _lane_bars(frame: Frame, lane: Lane, y: float, highest: int) -> str:
+def _lane_bars(frame: PlotArea, lane: RegionLane, y: float, highest: int) -> str:
     """Publishes above the line, deliveries below. What is stacked on top is drawn first, as the sum."""
     middle, parts = _middle(frame, y), []
     for base, other, direction in STACKS:
@@ -171,13 +171,13 @@ def _lane_bars(frame: Frame, lane: Lane, y: float, highest: int) -> str:
     return "".join([*parts, f'<path class="line" d="M{frame.left:.1f} {middle:.1f}H{frame.right:.1f}"/>'])
 
 
-def _lane_marks(frame: Frame, lane: Lane, marks: Iterable[Mark], y: float) -> str:
+def _lane_marks(frame: PlotArea, lane: RegionLane, marks: Iterable[TimelineMark], y: float) -> str:
     """What was done to the region, each label in the first row where it touches no other; one that fits nowhere keeps
     its line and loses its text."""
     own = [mark for mark in marks if mark.region == lane.region and mark.op in MARK_WORDS]
     top, bottom = y + frame.name_height, y + _lane_height(frame) - 6
     parts = [f'<path class="mark" d="M{frame.x(mark.at_s):.1f} {top:.1f}V{bottom:.1f}"/>' for mark in own]
-    rows = [Row(), Row()]
+    rows = [LabelRow(), LabelRow()]
     for mark in own:
         words = f"{MARK_WORDS[mark.op]} {mark.at_s:.1f} s"
         drawn = (
@@ -188,19 +188,19 @@ def _lane_marks(frame: Frame, lane: Lane, marks: Iterable[Mark], y: float) -> st
     return "".join(parts)
 
 
-def _middle(frame: Frame, y: float) -> float:
+def _middle(frame: PlotArea, y: float) -> float:
     """Of the lane that begins at `y`: its line."""
     return y + _lane_height(frame) - BARS_PX - 10
 
 
-def _lane_height(frame: Frame) -> float:
+def _lane_height(frame: PlotArea) -> float:
     """Room for the name where it stands above, two rows of labels, bars up and bars down."""
     return frame.name_height + 2 * LABEL_PX + 2 * BARS_PX + 16
 
 
-def _cluster_text(lane: Lane) -> str:
+def _cluster_text(lane: RegionLane) -> str:
     return f"cluster {lane.cluster}" if lane.cluster else ""
 
 
-def _stacked(lane: Lane, base: Series, other: Series) -> Sequence[int]:
+def _stacked(lane: RegionLane, base: Series, other: Series) -> Sequence[int]:
     return [a + b for a, b in zip(lane.counts[base], lane.counts[other], strict=True)]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from spark_jobs.figures.timeline import BINS, SERIES_OF, ActorLane
-from spark_jobs.frames.faults import Interval, Mark
+from spark_jobs.frames.faults import Interval, TimelineMark
 from spark_jobs.report.picture import (
-    Frame,
-    Row,
+    LabelRow,
+    PlotArea,
     bar_px,
     bars,
     bracket,
@@ -40,10 +40,12 @@ def link_name(fault: Interval) -> str:
     return f"{shortened(fault.region, 20)} {arrow} {shortened(fault.other_region or '?', 20)}"
 
 
-def draw_phases(frame: Frame, marks: Iterable[Mark], y: float, bottom: float) -> tuple[list[str], float]:
+def draw_phases(
+    frame: PlotArea, marks: Iterable[TimelineMark], y: float, bottom: float
+) -> tuple[list[str], float]:
     """Headings of the scenario, and a line where each begins."""
     phases = [mark for mark in marks if mark.op == "phase" and not (mark.detail or "").startswith("play of ")]
-    row, parts = Row(), []
+    row, parts = LabelRow(), []
     for mark in phases:
         x = frame.x(mark.at_s)
         parts.append(f'<path class="phase" d="M{x:.1f} {y + 2:.1f}V{bottom:.1f}"/>')
@@ -52,7 +54,7 @@ def draw_phases(frame: Frame, marks: Iterable[Mark], y: float, bottom: float) ->
     return parts, y + (PHASE_PX if phases else 0)
 
 
-def draw_gaps(frame: Frame, gaps: Sequence[Interval], y: float) -> tuple[list[str], float]:
+def draw_gaps(frame: PlotArea, gaps: Sequence[Interval], y: float) -> tuple[list[str], float]:
     """A bracket for each fail-over."""
     parts = []
     for index, gap in enumerate(gaps):
@@ -60,12 +62,12 @@ def draw_gaps(frame: Frame, gaps: Sequence[Interval], y: float) -> tuple[list[st
             parts.append(name_of(frame, "fail-over", y + (16 if frame.names_beside else 13)))
             y += frame.name_height
         words = f"{shortened(gap.actor or 'consumer')}: {lasted(gap.seconds, gap.ended)}"
-        parts += _strip(frame, gap, words, y, "gap", Row())
+        parts += _strip(frame, gap, words, y, "gap", LabelRow())
         y += strip_height(frame)
     return parts, y + (4 if gaps else 0)
 
 
-def draw_links(frame: Frame, faults: Sequence[Interval], y: float) -> tuple[list[str], float]:
+def draw_links(frame: PlotArea, faults: Sequence[Interval], y: float) -> tuple[list[str], float]:
     """A strip for each link that something was done to, or configuration store that was away."""
     parts: list[str] = []
     by_link: dict[str, list[Interval]] = {}
@@ -74,20 +76,20 @@ def draw_links(frame: Frame, faults: Sequence[Interval], y: float) -> tuple[list
     for name, of_link in by_link.items():
         parts.append(name_of(frame, name, y + (16 if frame.names_beside else 13)))
         y += frame.name_height
-        row = Row([(frame.x(one.from_s) - 3, frame.x(one.to_s) + 3) for one in of_link])
+        row = LabelRow([(frame.x(one.from_s) - 3, frame.x(one.to_s) + 3) for one in of_link])
         for fault in of_link:
             delay = f" {fault.detail}" if fault.detail else ""
             words = f"{LINK_WORDS.get(fault.what, fault.what)}{delay}: {lasted(fault.seconds, fault.ended)}"
-            parts += _strip(frame, fault, words, y, "cut", row if len(of_link) > 1 else Row())
+            parts += _strip(frame, fault, words, y, "cut", row if len(of_link) > 1 else LabelRow())
         y += strip_height(frame)
     return parts, y + (2 if by_link else 0)
 
 
-def strip_height(frame: Frame) -> float:
+def strip_height(frame: PlotArea) -> float:
     return 26.0 if frame.names_beside else 34.0
 
 
-def _strip(frame: Frame, interval: Interval, words: str, y: float, kind: str, row: Row) -> list[str]:
+def _strip(frame: PlotArea, interval: Interval, words: str, y: float, kind: str, row: LabelRow) -> list[str]:
     """A bracket with its label: beside it where names are, above it on a narrow picture."""
     beside = frame.names_beside
     line, baseline = (y + 11, y + 15) if beside else (y + 23, y + 13)
@@ -101,11 +103,11 @@ def _strip(frame: Frame, interval: Interval, words: str, y: float, kind: str, ro
     return [drawn, words_drawn or ""]
 
 
-def actor_height(frame: Frame) -> float:
+def actor_height(frame: PlotArea) -> float:
     return ACTOR_PX + frame.name_height
 
 
-def draw_actor(frame: Frame, lane: ActorLane, y: float, highest: int) -> list[str]:
+def draw_actor(frame: PlotArea, lane: ActorLane, y: float, highest: int) -> list[str]:
     """Where it was, how much it did, and how long it waited."""
     below = "" if frame.names_beside else lane.kind
     parts = [name_of(frame, lane.name, y + (24 if frame.names_beside else 13), below)]
@@ -128,9 +130,9 @@ def draw_actor(frame: Frame, lane: ActorLane, y: float, highest: int) -> list[st
     return parts
 
 
-def _labels(frame: Frame, lane: ActorLane, y: float) -> list[str]:
+def _labels(frame: PlotArea, lane: ActorLane, y: float) -> list[str]:
     """Its longest waits, then where it was: what has no room is left out."""
-    row, parts = Row(), []
+    row, parts = LabelRow(), []
     for wait in lane.waits:
         words = f"{wait.what} {lasted(wait.seconds, wait.ended)}"
         parts.append(moment_label(frame, wait.from_s, words, y, "label wait", row))

@@ -3,7 +3,7 @@
     plan(log: RegionLog) -> list[RowRange]              how the log is shared out among tasks
     read_groups(log, range) -> Iterator[Group]          called in any task, on any machine
     read_topic(log, topic) -> Iterator[Group]           all there is of one topic
-    read_heads(log) -> list[Head]                       where each topic begins
+    read_heads(log) -> list[LogHead]                       where each topic begins
     read_values(log) -> list[tuple[str, StoredValue]]   cursors and grants, by key, that a region keeps beside its logs
 
 Each raises LogDamaged when there is something it cannot read; what was yielded before stays.
@@ -42,7 +42,7 @@ class Group(NamedTuple):
     """In the group codec."""
 
 
-class Head(NamedTuple):
+class LogHead(NamedTuple):
     """Where a topic's log begins."""
 
     topic: str
@@ -62,7 +62,7 @@ class LogReader(Protocol):
 
     def read_topic(self, log: RegionLog, topic: str) -> Iterator[Group]: ...
 
-    def read_heads(self, log: RegionLog) -> list[Head]: ...
+    def read_heads(self, log: RegionLog) -> list[LogHead]: ...
 
     def read_ends(self, log: RegionLog) -> dict[str, int]:
         """The highest id by topic, where it may be more than that of the newest entry."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from emulator.model.stored_keys import GrantKey, parse_key
 from spark_jobs.engines.frames import DataFrame, small_frame
 from spark_jobs.sources.contract import StoredValue
-from spark_jobs.sources.run_folder import Damage
+from spark_jobs.sources.run_folder import EvidenceDamage
 from spark_jobs.sources.topics import history_topic
 
 GRANT_SCHEMA = pa.schema(
@@ -62,7 +62,7 @@ class Ownership:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class StoredGrant:
     """As its region stored it, and what is wrong with it."""
 
     region: str
@@ -81,7 +81,7 @@ def read_ownership(
     values: Iterable[tuple[str, tuple[str, StoredValue]]],
     told: Iterable[tuple[str, str, str, int]],
     history_topics: Collection[str],
-) -> tuple[Ownership, list[Damage]]:
+) -> tuple[Ownership, list[EvidenceDamage]]:
     """From what regions keep beside their logs (region, key and value), and what clients were told (region, topic,
     producer, epoch)."""
     grants = [one for of_topic in _by_topic(values) for one in judged(of_topic)]
@@ -100,7 +100,7 @@ def read_ownership(
     ]
     told_rows = sorted(set(told))
     damages = [
-        Damage(
+        EvidenceDamage(
             f"the grant of epoch {one.epoch} of {one.topic} in {one.region} {_DAMAGES[one.problem]}",
             one.region,
         )
@@ -111,7 +111,7 @@ def read_ownership(
     return Ownership(*frames, is_known=bool(rows or told_rows)), damages
 
 
-def _by_topic(values: Iterable[tuple[str, tuple[str, StoredValue]]]) -> Iterable[list[Grant]]:
+def _by_topic(values: Iterable[tuple[str, tuple[str, StoredValue]]]) -> Iterable[list[StoredGrant]]:
     grants = []
     for region, (text, value) in values:
         key = parse_key(text)
@@ -121,28 +121,28 @@ def _by_topic(values: Iterable[tuple[str, tuple[str, StoredValue]]]) -> Iterable
     return [list(group) for _, group in groupby(grants, key=lambda one: (one.region, one.topic))]
 
 
-def read_grant(region: str, topic: str, epoch: int, value: bytes) -> Grant:
+def read_grant(region: str, topic: str, epoch: int, value: bytes) -> StoredGrant:
     try:
         row = json.loads(value)
         end = None if row["end_entry"] is None else int(row["end_entry"])
-        grant = Grant(region, topic, epoch, str(row["owner"]), int(row["first_entry"]), end)
+        grant = StoredGrant(region, topic, epoch, str(row["owner"]), int(row["first_entry"]), end)
         return grant if int(row["epoch"]) == epoch else replace(grant, problem=FALLING)
     except (ValueError, KeyError, TypeError):
-        return Grant(region, topic, epoch, problem=UNREADABLE)
+        return StoredGrant(region, topic, epoch, problem=UNREADABLE)
 
 
-def judged(grants: Sequence[Grant]) -> Iterable[Grant]:
+def judged(grants: Sequence[StoredGrant]) -> Iterable[StoredGrant]:
     """The grants of one topic of one region, each with what it covers and what is wrong with it; those that are missing
     in between, too."""
     expected = 0
     for number, grant in enumerate(grants):
         for epoch in range(expected, grant.epoch):
-            yield Grant(grant.region, grant.topic, epoch, is_bounded=True, problem=MISSING)
+            yield StoredGrant(grant.region, grant.topic, epoch, is_bounded=True, problem=MISSING)
         expected = grant.epoch + 1
         yield _with_reach(grant, grants[number + 1] if number + 1 < len(grants) else None)
 
 
-def _with_reach(grant: Grant, after: Grant | None) -> Grant:
+def _with_reach(grant: StoredGrant, after: StoredGrant | None) -> StoredGrant:
     if grant.problem == UNREADABLE:
         return replace(grant, is_bounded=True)
     until = grant.end_entry

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from emulator.run.history_schema import FRAME, LineCheck, Wrong
-from spark_jobs.sources.run_folder import Damage
+from spark_jobs.sources.run_folder import EvidenceDamage
 
 ROW_SCHEMA = pa.schema(
     [
@@ -91,7 +91,7 @@ class HistoryFile:
     """One file as found."""
 
     slices: tuple[Slice, ...]
-    damages: tuple[Damage, ...]
+    damages: tuple[EvidenceDamage, ...]
 
 
 def look_at(path: Path, run: str, there: Collection[str]) -> HistoryFile:
@@ -99,7 +99,7 @@ def look_at(path: Path, run: str, there: Collection[str]) -> HistoryFile:
     history files of the run, without suffix."""
     data = path.read_bytes()
     problems, torn = _frame_problems(data, run, there)
-    damages = tuple(Damage(f"history/{path.name}{problem}") for problem in problems)
+    damages = tuple(EvidenceDamage(f"history/{path.name}{problem}") for problem in problems)
     return HistoryFile(tuple(_slices(path, data, frozenset(torn))), damages)
 
 

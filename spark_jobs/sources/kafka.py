@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey, parse_key
 from emulator.storage.group import encode_group
-from spark_jobs.sources.contract import Group, Head, LogDamaged, RowRange, StoredValue
+from spark_jobs.sources.contract import Group, LogDamaged, LogHead, RowRange, StoredValue
 from spark_jobs.sources.run_folder import RegionLog
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
                 yield from _read(consumer, piece)
 
 
-def read_heads(log: RegionLog) -> list[Head]:
+def read_heads(log: RegionLog) -> list[LogHead]:
     """Where each topic's log begins."""
     with _opened(log) as consumer:
-        return [Head(*topic[:3]) for topic in _topics(log, consumer)]
+        return [LogHead(*topic[:3]) for topic in _topics(log, consumer)]
 
 
 def read_ends(log: RegionLog) -> dict[str, int]:

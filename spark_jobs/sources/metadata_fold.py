@@ -30,7 +30,7 @@ PARTITIONS = "partitions"
 """How many a partitioned topic has: the largest of the numbers that it was given, each of which is an element."""
 
 
-class Stamp(NamedTuple):
+class EventStamp(NamedTuple):
     time_ms: int
     counter: int
     source: str
@@ -41,7 +41,7 @@ class Stamp(NamedTuple):
     def origin(self) -> str:
         return f"{self.source}:{self.incarnation}"
 
-    def beats(self, other: Stamp) -> bool:
+    def beats(self, other: EventStamp) -> bool:
         if self[:2] != other[:2]:
             return self[:2] > other[:2]
         if self.source != other.source:
@@ -54,7 +54,7 @@ class MetadataEvent(NamedTuple):
     element: str
     value: Any
     is_deletion: bool
-    stamp: Stamp
+    stamp: EventStamp
     published_ms: float
     """When it was published first."""
 

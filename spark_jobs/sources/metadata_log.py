@@ -10,7 +10,7 @@ from emulator.errors import ProtocolError, StorageError
 from emulator.storage.group import decode_group
 from emulator.wire.message_metadata import read_entry
 from spark_jobs.sources.contract import Group, LogDamaged
-from spark_jobs.sources.metadata_fold import EXISTENCE, MetadataEvent, Stamp, is_shared
+from spark_jobs.sources.metadata_fold import EXISTENCE, EventStamp, MetadataEvent, is_shared
 from spark_jobs.sources.region_log import READERS
 from spark_jobs.sources.run_folder import RunFolder
 
@@ -19,10 +19,10 @@ TYPES = ("Created", "Modified", DELETED)
 _WITH_EVENTS = ("events", "answer")
 
 
-def read_events(folder: RunFolder, topic: str) -> tuple[dict[Stamp, MetadataEvent], list[str]]:
+def read_events(folder: RunFolder, topic: str) -> tuple[dict[EventStamp, MetadataEvent], list[str]]:
     """Every event that any region has stored, and a sentence for each log that cannot be read. A message that is no
     pack of events, or that speaks for another cluster than its region's, says nothing: no region obeys it."""
-    found: dict[Stamp, MetadataEvent] = {}
+    found: dict[EventStamp, MetadataEvent] = {}
     unreadable: list[str] = []
     for log in folder.logs:
         reader = READERS.get(log.backend)
@@ -69,7 +69,7 @@ def _events(raw: Iterable[Mapping[str, Any]], published_ms: float) -> Iterator[M
             raise ValueError(f"{one['path']} is not an event")
         if "Ephemeral" in (one.get("options") or ()):
             continue
-        stamp = Stamp(
+        stamp = EventStamp(
             one["lastUpdatedTimestamp"],
             one.get("counter", 0),
             one["sourceCluster"],

@@ -19,7 +19,7 @@ from emulator.model.stored_keys import (
     TopicPoliciesPath,
 )
 from emulator.model.values import TopicName
-from spark_jobs.sources.metadata_fold import Stamp, as_written, decides, is_shared
+from spark_jobs.sources.metadata_fold import EventStamp, as_written, decides, is_shared
 from spark_jobs.sources.run_folder import RunFolder
 from spark_jobs.sources.sqlite import connect_read_only
 
@@ -53,7 +53,7 @@ class ClusterSync:
 
 
 @dataclass(slots=True)
-class Store:
+class ClusterStore:
     """What a store held at one moment."""
 
     cluster: str
@@ -64,18 +64,18 @@ class Store:
     has: Mapping[str, int]
     """By origin: up to which event it says that it has all."""
 
-    def says_it_has(self, stamp: Stamp) -> bool:
+    def says_it_has(self, stamp: EventStamp) -> bool:
         return self.has.get(stamp.origin, 0) >= stamp.sequence
 
-    def noted(self, path: str, element: str) -> list[tuple[Stamp, float]]:
+    def noted(self, path: str, element: str) -> list[tuple[EventStamp, float]]:
         """The events that it takes to make an element what it is, and when it applied them."""
         record = self.records.get(SyncRecordPath(path).text)
         if record is None:
             return []
         raw = json.loads(record)
         entries = [entry for name, entry in raw["entries"].items() if decides(name, element)]
-        found = [(Stamp(*entry[:5]), float(entry[7])) for entry in entries]
-        return [*found, *([(Stamp(*raw["deleted"]), 0.0)] if "deleted" in raw else [])]
+        found = [(EventStamp(*entry[:5]), float(entry[7])) for entry in entries]
+        return [*found, *([(EventStamp(*raw["deleted"]), 0.0)] if "deleted" in raw else [])]
 
 
 def read_settings(folder: RunFolder) -> dict[str, ClusterSync]:
@@ -97,7 +97,7 @@ def store_path(run: Path, cluster: str) -> Path:
     return run / "configuration" / cluster / STORE_FILE
 
 
-def read_store(run: Path, cluster: str) -> Store:
+def read_store(run: Path, cluster: str) -> ClusterStore:
     """StoreUnreadable."""
     path = store_path(run, cluster)
     try:
@@ -114,7 +114,7 @@ def read_store(run: Path, cluster: str) -> Store:
         raise StoreUnreadable(f"configuration/{cluster}/{STORE_FILE} cannot be read: {problem}") from problem
 
 
-def _store(cluster: str, rows: Iterable[tuple[str, bytes]]) -> Store:
+def _store(cluster: str, rows: Iterable[tuple[str, bytes]]) -> ClusterStore:
     values = dict(rows)
     has = json.loads(values.get(SYNC_APPLIED_PATH.text, b"{}"))
     if SYNC_CLOCK_PATH.text in values:
@@ -123,4 +123,4 @@ def _store(cluster: str, rows: Iterable[tuple[str, bytes]]) -> Store:
     documents = {path: value for path, value in values.items() if is_shared(path)}
     prefix = SyncRecordPath.prefix()
     records = {path: value for path, value in values.items() if path.startswith(prefix)}
-    return Store(cluster, documents, records, has)
+    return ClusterStore(cluster, documents, records, has)

@@ -45,7 +45,7 @@ class Owed:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class PolicyHistory:
     """Of one namespace."""
 
     owed: Owed
@@ -62,7 +62,7 @@ Told = tuple[float, Mapping[str, Any]]
 """When a region was told, and what; nothing where the place was deleted."""
 
 
-def read_changes(run: Path) -> tuple[dict[str, Changes], list[tuple[str, str]]]:
+def read_changes(run: Path) -> tuple[dict[str, PolicyHistory], list[tuple[str, str]]]:
     """By namespace. Then (region, sentence) for files that cannot be read."""
     told: dict[str, list[tuple[StoredKey, Told]]] = {}
     """By region, in the order of revisions."""
@@ -97,7 +97,7 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
     return [first[revision] for revision in sorted(first)]
 
 
-def _changes(told: Mapping[str, Sequence[tuple[StoredKey, Told]]], name: str) -> Changes:
+def _changes(told: Mapping[str, Sequence[tuple[StoredKey, Told]]], name: str) -> PolicyHistory:
     by_region = [[one for key, one in of_region if key == NamespacePath(name)] for of_region in told.values()]
     by_region = [of_region for of_region in by_region if of_region]
     topics = {
@@ -108,7 +108,7 @@ def _changes(told: Mapping[str, Sequence[tuple[StoredKey, Told]]], name: str) ->
         and CLUSTERS in policies
         and TopicName.parse(key.topic).full_namespace == name
     }
-    return Changes(
+    return PolicyHistory(
         _owed(by_region),
         all(
             bool(policies.get("deduplication", False)) for of_region in by_region for _, policies in of_region

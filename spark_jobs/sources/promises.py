@@ -17,7 +17,7 @@ import pyarrow as pa
 from spark_jobs.engines.frames import DataFrame, small_frame
 from spark_jobs.sources.contract import StoredValue
 from spark_jobs.sources.cursors import consumed_ranges, cursors_of
-from spark_jobs.sources.run_folder import Damage
+from spark_jobs.sources.run_folder import EvidenceDamage
 from spark_jobs.sources.topics import history_topic
 
 LEDGER = 1 << 40
@@ -66,10 +66,10 @@ def read_promises(
     values: Iterable[tuple[str, tuple[str, StoredValue]]],
     ends: Mapping[tuple[str, str], tuple[int, int]],
     history_topics: Collection[str],
-) -> tuple[Promises, list[Damage]]:
+) -> tuple[Promises, list[EvidenceDamage]]:
     """From rows of `region_log` with a `marker`, and what regions keep beside their logs (region, key and value).
     `ends`: by region and topic, ledger and newest entry."""
-    damages: list[Damage] = []
+    damages: list[EvidenceDamage] = []
     snapshots: list[Sequence[Any]] = []
     updates: list[Sequence[Any]] = []
     for row in markers:
@@ -77,7 +77,9 @@ def read_promises(
         if "unreadable" in said:
             place = f"{row['topic']} {row['ledger_id']}:{row['entry_id']}"
             damages.append(
-                Damage(f"the marker at {place} in {row['region']}: {said['unreadable']}", row["region"])
+                EvidenceDamage(
+                    f"the marker at {place} in {row['region']}: {said['unreadable']}", row["region"]
+                )
             )
         topic = history_topic(row["topic"], history_topics) or row["topic"]
         position = f"{row['ledger_id']}:{row['entry_id']}"
@@ -102,7 +104,7 @@ def _cursors(
     values: Iterable[tuple[str, tuple[str, StoredValue]]],
     ends: Mapping[tuple[str, str], tuple[int, int]],
     history_topics: Collection[str],
-    damages: list[Damage],
+    damages: list[EvidenceDamage],
 ) -> Iterable[Sequence[Any]]:
     by_region: dict[str, list[tuple[str, bytes]]] = {}
     for region, value in values:
@@ -117,7 +119,7 @@ def _cursors(
                 ranges = consumed_ranges(head, parts)
             except ValueError as problem:
                 what = f"the cursor of {key.subscription} in {region} cannot be read: {problem}"
-                damages.append(Damage(what, region))
+                damages.append(EvidenceDamage(what, region))
                 continue
             for first, last in ranges:
                 places = (place_number(ledger, entry) for entry in (first, last, end))

@@ -19,7 +19,7 @@ from spark_jobs.engines.frames import DataFrame, read, small_frame
 from spark_jobs.sources import kafka, sqlite
 from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RowRange, StoredValue
 from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
-from spark_jobs.sources.run_folder import Damage, RegionLog, RunFolder
+from spark_jobs.sources.run_folder import EvidenceDamage, RegionLog, RunFolder
 from spark_jobs.sources.topics import history_topic
 
 MESSAGES = "persistent://"
@@ -99,7 +99,7 @@ def read_region_logs(folder: RunFolder) -> DataFrame:
     return read(RegionLogs(folder.logs))
 
 
-def read_values(folder: RunFolder) -> tuple[list[RegionValue], list[Damage]]:
+def read_values(folder: RunFolder) -> tuple[list[RegionValue], list[EvidenceDamage]]:
     """Stored cursors and grants of all regions: region, and key with value."""
     found: list[RegionValue] = []
     damages = []
@@ -110,11 +110,11 @@ def read_values(folder: RunFolder) -> tuple[list[RegionValue], list[Damage]]:
         try:
             found += [(log.region, value) for value in reader.read_values(log)]
         except LogDamaged as damage:
-            damages.append(Damage(str(damage), log.region))
+            damages.append(EvidenceDamage(str(damage), log.region))
     return found, damages
 
 
-def read_coordinators(folder: RunFolder) -> tuple[list[tuple[str, str, int, bytes]], list[Damage]]:
+def read_coordinators(folder: RunFolder) -> tuple[list[tuple[str, str, int, bytes]], list[EvidenceDamage]]:
     """What the coordinators of transactions stored in all regions: region, log, id and content of each entry."""
     found: list[tuple[str, str, int, bytes]] = []
     damages = []
@@ -127,7 +127,7 @@ def read_coordinators(folder: RunFolder) -> tuple[list[tuple[str, str, int, byte
                 if head.topic.startswith(COORDINATORS):
                     found += _entries(log.region, reader.read_topic(log, head.topic))
         except (LogDamaged, StorageError) as damage:
-            damages.append(Damage(str(damage), log.region))
+            damages.append(EvidenceDamage(str(damage), log.region))
     return found, damages
 
 
@@ -151,7 +151,9 @@ def read_ends(folder: RunFolder) -> dict[tuple[str, str], int]:
     return found
 
 
-def read_trimmed(folder: RunFolder, history_topics: Collection[str]) -> tuple[DataFrame, list[Damage]]:
+def read_trimmed(
+    folder: RunFolder, history_topics: Collection[str]
+) -> tuple[DataFrame, list[EvidenceDamage]]:
     """Where retention let entries go, in the shape of TRIMMED_SCHEMA: only in namespaces with a policy that lets go.
     Elsewhere what a log does not hold any more is missing. Ask AFTER the rows were read: what was let go in between
     then counts as trimmed, not as lost."""
@@ -164,7 +166,7 @@ def read_trimmed(folder: RunFolder, history_topics: Collection[str]) -> tuple[Da
         try:
             heads = reader.read_heads(log)
         except LogDamaged as damage:
-            damages.append(Damage(str(damage), log.region))
+            damages.append(EvidenceDamage(str(damage), log.region))
             continue
         for head in heads:
             if not head.topic.startswith(MESSAGES):

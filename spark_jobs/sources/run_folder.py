@@ -60,7 +60,7 @@ class RegionLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class EvidenceDamage:
     """A piece of evidence that is missing or cannot be read."""
 
     sentence: str
@@ -83,7 +83,7 @@ class RunFolder:
     latency_ms_max: float
     """The slowest link's, one way."""
     history: tuple[Path, ...]
-    damages: tuple[Damage, ...]
+    damages: tuple[EvidenceDamage, ...]
     in_network: bool = False
     """Logs are called as the regions call them."""
     contracts: tuple[Contract, ...] = ()
@@ -112,7 +112,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     """Look at what is there. An absent folder is a folder without anything in it. `in_network`: this is a container
     in the network of the regions, and finds a Kafka where they do."""
     path = path.absolute()
-    damages = [] if (path / "run.json").is_file() else [Damage(f"run.json is missing from {path}")]
+    damages = [] if (path / "run.json").is_file() else [EvidenceDamage(f"run.json is missing from {path}")]
     topology, problems = _read_topology(path / "topology.json")
     damages += problems
     declared = {
@@ -125,7 +125,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     logs = []
     for region in regions:
         if region not in folders:
-            damages.append(Damage(f"the folder regions/{region} is missing", region))
+            damages.append(EvidenceDamage(f"the folder regions/{region} is missing", region))
             continue
         log, problems = _region_log(
             path / "regions" / region, declared.get(region, {}).get("log", {}), in_network
@@ -139,7 +139,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     damages += contract_damages
     history, problems = _history_files(path / "history")
     if not regions:
-        damages.append(Damage(f"no log of a region is in {path / 'regions'}"))
+        damages.append(EvidenceDamage(f"no log of a region is in {path / 'regions'}"))
     return RunFolder(
         path=path,
         regions=tuple(regions),
@@ -154,10 +154,10 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     )
 
 
-def forgotten_regions(where: str, named: Iterable[str], known: Iterable[str]) -> list[Damage]:
+def forgotten_regions(where: str, named: Iterable[str], known: Iterable[str]) -> list[EvidenceDamage]:
     """Regions that `where` names and of which the run has neither a folder nor an entry: their logs are gone."""
     return [
-        Damage(
+        EvidenceDamage(
             f"{where} names region {region}, of which the run has no folder and no entry in a cluster", region
         )
         for region in sorted(set(named) - set(known))
@@ -175,7 +175,7 @@ def _named_regions(topology: Mapping[str, Any], namespaces: Mapping[str, Namespa
 
 def _namespaces(
     run: Path, declared: Iterable[Mapping[str, Any]]
-) -> tuple[dict[str, Namespace], list[Damage]]:
+) -> tuple[dict[str, Namespace], list[EvidenceDamage]]:
     """As the topology declares them, and as regions were told that they are."""
     namespaces = {
         entry["name"]: Namespace(
@@ -195,7 +195,7 @@ def _namespaces(
             owed_since_ms=one.owed.since_ms,
             own_topics=one.own_topics,
         )
-    return namespaces, [Damage(sentence) for _, sentence in unreadable]
+    return namespaces, [EvidenceDamage(sentence) for _, sentence in unreadable]
 
 
 def _declared_lifetime(entry: Mapping[str, Any]) -> Lifetime:
@@ -206,18 +206,18 @@ def _declared_lifetime(entry: Mapping[str, Any]) -> Lifetime:
     )
 
 
-def _read_contracts(path: Path) -> tuple[tuple[Contract, ...], list[Damage]]:
+def _read_contracts(path: Path) -> tuple[tuple[Contract, ...], list[EvidenceDamage]]:
     try:
         return read_answers(path), []
     except (OSError, ValueError) as problem:
-        return (), [Damage(f"the service's contract cannot be read: {problem}")]
+        return (), [EvidenceDamage(f"the service's contract cannot be read: {problem}")]
 
 
 def _size_of(files: Iterable[Path]) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _read_topology(path: Path) -> tuple[dict[str, Any], list[Damage]]:
+def _read_topology(path: Path) -> tuple[dict[str, Any], list[EvidenceDamage]]:
     """What `Topology.to_json` wrote, reduced to what is needed here; empty when it cannot be read."""
     wanted = ("clusters", "namespaces", "links")
     try:
@@ -227,10 +227,12 @@ def _read_topology(path: Path) -> tuple[dict[str, Any], list[Damage]]:
         reason = f"topology.json is missing from {path.parent}"
     except (OSError, ValueError, TypeError, KeyError) as problem:
         reason = f"topology.json cannot be read: {problem}"
-    return {name: [] for name in wanted}, [Damage(reason)]
+    return {name: [] for name in wanted}, [EvidenceDamage(reason)]
 
 
-def _region_log(folder: Path, declared: dict[str, Any], in_network: bool) -> tuple[RegionLog, list[Damage]]:
+def _region_log(
+    folder: Path, declared: dict[str, Any], in_network: bool
+) -> tuple[RegionLog, list[EvidenceDamage]]:
     """Where the log of the region with this folder is; `declared` is what the topology says of it."""
     region, damages = folder.name, []
     log: dict[str, Any] = {}
@@ -239,7 +241,7 @@ def _region_log(folder: Path, declared: dict[str, Any], in_network: bool) -> tup
         backend = log["backend"]
     except (OSError, ValueError, TypeError, KeyError) as problem:
         reason = "is missing" if isinstance(problem, FileNotFoundError) else f"cannot be read: {problem}"
-        damages.append(Damage(f"regions/{region}/region.json {reason}", region))
+        damages.append(EvidenceDamage(f"regions/{region}/region.json {reason}", region))
         backend = declared.get("backend", "sqlite")
     # Not the path written in region.json: in a container that is another one, and in a copy the original's.
     servers = log.get("bootstrap_servers", "")
@@ -250,11 +252,15 @@ def _region_log(folder: Path, declared: dict[str, Any], in_network: bool) -> tup
     return RegionLog(region, backend, path, servers, log.get("options", {})), damages
 
 
-def _history_files(folder: Path) -> tuple[tuple[Path, ...], list[Damage]]:
+def _history_files(folder: Path) -> tuple[tuple[Path, ...], list[EvidenceDamage]]:
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        return (), [Damage("the folder history/ has no history: the operations of the clients are unknown")]
+        return (), [
+            EvidenceDamage("the folder history/ has no history: the operations of the clients are unknown")
+        ]
     # Spark takes files with such names for its own and passes over them without a word.
     hidden = [file for file in files if file.name.startswith(("_", "."))]
-    damages = [Damage(f"history/{file.name} cannot be read under that name; rename it") for file in hidden]
+    damages = [
+        EvidenceDamage(f"history/{file.name} cannot be read under that name; rename it") for file in hidden
+    ]
     return tuple(file for file in files if file not in hidden), damages

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey
-from spark_jobs.sources.contract import Group, Head, LogDamaged, RowRange, StoredValue
+from spark_jobs.sources.contract import Group, LogDamaged, LogHead, RowRange, StoredValue
 from spark_jobs.sources.run_folder import RegionLog
 
 FORMAT_VERSION = "1"
@@ -58,10 +58,10 @@ def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
             yield Group(*row)
 
 
-def read_heads(log: RegionLog) -> list[Head]:
+def read_heads(log: RegionLog) -> list[LogHead]:
     """Where each topic's log begins."""
     with _opened(log) as connection:
-        return [Head(*row) for row in connection.execute("SELECT name, log_id, first_entry_id FROM logs")]
+        return [LogHead(*row) for row in connection.execute("SELECT name, log_id, first_entry_id FROM logs")]
 
 
 def read_ends(log: RegionLog) -> dict[str, int]:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_jobs.engines.frames import DataFrame, small_frame
-from spark_jobs.sources.run_folder import Damage
+from spark_jobs.sources.run_folder import EvidenceDamage
 
 BEGAN, DECIDED, GRANTED, DELETED, FLOOR = "began", "decided", "granted", "deleted", "floor"
 
@@ -46,7 +46,7 @@ CoordinatorEntry = tuple[str, str, int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeyEvidence:
     """Entries in the shape of ENTRY_SCHEMA."""
 
     entries: DataFrame
@@ -54,17 +54,17 @@ class Keys:
     """There is any of a key."""
 
 
-def read_keys(entries: Iterable[CoordinatorEntry], *, told: bool) -> tuple[Keys, list[Damage]]:
+def read_keys(entries: Iterable[CoordinatorEntry], *, told: bool) -> tuple[KeyEvidence, list[EvidenceDamage]]:
     """From what coordinators stored. `told`: some client says that it used a key."""
     rows: list[Row] = []
-    damages: list[Damage] = []
+    damages: list[EvidenceDamage] = []
     for (region, name), of_log in groupby(entries, key=lambda entry: entry[:2]):
         try:
             rows += rows_of(region, name, of_log)
         except ValueError as problem:
-            damages.append(Damage(f"{name} of {region}: {problem}", region))
+            damages.append(EvidenceDamage(f"{name} of {region}: {problem}", region))
     is_known = told or any(row[KEY_AT] is not None for row in rows)
-    return Keys(small_frame(rows, ENTRY_SCHEMA), is_known), damages
+    return KeyEvidence(small_frame(rows, ENTRY_SCHEMA), is_known), damages
 
 
 def rows_of(region: str, name: str, entries: Iterable[CoordinatorEntry]) -> Iterator[Row]:

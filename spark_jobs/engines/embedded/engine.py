@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from spark_jobs.engines.contract import EngineUnavailable, PartitionedSource
 from spark_jobs.engines.embedded import functions
-from spark_jobs.engines.embedded.frames import Frame
+from spark_jobs.engines.embedded.frames import QueryFrame
 from spark_jobs.engines.embedded.windows import Window
 
 LARGE_BYTES = 32 * 1024 * 1024
@@ -90,11 +90,11 @@ class EmbeddedEngine:
         with self._turn:
             return self._database.execute(sql).fetchall()
 
-    def _table_of(self, rows: pa.Table) -> Frame:
+    def _table_of(self, rows: pa.Table) -> QueryFrame:
         with self._arrived(rows) as name:
             return self._table_as(f"SELECT * FROM {name}", rows.schema.names)
 
-    def _add(self, frame: Frame, rows: pa.RecordBatch) -> None:
+    def _add(self, frame: QueryFrame, rows: pa.RecordBatch) -> None:
         with self._arrived(pa.Table.from_batches([rows])) as name:
             self._database.execute(f"INSERT INTO {frame.table} SELECT * FROM {name}")
 
@@ -108,9 +108,9 @@ class EmbeddedEngine:
             finally:
                 self._database.unregister("arrived")
 
-    def _table_as(self, sql: str, columns: list[str]) -> Frame:
+    def _table_as(self, sql: str, columns: list[str]) -> QueryFrame:
         with self._turn:
             self._tables += 1
             table = f"kept_{self._tables}"
             self._database.execute(f"CREATE TABLE {table} AS {sql}")
-        return Frame(self, f"FROM {table}", columns, table)
+        return QueryFrame(self, f"FROM {table}", columns, table)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Named = Column | str
 
 
-class Row(Sequence[Any]):
+class ResultRow(Sequence[Any]):
     """A collected row: by position or by name."""
 
     __slots__ = ("_fields",)
@@ -40,10 +40,10 @@ def _value(value: Any) -> Any:
     if isinstance(value, list):
         return [_value(one) for one in value]
     is_struct = isinstance(value, dict) and all(isinstance(key, str) for key in value)
-    return Row(value) if is_struct else value
+    return ResultRow(value) if is_struct else value
 
 
-class Frame:
+class QueryFrame:
     """A query. Nothing is worked out before rows are collected or kept."""
 
     def __init__(
@@ -56,52 +56,52 @@ class Frame:
         """Where the rows are kept; None for a query."""
         self.columns = list(columns)
 
-    def select(self, *columns: Named) -> Frame:
+    def select(self, *columns: Named) -> QueryFrame:
         chosen = [one for named in columns for one in self._all_of(named)]
         return self._made(chosen, f"FROM ({self.sql})")
 
-    def withColumn(self, name: str, value: Column) -> Frame:
+    def withColumn(self, name: str, value: Column) -> QueryFrame:
         kept = [value if one == name else column(one) for one in self.columns]
         new = [] if name in self.columns else [value.alias(name)]
         named = [one.alias(each) for one, each in zip(kept, self.columns, strict=True)]
         return self.select(*named, *new)
 
-    def withColumnRenamed(self, name: str, new_name: str) -> Frame:
+    def withColumnRenamed(self, name: str, new_name: str) -> QueryFrame:
         return self.select(*(column(one).alias(new_name if one == name else one) for one in self.columns))
 
-    def drop(self, *names: str) -> Frame:
+    def drop(self, *names: str) -> QueryFrame:
         return self.select(*(one for one in self.columns if one not in names))
 
-    def where(self, condition: Column) -> Frame:
+    def where(self, condition: Column) -> QueryFrame:
         return self._rest(f"WHERE {condition.sql}")
 
-    def distinct(self) -> Frame:
-        return Frame(self._engine, f"SELECT DISTINCT * FROM ({self.sql})", self.columns)
+    def distinct(self) -> QueryFrame:
+        return QueryFrame(self._engine, f"SELECT DISTINCT * FROM ({self.sql})", self.columns)
 
-    def orderBy(self, *columns: Named) -> Frame:
+    def orderBy(self, *columns: Named) -> QueryFrame:
         return self._rest(f"ORDER BY {', '.join(map(in_order, columns))}")
 
-    def limit(self, rows: int) -> Frame:
+    def limit(self, rows: int) -> QueryFrame:
         return self._rest(f"LIMIT {rows}")
 
-    def hint(self, name: str) -> Frame:
+    def hint(self, name: str) -> QueryFrame:
         """DuckDB knows better."""
         return self
 
-    def union(self, other: Frame) -> Frame:
+    def union(self, other: QueryFrame) -> QueryFrame:
         """By position."""
-        return Frame(self._engine, f"({self.sql}) UNION ALL ({other.sql})", self.columns)
+        return QueryFrame(self._engine, f"({self.sql}) UNION ALL ({other.sql})", self.columns)
 
     unionAll = union
 
-    def unionByName(self, other: Frame) -> Frame:
+    def unionByName(self, other: QueryFrame) -> QueryFrame:
         return self.union(other.select(*self.columns))
 
-    def crossJoin(self, other: Frame) -> Frame:
+    def crossJoin(self, other: QueryFrame) -> QueryFrame:
         columns = [*self.columns, *other.columns]
-        return Frame(self._engine, f"SELECT * FROM ({self.sql}) CROSS JOIN ({other.sql})", columns)
+        return QueryFrame(self._engine, f"SELECT * FROM ({self.sql}) CROSS JOIN ({other.sql})", columns)
 
-    def join(self, other: Frame, on: str | list[str], how: str = "inner") -> Frame:
+    def join(self, other: QueryFrame, on: str | list[str], how: str = "inner") -> QueryFrame:
         """By equal columns, which come first and once."""
         keys = [on] if isinstance(on, str) else on
         left, right = ([one for one in frame.columns if one not in keys] for frame in (self, other))
@@ -117,22 +117,24 @@ class Frame:
     def groupBy(self, *columns: Named) -> Grouped:
         return Grouped(self, [column(one) for one in columns])
 
-    def agg(self, *columns: Column) -> Frame:
+    def agg(self, *columns: Column) -> QueryFrame:
         return self.groupBy().agg(*columns)
 
     def count(self) -> int:
         ((rows,),) = self._engine.fetched(f"SELECT count(*) FROM ({self.sql})")
         return int(rows)
 
-    def collect(self) -> list[Row]:
-        return [Row(dict(zip(self.columns, row, strict=True))) for row in self._engine.fetched(self.sql)]
+    def collect(self) -> list[ResultRow]:
+        return [
+            ResultRow(dict(zip(self.columns, row, strict=True))) for row in self._engine.fetched(self.sql)
+        ]
 
-    def _made(self, columns: Sequence[Column], source: str) -> Frame:
+    def _made(self, columns: Sequence[Column], source: str) -> QueryFrame:
         listed = ", ".join(f"{one.sql} AS {quoted(one.name)}" for one in columns)
-        return Frame(self._engine, f"SELECT {listed} {source}", [one.name for one in columns])
+        return QueryFrame(self._engine, f"SELECT {listed} {source}", [one.name for one in columns])
 
-    def _rest(self, clause: str) -> Frame:
-        return Frame(self._engine, f"SELECT * FROM ({self.sql}) {clause}", self.columns)
+    def _rest(self, clause: str) -> QueryFrame:
+        return QueryFrame(self._engine, f"SELECT * FROM ({self.sql}) {clause}", self.columns)
 
     def _all_of(self, named: Named) -> list[Column]:
         if isinstance(named, str) and named == "*":
@@ -143,14 +145,14 @@ class Frame:
 class Grouped:
     """Rows with equal keys, to be summed up."""
 
-    def __init__(self, frame: Frame, keys: Sequence[Column]) -> None:
+    def __init__(self, frame: QueryFrame, keys: Sequence[Column]) -> None:
         self._frame = frame
         self._keys = keys
 
-    def agg(self, *columns: Column) -> Frame:
+    def agg(self, *columns: Column) -> QueryFrame:
         keys = ", ".join(key.sql for key in self._keys)
         source = f"FROM ({self._frame.sql})" + (f" GROUP BY {keys}" if keys else "")
         return self._frame._made([*self._keys, *columns], source)
 
-    def count(self) -> Frame:
+    def count(self) -> QueryFrame:
         return self.agg(Column("count(*)", "count"))

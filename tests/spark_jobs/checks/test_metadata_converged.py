@@ -28,10 +28,10 @@ from emulator.simulation.scenarios.run import (
     run_scenario,
 )
 from spark_jobs.checks.circumstances import Circumstances
-from spark_jobs.checks.metadata_converged import UNDER_WAY_MS, Evidence, conclude, metadata_converged
-from spark_jobs.sources.metadata_fold import MetadataEvent, Stamp, document_in, fold
+from spark_jobs.checks.metadata_converged import UNDER_WAY_MS, SharedMetadata, conclude, metadata_converged
+from spark_jobs.sources.metadata_fold import EventStamp, MetadataEvent, document_in, fold
 from spark_jobs.sources.metadata_log import events_in
-from spark_jobs.sources.metadata_stores import ClusterSync, Store
+from spark_jobs.sources.metadata_stores import ClusterStore, ClusterSync
 from spark_jobs.sources.run_folder import open_run_folder
 
 EVENTS = "persistent://pulsar/system/metadata-events"
@@ -155,20 +155,20 @@ def test_nothing_is_judged_where_nothing_is_shared(tmp_path: Path) -> None:
 def event(
     value: int, time_ms: int, source: str, sequence: int, *, element: str = "policies/max", gone: bool = False
 ) -> MetadataEvent:
-    return MetadataEvent(PLACE, element, value, gone, Stamp(time_ms, 0, source, sequence, "1"), 1_000.0)
+    return MetadataEvent(PLACE, element, value, gone, EventStamp(time_ms, 0, source, sequence, "1"), 1_000.0)
 
 
 MADE = event(0, 1, "a", 1, element=EXISTENCE)._replace(value=None)
 
 
-def store(cluster: str, value: int | None, has: dict[str, int]) -> Store:
+def store(cluster: str, value: int | None, has: dict[str, int]) -> ClusterStore:
     document = {} if value is None else {PLACE: json.dumps({"policies": {"max": value}}).encode()}
-    return Store(cluster, document, {}, has)
+    return ClusterStore(cluster, document, {}, has)
 
 
-def evidence(stores: list[Store], events: list[MetadataEvent]) -> Evidence:
+def evidence(stores: list[ClusterStore], events: list[MetadataEvent]) -> SharedMetadata:
     settings = {one.cluster: ClusterSync(EVENTS, (), True) for one in stores}
-    return Evidence(settings, tuple(stores), fold(events), frozenset(one.stamp for one in events), ())
+    return SharedMetadata(settings, tuple(stores), fold(events), frozenset(one.stamp for one in events), ())
 
 
 HEARD = {"a:1": 9, "b:1": 9}
@@ -231,7 +231,7 @@ def test_it_agrees_with_the_regions_on_any_events_in_any_order(seed: int) -> Non
     for element, value, gone, stamp in chance.sample(made, len(made)):
         record.merge(core_event.Event(PLACE, element, value, gone, core_event.Stamp(*stamp)), "a", 0)
     ours = fold(
-        MetadataEvent(PLACE, element, value, gone, Stamp(*stamp), 0.0)
+        MetadataEvent(PLACE, element, value, gone, EventStamp(*stamp), 0.0)
         for element, value, gone, stamp in chance.sample(made, len(made))
     )
     theirs = record.document()
@@ -253,7 +253,7 @@ def test_it_agrees_with_the_regions_on_numbers_of_partitions(seed: int) -> None:
     for element, value, gone, stamp in chance.sample(made, len(made)):
         record.merge(core_event.Event(path, element, value, gone, core_event.Stamp(*stamp)), "a", 0)
     ours = fold(
-        MetadataEvent(path, element, value, gone, Stamp(*stamp), 0.0)
+        MetadataEvent(path, element, value, gone, EventStamp(*stamp), 0.0)
         for element, value, gone, stamp in chance.sample(made, len(made))
     )[path].document()
     theirs = record.document()

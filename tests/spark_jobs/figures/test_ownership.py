@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.figures.ownership import Asked, Contest, Deed, Moment, contests, deeds_of
+from spark_jobs.figures.ownership import Asked, Contest, HostFault, Moment, contests, deeds_of
 from spark_jobs.report.ownership_drawing import draw_loads, legend_of, sentences_of
 from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.report.test_report import EVIL
@@ -34,14 +34,16 @@ def test_the_topics_of_a_host_that_dies_are_counted_where_they_went_and_how_long
         Asked(place(2), "h-2", 1030.0),
         Asked(place(4), "h-3", 1050.0),
     ]
-    (found,) = contests([*shares(2, 6), Asked(place(0), "h-3"), *taken_over], [Deed(1000.0, "kill", "h-1")])
+    (found,) = contests(
+        [*shares(2, 6), Asked(place(0), "h-3"), *taken_over], [HostFault(1000.0, "kill", "h-1")]
+    )
     assert (found.name, found.topics) == ("h", 6)
     assert found.loads == {"h-1": (3, 0), "h-2": (3, 5), "h-3": (0, 1)}
     assert found.moments == (Moment("h-1 killed", 3, 0, 0.03, 0.05),)
 
 
 def test_what_nobody_took_over_is_told_and_is_in_nobodys_load() -> None:
-    (found,) = contests([*shares(2, 4), Asked(place(0), "h-2", 1500.0)], [Deed(1000.0, "kill", "h-1")])
+    (found,) = contests([*shares(2, 4), Asked(place(0), "h-2", 1500.0)], [HostFault(1000.0, "kill", "h-1")])
     assert found.loads == {"h-1": (2, 0), "h-2": (2, 3)}
     assert found.moments == (Moment("h-1 killed", 2, 1, 0.5, 0.5),)
 
@@ -50,12 +52,16 @@ def test_loads_are_those_of_the_moment_in_which_every_topic_has_an_owner_again()
     """How a play ends, each host handing its topics to the next one, is no load."""
     ending = [Asked(place(topic), "h-3", 9000.0 + topic) for topic in range(6)]
     taken_over = [Asked(place(0), "h-2", 1010.0), Asked(place(3), "h-3", 1020.0)]
-    (found,) = contests([*shares(3, 6), *taken_over, *ending], [Deed(1000.0, "kill", "h-1")])
+    (found,) = contests([*shares(3, 6), *taken_over, *ending], [HostFault(1000.0, "kill", "h-1")])
     assert found.loads == {"h-1": (2, 0), "h-2": (2, 3), "h-3": (2, 3)}
 
 
 def test_hosts_that_die_together_are_one_moment_and_later_ones_another() -> None:
-    deeds = [Deed(1000.0, "kill", "h-1"), Deed(1004.0, "pause", "h-2"), Deed(3000.0, "kill", "h-3")]
+    deeds = [
+        HostFault(1000.0, "kill", "h-1"),
+        HostFault(1004.0, "pause", "h-2"),
+        HostFault(3000.0, "kill", "h-3"),
+    ]
     taken_over = [Asked(place(topic), "h-3", 1010.0 + topic) for topic in (0, 1)]
     last = [Asked(place(topic), "h-4", 3005.0) for topic in range(3)]
     (found,) = contests([*shares(3, 3), Asked(place(0), "h-4"), *taken_over, *last], deeds)
@@ -66,7 +72,7 @@ def test_hosts_that_die_together_are_one_moment_and_later_ones_another() -> None
 def test_hosts_of_other_topics_or_of_another_region_are_another_contest() -> None:
     here = [Asked(("us-east", "t"), "east-1", 1.0), Asked(("us-east", "t"), "east-2")]
     there = [Asked(("eu-central", "t"), "central-1", 1.0), Asked(("eu-central", "t"), "central-2")]
-    deeds = [Deed(10.0, "kill", "east-1"), Deed(2000.0, "kill", "central-1")]
+    deeds = [HostFault(10.0, "kill", "east-1"), HostFault(2000.0, "kill", "central-1")]
     assert [(one.name, len(one.moments)) for one in contests([*here, *there], deeds)] == [
         ("central", 1),
         ("east", 1),
@@ -78,7 +84,7 @@ def test_deeds_are_those_to_hosts_which_end_their_ownership() -> None:
     notes = [("kill h-1", 3.0), ("start h-1", 4.0), ("kill other", 5.0), ("pause h-2", 1.0), (None, 2.0)]
     facts = [{"op": "note", "detail": detail, "at_ms": at_ms} for detail, at_ms in notes]
     facts.append({"op": "step", "detail": "kill h-1", "at_ms": 0.0})
-    assert deeds_of(facts, ["h-1", "h-2"]) == [Deed(1.0, "pause", "h-2"), Deed(3.0, "kill", "h-1")]
+    assert deeds_of(facts, ["h-1", "h-2"]) == [HostFault(1.0, "pause", "h-2"), HostFault(3.0, "kill", "h-1")]
 
 
 def test_the_history_tells_it(engine: QueryEngine, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from emulator.run.manifest import note_made_by
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.journeys import Journey, Stop, StoredCopy
 from spark_jobs.figures.measures import Measures, Stretch
-from spark_jobs.figures.scenario_run import Head, ScenarioRun, Step, read_scenario_run
+from spark_jobs.figures.scenario_run import RunInfo, ScenarioRun, ScenarioStep, read_scenario_run
 from spark_jobs.figures.timeline import BINS, Slice, Timeline, make_timeline
 from spark_jobs.frames.faults import Interval
 from spark_jobs.report.causes import causes
@@ -337,12 +337,12 @@ class TestCauses:
 
 class TestHead:
     STORY = ScenarioRun(
-        Head("my-drill", f"what {EVIL} shows", "three", "a (us-east)", "process", "2026-01-02T03:04:05"),
+        RunInfo("my-drill", f"what {EVIL} shows", "three", "a (us-east)", "process", "2026-01-02T03:04:05"),
         (
-            Step(1, "phase: all works", "done", 0.0, 0.0),
-            Step(2, "kill: us-east", "done", 0.1, 0.02),
-            Step(3, f"wait: {EVIL}", "failed", 0.2, 1.5, "not yet"),
-            Step(4, "drain: 10s", "not tried"),
+            ScenarioStep(1, "phase: all works", "done", 0.0, 0.0),
+            ScenarioStep(2, "kill: us-east", "done", 0.1, 0.02),
+            ScenarioStep(3, f"wait: {EVIL}", "failed", 0.2, 1.5, "not yet"),
+            ScenarioStep(4, "drain: 10s", "not tried"),
         ),
     )
 
@@ -386,9 +386,9 @@ def test_a_story_is_read_from_the_run_and_its_facts(tmp_path: Path) -> None:
     assert story.head.clusters == "americas (us-east, us-west), europe (eu-central)"
     assert story.head.command == "geoemu run my-drill"
     assert story.steps == (
-        Step(1, "wait: 1s", "done", 1.0, 1.0),
-        Step(2, "drain: 1s", "interrupted", 2.0),
-        Step(3, "wait: 9s", "not tried"),
+        ScenarioStep(1, "wait: 1s", "done", 1.0, 1.0),
+        ScenarioStep(2, "drain: 1s", "interrupted", 2.0),
+        ScenarioStep(3, "wait: 9s", "not tried"),
     )
 
 

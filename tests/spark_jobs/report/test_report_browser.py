@@ -14,7 +14,7 @@ from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.curves import Curve, Point
 from spark_jobs.figures.journeys import Journey, Stop
 from spark_jobs.figures.ownership import Contest, Moment
-from spark_jobs.figures.scenario_run import Head, ScenarioRun, Step
+from spark_jobs.figures.scenario_run import RunInfo, ScenarioRun, ScenarioStep
 from spark_jobs.report.report import write_report
 from tests.spark_jobs.report.test_report import EVIL, evaluation
 
@@ -91,10 +91,12 @@ def told_with_everything() -> Evaluation:
     stop = Stop(1500.0, "publish", "unknown", "eu-central", error="no answer within thirty seconds " * 3)
     journey = Journey(*origin.values(), stored=(), absent=("us-west",), stops=(stop,))  # type: ignore[arg-type]
     steps = (
-        Step(1, "phase: everything works as it always does, or so one thinks", "done", 0.0, 0.0),
-        Step(2, "wait_until: {consumer: billing, received_more: 200, within: 5s}", "done", 0.1, 12.02),
-        Step(3, "drain: 10s", "failed", 0.2, 10.5, "eu-central still owes us-west 11 messages " * 3),
-        Step(4, "finish: all", "not tried"),
+        ScenarioStep(1, "phase: everything works as it always does, or so one thinks", "done", 0.0, 0.0),
+        ScenarioStep(
+            2, "wait_until: {consumer: billing, received_more: 200, within: 5s}", "done", 0.1, 12.02
+        ),
+        ScenarioStep(3, "drain: 10s", "failed", 0.2, 10.5, "eu-central still owes us-west 11 messages " * 3),
+        ScenarioStep(4, "finish: all", "not tried"),
     )
     point = Point(3, 10, 0.01, 0.5, 2.0)
     hosts = {f"a-checker-of-a-kind-with-a-long-name-{n}": (1000, 0, 12_000, 7) for n in range(3)}
@@ -104,7 +106,7 @@ def told_with_everything() -> Evaluation:
         checks=checks,
         journeys=(journey,),
         story=ScenarioRun(
-            Head("drill", "shows much " * 20, "three", "a (us-east)", "process", "2026-01-01"), steps
+            RunInfo("drill", "shows much " * 20, "three", "a (us-east)", "process", "2026-01-01"), steps
         ),
         ownership=(Contest(f"checkers {EVIL}", 12_000, hosts, moments),),
         curves=(Curve("latency", "billing", point, (point,)), Curve("lag", "us-east > us-west", point, ())),

@@ -17,7 +17,7 @@ from emulator.storage.sqlite.store import open_sqlite
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import F
 from spark_jobs.sources import kafka as source_kafka
-from spark_jobs.sources.contract import Group, Head, LogDamaged
+from spark_jobs.sources.contract import Group, LogDamaged, LogHead
 from spark_jobs.sources.entry_columns import ROW_SCHEMA
 from spark_jobs.sources.region_log import read_region_logs, read_trimmed
 from spark_jobs.sources.run_folder import RegionLog, open_run_folder
@@ -72,7 +72,7 @@ def test_all_entries_of_all_topics_and_nothing_else(log: RegionLog) -> None:
     """Fences are no entries."""
     written = asyncio.run(write(log))
     assert entries_in(log) == written
-    assert source_kafka.read_heads(log) == [Head(TOPIC, FIRST, 0), Head(OTHER, FIRST + 1, 0)]
+    assert source_kafka.read_heads(log) == [LogHead(TOPIC, FIRST, 0), LogHead(OTHER, FIRST + 1, 0)]
 
 
 def test_a_large_log_is_shared_out_without_loss_or_overlap(
@@ -96,7 +96,7 @@ async def test_trimmed_and_deleted(log: RegionLog) -> None:
     await topic.trim(cut)
     await store.delete_log(OTHER)
     await store.close()
-    assert source_kafka.read_heads(log) == [Head(TOPIC, FIRST, cut)]
+    assert source_kafka.read_heads(log) == [LogHead(TOPIC, FIRST, cut)]
     assert entries_in(log) == {TOPIC: written[TOPIC][42:]}
 
 
@@ -105,7 +105,7 @@ async def test_an_empty_region(log: RegionLog) -> None:
     await store.open_log(TOPIC)
     await store.close()
     assert read(log) == []
-    assert source_kafka.read_heads(log) == [Head(TOPIC, FIRST, 0)]
+    assert source_kafka.read_heads(log) == [LogHead(TOPIC, FIRST, 0)]
 
 
 def test_a_kafka_that_is_away_or_knows_nothing_is_a_damage(

@@ -17,7 +17,7 @@ from emulator.model.stored_keys import (
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.sources.lifetimes import Lifetime
-from spark_jobs.sources.policy_changes import NEVER_MS, SETTLING_MS, Changes, Owed, read_changes
+from spark_jobs.sources.policy_changes import NEVER_MS, SETTLING_MS, Owed, PolicyHistory, read_changes
 from spark_jobs.sources.run_folder import Namespace, open_run_folder
 from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.sample_run import TOPIC, SampleRun
@@ -41,7 +41,7 @@ def tell(
             file.write(json.dumps(line) + "\n")
 
 
-def changes(run: Path) -> Changes:
+def changes(run: Path) -> PolicyHistory:
     found, unreadable = read_changes(run)
     assert unreadable == []
     return found["public/default"]
@@ -49,7 +49,7 @@ def changes(run: Path) -> Changes:
 
 def test_what_holds_from_the_beginning_to_the_end_is_no_change(tmp_path: Path) -> None:
     tell(tmp_path, "us-east", (10.0, 2, ALL))
-    assert changes(tmp_path) == Changes(Owed(frozenset(ALL)), True)
+    assert changes(tmp_path) == PolicyHistory(Owed(frozenset(ALL)), True)
 
 
 def test_what_is_no_policy_may_have_any_form(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_what_is_no_policy_may_have_any_form(tmp_path: Path) -> None:
     line = {"at_ms": 20.0, "region": "us-east", "revision": 3, "path": SyncExcludedPath("europe").text}
     with (tmp_path / "regions" / "us-east" / "metadata.jsonl").open("a") as file:
         file.write(json.dumps({**line, "value": "[]"}) + "\n")
-    assert changes(tmp_path) == Changes(Owed(frozenset(ALL)), True)
+    assert changes(tmp_path) == PolicyHistory(Owed(frozenset(ALL)), True)
 
 
 def test_a_region_that_is_added_is_owed_what_is_published_once_everybody_knows(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from emulator.storage.group import decode_group
 from emulator.storage.sqlite.store import open_sqlite
 from spark_jobs.sources import sqlite as source_sqlite
-from spark_jobs.sources.contract import Group, Head, LogDamaged, RowRange
+from spark_jobs.sources.contract import Group, LogDamaged, LogHead, RowRange
 from spark_jobs.sources.run_folder import RegionLog
 from tests.spark_jobs.sample_run import TOPIC, place, store_entries
 
@@ -46,7 +46,7 @@ def test_a_stopped_region(stopped: Path) -> None:
     assert entries_in(stopped) == ENTRIES
     assert [group.first_entry_id for group in read(stopped)] == [0, 3, 6, 9]
     assert {group.topic for group in read(stopped)} == {TOPIC}
-    assert source_sqlite.read_heads(log_at(stopped)) == [Head(TOPIC, place("us-east", 0).ledger, 0)]
+    assert source_sqlite.read_heads(log_at(stopped)) == [LogHead(TOPIC, place("us-east", 0).ledger, 0)]
 
 
 def test_reading_leaves_no_trace(stopped: Path) -> None:
@@ -106,7 +106,7 @@ async def test_trimmed_entries_are_told_by_the_head(tmp_path: Path) -> None:
     await log.append(ENTRIES[5:])
     await log.trim(7)
     await store.close()
-    assert source_sqlite.read_heads(log_at(path)) == [Head(TOPIC, place("us-east", 0).ledger, 7)]
+    assert source_sqlite.read_heads(log_at(path)) == [LogHead(TOPIC, place("us-east", 0).ledger, 7)]
     assert {group.trimmed_below for group in read(path)} == {7}
 
 
