@@ -19,8 +19,7 @@ from pathlib import Path
 from emulator.run.limits import LIMITS_FILE, Limit, parse_limits, read_limits
 from spark_jobs.engines.contract import EngineUnavailable, QueryEngine
 from spark_jobs.engines.frames import use_engine
-from spark_jobs.engines.interrupted import Interrupted, Interruptible
-from spark_jobs.engines.ready_signal import ReadySignal
+from spark_jobs.engines.ready_signal import Interrupted, Interruptible, ReadySignal
 from spark_jobs.engines.session import LOCAL_MASTER
 from spark_jobs.engines.starting import ENGINES, choose, started
 from spark_jobs.evaluation import Evaluation, evaluate

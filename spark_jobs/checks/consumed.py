@@ -1,18 +1,18 @@
-"""INV-5: a subscription saw every acknowledged message at least once.
+"""INV-5: a subscription received every acknowledged message at least once.
 
-Judged are acknowledged messages meant for a region in which the subscription exists: all of them when it began at the
-earliest message, those asked for after it existed otherwise. A replicated subscription is one, in however many regions
-it is used; one that is not is another one in each region. One that somebody moved by hand (a seek, an unsubscribe) is
-not judged, and of one that reads compacted only what it was given.
+Checked are acknowledged messages for a region in which the subscription exists: all of them when it began at the
+earliest message, else those published after it existed. A replicated subscription is one subscription, in however many
+regions it is used; any other is a separate one in each region. A subscription that was moved by a seek or an
+unsubscribe is not checked, and of one with compacted reads only what it received.
 
-A message that was never received but stands, in the region where the consumer was last, in front of something that
-was received there, was skipped: lost to the consumer. One that stands behind everything received may simply
-not have been reached when the history ended.
+A message that was never received is *skipped*, and lost to the consumer, if the region where the consumer was last
+stores it in front of a message that was received there. Behind everything received, the consumer may not have reached
+it when the history ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.checks.finding import FindingGroup, finding
@@ -56,35 +56,8 @@ def find(evidence: Evidence) -> DataFrame:
 
 def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
-    skipped, waiting, stray = (
-        of_kind(found, "skipped"),
-        [
-            *of_kind(found, "not reached"),
-            *(one for one in of_kind(found, "not stored") if one.origin_region not in circumstances.lost),
-        ],
-        of_kind(found, "stray"),
-    )
-    verdict: Verdict = "valid"
-    sentences = []
-    if skipped:
-        verdict = "invalid"
-        sentences.append(
-            f"{_never_received(skipped, judged)}, although later ones in the same region's log were received."
-        )
-        if circumstances.history_damaged:
-            verdict = "unknown"
-            sentences.append("Not proven skipped, because a part of the history is missing.")
-    if waiting:
-        verdict = "invalid" if verdict == "invalid" else "unknown"
-        sentences.append(
-            f"{_never_received(waiting, judged)}: the consumer had not reached them when the history ended."
-        )
-    if stray:
-        verdict = "invalid" if verdict == "invalid" else "unknown"
-        sentences.append(
-            f"{count(total(stray, 'stray'))} received that no producer in the history published:"
-            " a part of the history is missing."
-        )
+    skipped, waiting = of_kind(found, "skipped"), _waiting(found, circumstances)
+    verdict, sentences = _failures(found, skipped, waiting, judged, circumstances)
     gone = [one for one in of_kind(found, "not stored") if one.origin_region in circumstances.lost]
     if gone:
         lost = " and ".join(sorted({one.origin_region or "?" for one in gone}))
@@ -100,25 +73,66 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
         owed = f"{count(len(names), 'subscription')} with {count(judged)} to receive in all"
         what = count(judged, "acknowledged message") if len(names) == 1 else owed
         sentences.append(f"{what}: each was received at least once ({', '.join(names)}).")
-    before, sought, left_out, expired = (
-        total(found, kind) for kind in ("before", "sought", "left_out", "expired")
-    )
-    if before:
+    sentences += _not_checked(found)
+    return CHECK.result(verdict, " ".join(sentences), examples([*skipped, *waiting]))
+
+
+def _waiting(found: Sequence[FindingGroup], circumstances: Circumstances) -> list[FindingGroup]:
+    """Messages that a consumer may still receive: the loss of their origin region does not explain them."""
+    not_stored = of_kind(found, "not stored")
+    return [
+        *of_kind(found, "not reached"),
+        *(one for one in not_stored if one.origin_region not in circumstances.lost),
+    ]
+
+
+def _failures(
+    found: Sequence[FindingGroup],
+    skipped: Sequence[FindingGroup],
+    waiting: Sequence[FindingGroup],
+    judged: int,
+    circumstances: Circumstances,
+) -> tuple[Verdict, list[str]]:
+    verdict: Verdict = "valid"
+    sentences = []
+    if skipped:
+        verdict = "invalid"
         sentences.append(
+            f"{_never_received(skipped, judged)}, although later ones in the same region's log were received."
+        )
+        if circumstances.history_damaged:
+            verdict = "unknown"
+            sentences.append("Not proven skipped, because a part of the history is missing.")
+    if waiting:
+        verdict = "invalid" if verdict == "invalid" else "unknown"
+        sentences.append(
+            f"{_never_received(waiting, judged)}: the consumer had not reached them when the history ended."
+        )
+    if stray := total(found, "stray"):
+        verdict = "invalid" if verdict == "invalid" else "unknown"
+        sentences.append(
+            f"{count(stray)} received that no producer in the history published:"
+            " a part of the history is missing."
+        )
+    return verdict, sentences
+
+
+def _not_checked(found: Sequence[FindingGroup]) -> Iterator[str]:
+    if before := total(found, "before"):
+        yield (
             f"Not checked: {count(before)} published before a subscription existed that began at the latest message."
         )
-    if left_out:
-        sentences.append(
+    if left_out := total(found, "left_out"):
+        yield (
             f"Not checked: {count(left_out)} that subscriptions with compacted reads did not receive; compaction"
             " keeps the newest message of each key."
         )
-    if sought:
-        sentences.append(f"Not checked: {count(sought)} of subscriptions moved by a seek or an unsubscribe.")
-    if expired:
-        sentences.append(
+    if sought := total(found, "sought"):
+        yield f"Not checked: {count(sought)} of subscriptions moved by a seek or an unsubscribe."
+    if expired := total(found, "expired"):
+        yield (
             f"Not checked: {count(expired)} not received that had expired, or that the policies allow to be evicted."
         )
-    return CHECK.result(verdict, " ".join(sentences), examples([*skipped, *waiting]))
 
 
 def _never_received(found: Sequence[FindingGroup], judged: int) -> str:

@@ -4,7 +4,7 @@ frames are read, cached and collected.
 contract.py     what an engine offers
 frames.py       the language: Column, DataFrame, Window and functions, of the engine that is bound
 starting.py     chooses an engine and starts it
-interrupted.py  an engine whose work another thread can end
+ready_signal.py when a warm engine is needed, and an engine whose warm-up can be ended
 spark.py        Spark through PySpark: the default, for any amount of evidence
 session.py      how a Spark session starts; lean_spark.py and archive.py make it start faster
 embedded/       DuckDB in this process: starts at once, needs no Java

@@ -1,7 +1,8 @@
-"""The word of whoever started us to be warm in time: a line, once there is something to verify.
+"""Warming up until there is something to verify: the caller writes a line to standard input then.
 
-If it closes our standard input instead, it is gone or needs us no more. A Spark that is just starting would notice only
-when it has started, which takes a minute on a busy machine; so all ends at once, and Java with us.
+When the caller closes standard input instead, it is gone or needs no verdict. A Spark that is just starting would
+notice only once it has started, which takes a minute on a busy machine; so the whole program ends at once, and Java
+with it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
+from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.verdict import EXIT_CODES
 
 
 class ReadySignal:
-    """Listens from the beginning on. Made in the main thread."""
+    """Reads standard input in a thread of its own. Constructed in the main thread."""
 
     def __init__(self) -> None:
         self._given = threading.Event()
@@ -26,7 +30,7 @@ class ReadySignal:
         return self._given.is_set()
 
     def wait(self) -> None:
-        """Returns when told to go on. Otherwise this program ends."""
+        """Block until the line arrives. If it never does, this program ends."""
         self._given.wait()
 
     def _listen(self) -> None:
@@ -39,7 +43,25 @@ class ReadySignal:
 def _end(*_: object) -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if os.getpgrp() == os.getpid():
-        # Whom we started and nobody else; we are busy ending by ourselves.
+        # Only processes that this program started; it ends by itself.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
     sys.exit(EXIT_CODES["unknown"])
+
+
+class Interrupted(Exception):
+    """The result of the work is no longer needed."""
+
+
+class Interruptible:
+    """Does what `engine` does as long as `is_over` says no. Then whatever is asked of it raises Interrupted; every
+    function of a frame is asked for here (`frames.py`), so a evaluation ends within one step or one job."""
+
+    def __init__(self, engine: QueryEngine, is_over: Callable[[], bool]) -> None:
+        self._engine = engine
+        self._is_over = is_over
+
+    def __getattr__(self, name: str) -> Any:
+        if self._is_over():
+            raise Interrupted
+        return getattr(self._engine, name)

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.frames.origins import ORIGIN
 from spark_jobs.frames.transactions import PLAIN, with_fates
+from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.policy_changes import Owed
 from spark_jobs.sources.run_folder import Namespace
-from spark_jobs.sources.topics import history_topic
 
 COPY = {
     "region": "STRING",

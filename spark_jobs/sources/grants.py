@@ -17,8 +17,8 @@ import pyarrow as pa
 from emulator.model.stored_keys import GrantKey, parse_key
 from spark_jobs.engines.frames import DataFrame, small_frame
 from spark_jobs.sources.contract import StoredValue
+from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage
-from spark_jobs.sources.topics import history_topic
 
 GRANT_SCHEMA = pa.schema(
     {

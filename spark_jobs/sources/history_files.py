@@ -69,6 +69,9 @@ SLICE_BYTES = 16 * 1024 * 1024
 DAMAGES_MAX = 20
 """Of one slice; further ones are counted."""
 
+_SYSTEM_TOPIC = re.compile(r"[a-z-]+://(pulsar/system/|[^/]+/[^/]+/__)")
+
+_PARTITION = re.compile(r"-partition-\d+$")
 _FRAMING = re.compile(rb'"op"\s*:\s*"(?:head|end|seal|hire)"')
 
 
@@ -339,3 +342,12 @@ def digest_number(digest: str) -> int:
     """16 hexadecimal digits as a signed number of 64 bits."""
     number = int(digest, 16)
     return number if number < 2**63 else number - 2**64
+
+
+def history_topic(log_topic: str, history_topics: Collection[str]) -> str | None:
+    """The history's name of a topic that is stored as `log_topic`: of a partition the partitioned topic, unless the
+    history names partitions itself. None for system topics, which are not checked."""
+    if _SYSTEM_TOPIC.match(log_topic):
+        return None
+    whole = _PARTITION.sub("", log_topic)
+    return whole if whole in history_topics else log_topic

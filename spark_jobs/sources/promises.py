@@ -17,8 +17,8 @@ import pyarrow as pa
 from spark_jobs.engines.frames import DataFrame, small_frame
 from spark_jobs.sources.contract import StoredValue
 from spark_jobs.sources.cursors import consumed_ranges, cursors_of
+from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage
-from spark_jobs.sources.topics import history_topic
 
 LEDGER = 1 << 40
 """Room for entry ids where a place is one number, `ledger * LEDGER + entry`."""

@@ -19,8 +19,8 @@ from spark_jobs.engines.frames import DataFrame, read, small_frame
 from spark_jobs.sources import kafka, sqlite
 from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RowRange, StoredValue
 from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
+from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage, RegionLog, RunFolder
-from spark_jobs.sources.topics import history_topic
 
 MESSAGES = "persistent://"
 """How the names of logs begin that topics are. Others are the region's own: what it compacted, for one, is stored twice

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.engines.interrupted import Interrupted, Interruptible
+from spark_jobs.engines.ready_signal import Interrupted, Interruptible
 from spark_jobs.engines.starting import choose, started, why_not
 from spark_jobs.verify import warm_up
 

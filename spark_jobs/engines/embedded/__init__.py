@@ -4,7 +4,7 @@ columns.py     Column: a piece of SQL
 functions.py   what `pyspark.sql.functions` has of what the checks use
 windows.py     Window
 types.py       Spark's names of types, as DuckDB's
-frames.py      Frame, a query with the names of its columns
+frames.py      QueryFrame, a query with the names of its columns
 engine.py      the engine: reads, keeps, collects
 
 Only what the checks use is here; whatever else somebody uses fails at once, by name. The engines mean different things
