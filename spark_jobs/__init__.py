@@ -5,6 +5,7 @@ loading.py     reads a run directory and brings it into frames
 evaluation.py  runs checks and figures on them
 verdict.py     valid, invalid, unknown; the result of a check
 sources/       what a run directory holds: logs of regions (SQLite, Kafka), histories of clients, stores of clusters
+evidence/      readers of cursors, grants, journals and metadata: bytes in, values out
 frames/        the evidence as DataFrames: messages, deliveries, faults, sessions
 checks/        one module per invariant: DataFrames in, findings out, then a sentence
 figures/       loss, lateness, ownership, timeline, journeys, limits, the headline

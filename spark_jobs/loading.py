@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_jobs.engines.frames import BoundThreads, DataFrame, F, cached, small_frame
+from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
 from spark_jobs.frames.history import events_of, read_history
 from spark_jobs.frames.messages import stored_messages
 from spark_jobs.frames.sessions import renumbered
 from spark_jobs.frames.summary import HistorySummary, LogSummary, outages, summarise_history, summarise_logs
-from spark_jobs.sources.grants import read_ownership
-from spark_jobs.sources.promises import read_promises
+from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.region_log import (
-    RegionValue,
     read_coordinators,
     read_ends,
     read_region_logs,
@@ -23,7 +22,7 @@ from spark_jobs.sources.region_log import (
     read_values,
 )
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
-from spark_jobs.sources.transaction_keys import CoordinatorEntry, read_keys
+from spark_jobs.sources.stored_values import read_keys, read_ownership, read_promises
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.checks.judging import Check, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F, Window
+from spark_jobs.evidence.transaction_journals import BEGAN, DECIDED, DELETED, FLOOR, GRANTED
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.sources.transaction_keys import BEGAN, DECIDED, DELETED, FLOOR, GRANTED
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_jobs.checks.circumstances import Circumstances
-from spark_jobs.sources.metadata_fold import (
+from spark_jobs.evidence.metadata_fold import (
     EXISTENCE,
     Document,
     EventStamp,

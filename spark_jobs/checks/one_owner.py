@@ -12,9 +12,10 @@ from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.checks.judging import Check, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.evidence.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import position_text
-from spark_jobs.sources.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE, Ownership
+from spark_jobs.sources.stored_values import Ownership
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 

@@ -18,7 +18,7 @@ from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_
 from spark_jobs.engines.frames import Column, DataFrame, F, fields_of
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import ORIGIN, entry_text
-from spark_jobs.sources.promises import LEDGER
+from spark_jobs.sources.stored_values import LEDGER
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 

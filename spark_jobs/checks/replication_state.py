@@ -20,8 +20,8 @@ from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.origins import ORIGIN
 from spark_jobs.sources.lifetimes import NEVER_MS
-from spark_jobs.sources.promises import LEDGER
 from spark_jobs.sources.run_folder import Namespace
+from spark_jobs.sources.stored_values import LEDGER
 from spark_jobs.verdict import INFORMATION, CheckResult
 from spark_jobs.wording import count, hint
 

@@ -39,11 +39,9 @@ from spark_jobs.frames.expired import without_expired
 from spark_jobs.frames.messages import join_messages, publishes
 from spark_jobs.frames.origins import ORIGIN, entry_text
 from spark_jobs.frames.transactions import counting, with_ends
-from spark_jobs.sources.grants import Ownership
 from spark_jobs.sources.lifetimes import NEVER_MS
-from spark_jobs.sources.promises import Promises
 from spark_jobs.sources.run_folder import Namespace
-from spark_jobs.sources.transaction_keys import KeyEvidence
+from spark_jobs.sources.stored_values import KeyEvidence, Ownership, Promises
 
 OUTAGE_SCHEMA = pa.schema({"region": pa.string(), "down_ms": pa.float64(), "up_ms": pa.float64()})
 """`up_ms` is null for a region that stayed down."""

@@ -51,6 +51,8 @@ class LogHead(NamedTuple):
 
 
 StoredValue = bytes
+RegionValue = tuple[str, tuple[str, StoredValue]]
+"""A region, and a key with its value that the region stores beside its logs."""
 
 
 class LogReader(Protocol):

@@ -9,8 +9,8 @@ from typing import Any
 from emulator.errors import ProtocolError, StorageError
 from emulator.storage.group import decode_group
 from emulator.wire.message_metadata import read_entry
+from spark_jobs.evidence.metadata_fold import EXISTENCE, EventStamp, MetadataEvent, is_shared
 from spark_jobs.sources.contract import Group, LogDamaged
-from spark_jobs.sources.metadata_fold import EXISTENCE, EventStamp, MetadataEvent, is_shared
 from spark_jobs.sources.region_log import READERS
 from spark_jobs.sources.run_folder import RunFolder
 

@@ -19,7 +19,7 @@ from emulator.model.stored_keys import (
     TopicPoliciesPath,
 )
 from emulator.model.values import TopicName
-from spark_jobs.sources.metadata_fold import EventStamp, as_written, decides, is_shared
+from spark_jobs.evidence.metadata_fold import EventStamp, as_written, decides, is_shared
 from spark_jobs.sources.run_folder import RunFolder
 from spark_jobs.sources.sqlite import connect_read_only
 

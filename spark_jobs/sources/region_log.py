@@ -17,7 +17,7 @@ from emulator.errors import StorageError
 from emulator.storage.group import decode_group
 from spark_jobs.engines.frames import DataFrame, read, small_frame
 from spark_jobs.sources import kafka, sqlite
-from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RowRange, StoredValue
+from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RegionValue, RowRange
 from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage, RegionLog, RunFolder
@@ -29,9 +29,6 @@ COORDINATORS = ("internal://pulsar/system/__transaction_log_", "internal://pulsa
 """Logs of the coordinators of transactions, and of their keys."""
 BATCH_ROWS = 16_384
 """Rows of one Arrow batch, about."""
-
-RegionValue = tuple[str, tuple[str, StoredValue]]
-"""A region, and a key with its value that the region stores beside its logs."""
 
 TRIMMED_SCHEMA = pa.schema(
     {"region": pa.string(), "topic": pa.string(), "below": pa.map_(pa.int64(), pa.int64())}

@@ -11,17 +11,23 @@ from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.checks.judging import Check
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import DataFrame, small_frame, use_engine
+from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
 from spark_jobs.frames.messages import stored_messages
 from spark_jobs.sources.entry_columns import ROW_SCHEMA
-from spark_jobs.sources.grants import read_ownership
 from spark_jobs.sources.history_files import ROW_SCHEMA as EVENT_SCHEMA
 from spark_jobs.sources.history_files import full_topic, row_of
 from spark_jobs.sources.lifetimes import NEVER_MS
-from spark_jobs.sources.promises import CURSOR_SCHEMA, SNAPSHOT_SCHEMA, UPDATE_SCHEMA, Promises
 from spark_jobs.sources.region_log import TRIMMED_SCHEMA
 from spark_jobs.sources.run_folder import Namespace
-from spark_jobs.sources.transaction_keys import CoordinatorEntry, read_keys
+from spark_jobs.sources.stored_values import (
+    CURSOR_SCHEMA,
+    SNAPSHOT_SCHEMA,
+    UPDATE_SCHEMA,
+    Promises,
+    read_keys,
+    read_ownership,
+)
 from spark_jobs.verdict import CheckResult
 
 TOPIC = "persistent://public/default/t"

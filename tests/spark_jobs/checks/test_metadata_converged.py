@@ -29,7 +29,7 @@ from emulator.simulation.scenarios.run import (
 )
 from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.checks.metadata_converged import UNDER_WAY_MS, SharedMetadata, conclude, metadata_converged
-from spark_jobs.sources.metadata_fold import EventStamp, MetadataEvent, document_in, fold
+from spark_jobs.evidence.metadata_fold import EventStamp, MetadataEvent, document_in, fold
 from spark_jobs.sources.metadata_log import events_in
 from spark_jobs.sources.metadata_stores import ClusterStore, ClusterSync
 from spark_jobs.sources.run_folder import open_run_folder

@@ -1,8 +1,8 @@
-"""What regions have stored about places: snapshots, updates and cursors, as small frames.
+"""Small frames of what regions store beside their messages: promises about positions, grants, transaction keys.
 
-A snapshot (P; b: X) of region a promises: whoever has acknowledged everything up to P in a has acknowledged everything
-up to X in b that ever reaches a. An update of a region says that a subscription has acknowledged everything up to a
-place. A cursor counts everything up to its mark-delete, and in its ranges, as consumed.
+A snapshot (P; b: X) of region a promises: a subscription that acknowledged everything up to P in a has acknowledged
+everything up to X in b that ever reaches a. An update of a region says that a subscription has acknowledged everything
+up to a position. A cursor counts everything up to its mark-delete, and in its ranges, as consumed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
 from spark_jobs.engines.frames import DataFrame, small_frame
-from spark_jobs.sources.contract import StoredValue
-from spark_jobs.sources.cursors import consumed_ranges, cursors_of
+from spark_jobs.evidence.cursors import consumed_ranges, cursors_of
+from spark_jobs.evidence.grants import MISSING, UNREADABLE, checked, stored_grants
+from spark_jobs.evidence.transaction_journals import CoordinatorEntry, JournalRow, rows_of
+from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage
 
@@ -47,6 +50,47 @@ CURSOR_SCHEMA = _schema(
 """Entries from `first` to `last` count as consumed, a row per range; `end`: the newest entry of the log."""
 
 
+GRANT_SCHEMA = pa.schema(
+    {
+        "region": pa.string(),
+        "log_topic": pa.string(),
+        "topic": pa.string(),
+        "epoch": pa.int64(),
+        "owner": pa.string(),
+        "first_entry": pa.int64(),
+        "until": pa.int64(),
+        "is_bounded": pa.bool_(),
+        "problem": pa.string(),
+    }
+)
+"""A grant. `until`: the first entry that it does not cover; null: it lasts to the end of the log, or with `is_bounded`
+nobody knows how far. `problem`: a kind of finding, or null."""
+
+TOLD_SCHEMA = pa.schema(
+    {"region": pa.string(), "topic": pa.string(), "producer": pa.string(), "epoch": pa.int64()}
+)
+"""What a client says that it was told."""
+
+ENTRY_SCHEMA = pa.schema(
+    {
+        "region": pa.string(),
+        "coordinator": pa.int64(),
+        "generation": pa.int64(),
+        "number": pa.int64(),
+        "what": pa.string(),
+        "transaction": pa.string(),
+        "role": pa.string(),
+        "transaction_key": pa.string(),
+        "epoch": pa.int64(),
+        "process": pa.string(),
+    }
+)
+"""An entry. `number`: its place in its log; a coordinator has two, one of transactions and one of keys. `role`: of
+the client that has the key, empty where clients have none."""
+
+KEY_AT = ENTRY_SCHEMA.names.index("transaction_key")
+
+
 @dataclass(frozen=True, slots=True)
 class Promises:
     """What regions have stored about places: (schemas in `promises`)."""
@@ -56,6 +100,25 @@ class Promises:
     cursors: DataFrame
 
 
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Exclusive access: (schemas in `grants`)."""
+
+    grants: DataFrame
+    told: DataFrame
+    is_known: bool
+    """There is any."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEvidence:
+    """Entries in the shape of ENTRY_SCHEMA."""
+
+    entries: DataFrame
+    is_known: bool
+    """There is any of a key."""
+
+
 def place_number(ledger: int, entry: int) -> int:
     """Orders places of one log as a number."""
     return ledger * LEDGER + entry
@@ -63,7 +126,7 @@ def place_number(ledger: int, entry: int) -> int:
 
 def read_promises(
     markers: Iterable[Mapping[str, Any]],
-    values: Iterable[tuple[str, tuple[str, StoredValue]]],
+    values: Iterable[RegionValue],
     ends: Mapping[tuple[str, str], tuple[int, int]],
     history_topics: Collection[str],
 ) -> tuple[Promises, list[EvidenceDamage]]:
@@ -101,7 +164,7 @@ def read_promises(
 
 
 def _cursors(
-    values: Iterable[tuple[str, tuple[str, StoredValue]]],
+    values: Iterable[RegionValue],
     ends: Mapping[tuple[str, str], tuple[int, int]],
     history_topics: Collection[str],
     damages: list[EvidenceDamage],
@@ -124,3 +187,53 @@ def _cursors(
             for first, last in ranges:
                 places = (place_number(ledger, entry) for entry in (first, last, end))
                 yield topic, key.subscription, region, *places
+
+
+_GRANT_DAMAGES = {UNREADABLE: "cannot be read", MISSING: "is missing"}
+
+
+def read_ownership(
+    values: Iterable[RegionValue],
+    told: Iterable[tuple[str, str, str, int]],
+    history_topics: Collection[str],
+) -> tuple[Ownership, list[EvidenceDamage]]:
+    """From what regions keep beside their logs (region, key and value), and what clients were told (region, topic,
+    producer, epoch)."""
+    grants = [one for of_topic in stored_grants(values) for one in checked(of_topic)]
+    rows = [
+        (
+            *(
+                one.region,
+                one.topic,
+                history_topic(one.topic, history_topics) or one.topic,
+                one.epoch,
+                one.owner,
+            ),
+            *(one.first_entry, one.until, one.is_bounded, one.problem),
+        )
+        for one in grants
+    ]
+    told_rows = sorted(set(told))
+    damages = [
+        EvidenceDamage(
+            f"the grant of epoch {one.epoch} of {one.topic} in {one.region} {_GRANT_DAMAGES[one.problem]}",
+            one.region,
+        )
+        for one in grants
+        if one.problem in _GRANT_DAMAGES
+    ]
+    frames = small_frame(rows, GRANT_SCHEMA), small_frame(told_rows, TOLD_SCHEMA)
+    return Ownership(*frames, is_known=bool(rows or told_rows)), damages
+
+
+def read_keys(entries: Iterable[CoordinatorEntry], *, told: bool) -> tuple[KeyEvidence, list[EvidenceDamage]]:
+    """From what coordinators stored. `told`: some client says that it used a key."""
+    rows: list[JournalRow] = []
+    damages: list[EvidenceDamage] = []
+    for (region, name), of_log in groupby(entries, key=lambda entry: entry[:2]):
+        try:
+            rows += rows_of(region, name, of_log)
+        except ValueError as problem:
+            damages.append(EvidenceDamage(f"{name} of {region}: {problem}", region))
+    is_known = told or any(row[KEY_AT] is not None for row in rows)
+    return KeyEvidence(small_frame(rows, ENTRY_SCHEMA), is_known), damages

@@ -17,7 +17,7 @@ from spark_jobs.checks import keys, processed
 from spark_jobs.checks.circumstances import Circumstances
 from spark_jobs.checks.judging import Check
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.sources.transaction_keys import CoordinatorEntry
+from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.verdict import CheckResult
 from tests.spark_jobs.literal import NAMESPACES, event, judged, stored
 

@@ -9,7 +9,7 @@ import pytest
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts, PartName
 from emulator.model.stored_keys import CursorKey, CursorPartKey
-from spark_jobs.sources.cursors import consumed_ranges, cursors_of
+from spark_jobs.evidence.cursors import consumed_ranges, cursors_of
 
 
 def stored(cursor: Cursor) -> list[tuple[str, bytes]]:

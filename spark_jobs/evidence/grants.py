@@ -1,0 +1,85 @@
+"""Grants of exclusive access, as regions store them: which owner had a topic in which epoch.
+
+Rows `grant/<topic>/<epoch>` are read by code of its own: a check that used the code that wrote them would share its
+defects. A grant covers the entries from its first one to its end; one without an end lasts until the next one begins.
+What a grant in front of a gap covers is not known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from emulator.model.stored_keys import GrantKey, parse_key
+
+UNREADABLE, MISSING, FALLING, OVERLAPPING = (
+    "unreadable grant",
+    "missing grant",
+    "epoch decreases",
+    "grants overlap",
+)
+"""What can be wrong with a grant, whatever the log holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGrant:
+    """As its region stored it, and what is wrong with it."""
+
+    region: str
+    topic: str
+    epoch: int
+    """As its key says."""
+    owner: str = ""
+    first_entry: int = 0
+    end_entry: int | None = None
+    until: int | None = None
+    is_bounded: bool = False
+    problem: str | None = None
+
+
+def stored_grants(values: Iterable[tuple[str, tuple[str, bytes]]]) -> list[list[StoredGrant]]:
+    """The grants among keys and values of regions, by region and topic, each in the order of epochs."""
+    grants = []
+    for region, (text, value) in values:
+        key = parse_key(text)
+        if isinstance(key, GrantKey) and key.epoch.isdecimal():
+            grants.append(read_grant(region, key.topic, int(key.epoch), value))
+    grants.sort(key=lambda one: (one.region, one.topic, one.epoch))
+    return [list(group) for _, group in groupby(grants, key=lambda one: (one.region, one.topic))]
+
+
+def read_grant(region: str, topic: str, epoch: int, value: bytes) -> StoredGrant:
+    try:
+        row = json.loads(value)
+        end = None if row["end_entry"] is None else int(row["end_entry"])
+        grant = StoredGrant(region, topic, epoch, str(row["owner"]), int(row["first_entry"]), end)
+        return grant if int(row["epoch"]) == epoch else replace(grant, problem=FALLING)
+    except (ValueError, KeyError, TypeError):
+        return StoredGrant(region, topic, epoch, problem=UNREADABLE)
+
+
+def checked(grants: Sequence[StoredGrant]) -> Iterable[StoredGrant]:
+    """The grants of one topic of one region, each with what it covers and what is wrong with it; those that are missing
+    in between, too."""
+    expected = 0
+    for number, grant in enumerate(grants):
+        for epoch in range(expected, grant.epoch):
+            yield StoredGrant(grant.region, grant.topic, epoch, is_bounded=True, problem=MISSING)
+        expected = grant.epoch + 1
+        yield _with_reach(grant, grants[number + 1] if number + 1 < len(grants) else None)
+
+
+def _with_reach(grant: StoredGrant, after: StoredGrant | None) -> StoredGrant:
+    if grant.problem == UNREADABLE:
+        return replace(grant, is_bounded=True)
+    until = grant.end_entry
+    is_next_known = after is not None and after.epoch == grant.epoch + 1 and after.problem != UNREADABLE
+    if until is None and after is not None and is_next_known:
+        until = after.first_entry
+    beyond = after is not None and is_next_known and until is not None and until > after.first_entry
+    problem = grant.problem
+    if beyond or (until is not None and until < grant.first_entry):
+        problem = problem or OVERLAPPING
+    return replace(grant, until=until, is_bounded=after is not None, problem=problem)
