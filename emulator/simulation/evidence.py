@@ -20,9 +20,9 @@ from emulator.model.values import Position, TopicName
 from emulator.run.history_events import HistoryEvent
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.durable_media import DurableLog, Medium
-from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.wire.message_metadata import scan_entry
 from emulator.wire.payloads import split_batch
+from spark_jobs.evidence.cursors import StoredCursor, cursors_in
 
 MESSAGES = "persistent://"
 """Other logs are a region's own: those of transaction coordinators."""

@@ -12,8 +12,8 @@ from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, pars
 from emulator.simulation.durable_media import Medium
 from emulator.simulation.evidence import Disks, LogView, Stored
 from emulator.simulation.history import SimulatedHistory
-from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.storage.contract import Versioned
+from spark_jobs.evidence.cursors import StoredCursor, cursors_in
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from emulator.core.dispatch import ConsumerState, SubscriptionType
 from emulator.errors import ProtocolError, ServerError
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks
-from emulator.simulation.stored_cursor import StoredCursor
 from emulator.simulation.world import World
+from spark_jobs.evidence.cursors import StoredCursor
 
 TOPIC = "persistent://public/default/orders"
 SLOW = DiskFaults(commit_seconds=(0.5, 0.5))
