@@ -20,7 +20,7 @@ from emulator.recording.context import environment_variables
 from emulator.recording.journal import end_journals, seal_actors
 from emulator.recording.tap.tap import Tap, open_tap_history
 from emulator.run.history import HistoryWriter
-from emulator.run.service_contract import Contract, write_answers
+from emulator.run.service_contract import Contract, write_contract
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run, open_run, regions_meant
@@ -152,7 +152,7 @@ class Geo(Faults):
         if stop:
             self._background.do(all_of(self._runtime.stop(region) for region in self.regions))
         if promised := list(contract):
-            write_answers(self.run_dir, promised)
+            write_contract(self.run_dir, promised)
         page = self.run_dir / "report" if report is None else Path(report)
         command = verify_command(self.run_dir, as_json=True, expect=expect, report=page, engine=engine)
         said = verify_now(command)

@@ -351,11 +351,11 @@ def _last_values(file: Path) -> Mapping[str, Any]:
         return found
     for line in file.read_text(errors="replace").splitlines():
         try:
-            told = json.loads(line)
-            path = told.get("path", "")
+            signals = json.loads(line)
+            path = signals.get("path", "")
             if not path.startswith(POLICY_KINDS):
                 continue
-            value = None if told["value"] is None else json.loads(told["value"])
+            value = None if signals["value"] is None else json.loads(signals["value"])
         except (ValueError, KeyError, AttributeError, TypeError):
             continue  # the last line of a region that was killed may be half a line
         if value is None:

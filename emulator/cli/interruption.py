@@ -37,11 +37,11 @@ class Interruption:
 def interruption() -> Iterator[Interruption]:
     """Inside, signals that would end this process are noted instead."""
     loop = asyncio.get_running_loop()
-    told = Interruption()
+    signals = Interruption()
     for number in _SIGNALS:
-        loop.add_signal_handler(number, told.note)
+        loop.add_signal_handler(number, signals.note)
     try:
-        yield told
+        yield signals
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)

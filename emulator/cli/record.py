@@ -56,7 +56,7 @@ async def tap_run(run: Runtime, name: str) -> None:
     status = await run.status()
     if status.ended:
         raise Refused(f"the run in {run.run_dir} has ended: start a new one with `geoemu up`")
-    with interruption() as told:
+    with interruption() as signals:
         tap = Tap(open_tap_history(run.run_dir, name))
         try:
             opened = await tap.open((one.name, one.service_url) for one in status.regions)
@@ -65,7 +65,7 @@ async def tap_run(run: Runtime, name: str) -> None:
                 f"operations are recorded in {run.run_dir}/history/{name}.jsonl; Ctrl-C ends the tap",
                 flush=True,
             )
-            while not told.happened and not (await run.status()).ended:
+            while not signals.happened and not (await run.status()).ended:
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
             await tap.close()

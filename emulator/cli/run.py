@@ -65,7 +65,7 @@ def up(
 ) -> None:
     """Start a new run with all regions of a topology. Ctrl-C ends it, unless detached."""
     from emulator.config.loading import load_topology
-    from emulator.run.manifest import note_made_by
+    from emulator.run.manifest import write_manifest
     from emulator.runtimes.listening import listening_on
     from emulator.runtimes.opening import create_run
 
@@ -83,8 +83,8 @@ def up(
     given += [] if log_format == "text" else ["--log-format", log_format]
     given += [] if listen is None else ["--listen", listen]
     given += ["--insecure"] if insecure else []
-    note_made_by(run.run_dir, __version__, shlex.join(["geoemu", "up", *given]))
-    raise typer.Exit(asyncio.run(come_up(run, stay=not detach)))
+    write_manifest(run.run_dir, __version__, shlex.join(["geoemu", "up", *given]))
+    raise typer.Exit(asyncio.run(start_run(run, stay=not detach)))
 
 
 @app.command(
@@ -173,38 +173,38 @@ LOOK_SECONDS = 0.25
 """How often a run in the foreground is looked at."""
 
 
-async def come_up(runtime: Runtime, *, stay: bool) -> int:
+async def start_run(runtime: Runtime, *, stay: bool) -> int:
     """The exit code."""
-    with interruption() as told:
+    with interruption() as signals:
         began = time.monotonic()
         with spinner("starting", sys.stderr):
-            came_up = await _unless_told(told, runtime.up())
+            came_up = await _unless_interrupted(signals, runtime.up())
         if not came_up:
-            _say("interrupted; all regions have stopped")
+            _print_line("interrupted; all regions have stopped")
             return INTERRUPTED_EXIT_CODE
         status = await runtime.status()
         show_status(status)
-        _say(f"ready after {time.monotonic() - began:.1f} s")
+        _print_line(f"ready after {time.monotonic() - began:.1f} s")
         lines = quickstart(runtime.topology.namespaces, status.regions)
         if lines:
-            _say(f"\nPaste into Python (pip install pulsar-client):\n\n{lines}")
+            _print_line(f"\nPaste into Python (pip install pulsar-client):\n\n{lines}")
         if not stay:
-            _say("`geoemu down` ends the run")
+            _print_line("`geoemu down` ends the run")
             return 0
-        _say("Ctrl-C ends the run; so does `geoemu down` in another terminal")
-        await _unless_told(told, _until_ended(runtime, status))
-        if told.happened:
-            await _go_down(runtime, told)
-        _say(f"the run in {runtime.run_dir} has ended")
+        _print_line("Ctrl-C ends the run; so does `geoemu down` in another terminal")
+        await _unless_interrupted(signals, _until_ended(runtime, status))
+        if signals.happened:
+            await _stop_run(runtime, signals)
+        _print_line(f"the run in {runtime.run_dir} has ended")
         return 0
 
 
-async def _unless_told(told: Interruption, work: Coroutine[Any, Any, None]) -> bool:
+async def _unless_interrupted(signals: Interruption, work: Coroutine[Any, Any, None]) -> bool:
     """Do `work`, which is cancelled when we are told to end: then False."""
     task = asyncio.create_task(work)
-    telling = asyncio.create_task(told.wait())
+    interrupted = asyncio.create_task(signals.wait())
     try:
-        await asyncio.wait({task, telling}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, interrupted}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -213,7 +213,7 @@ async def _unless_told(told: Interruption, work: Coroutine[Any, Any, None]) -> b
         await task
         return True
     finally:
-        telling.cancel()
+        interrupted.cancel()
 
 
 async def _until_ended(runtime: Runtime, status: RunStatus) -> None:
@@ -224,17 +224,17 @@ async def _until_ended(runtime: Runtime, status: RunStatus) -> None:
         status = await runtime.status()
         for name, state in _states(status).items():
             if state != states[name] and not status.ended:
-                _say(f"{time.strftime('%H:%M:%S')}  {name} is {state}")
+                _print_line(f"{time.strftime('%H:%M:%S')}  {name} is {state}")
         states = _states(status)
     # Whoever ended it also waits for its regions; this only fetches them, and is quick.
     await runtime.down()
 
 
-async def _go_down(runtime: Runtime, told: Interruption) -> None:
+async def _stop_run(runtime: Runtime, signals: Interruption) -> None:
     """In an orderly way; told a second time, at once."""
-    _say("stopping; press Ctrl-C again to kill")
+    _print_line("stopping; press Ctrl-C again to kill")
     down = asyncio.create_task(runtime.down())
-    again = asyncio.create_task(told.wait(times=2))
+    again = asyncio.create_task(signals.wait(times=2))
     await asyncio.wait({down, again}, return_when=asyncio.FIRST_COMPLETED)
     if not down.done():
         await asyncio.gather(*(runtime.kill(name) for name in runtime.topology.region_names))
@@ -246,7 +246,7 @@ def _states(status: RunStatus) -> dict[str, RegionState]:
     return {region.name: region.state for region in status.regions}
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     with suppress(OSError):  # the terminal may be gone; the regions still have to be stopped
         print(text, flush=True)
 

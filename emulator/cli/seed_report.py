@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from emulator import __version__
-from emulator.run.manifest import note_made_by
+from emulator.run.manifest import write_manifest
 
 if TYPE_CHECKING:
     from emulator.simulation.outcome import Figures, SimulationOutcome
@@ -44,7 +44,7 @@ class SeedReport:
 
     def follow(self, results: Iterable[SeedResult], *, stop_at_first: bool = False) -> None:
         """Print violations and progress. `stop_at_first`: stop after the first failing seed."""
-        began = told = time.monotonic()
+        began = signals = time.monotonic()
         for result in results:
             self._done += 1
             self._digest = result.digest
@@ -55,9 +55,9 @@ class SeedReport:
                 self._print_violation(result)
                 if stop_at_first:
                     break
-            if time.monotonic() - told >= PROGRESS_SECONDS:
-                told = time.monotonic()
-                rate = self._done / (told - began)
+            if time.monotonic() - signals >= PROGRESS_SECONDS:
+                signals = time.monotonic()
+                rate = self._done / (signals - began)
                 progress = f"{self._done} seeds, {len(self.failed)} failed, {rate:.1f} per second"
                 print(progress, file=sys.stderr, flush=True)
         self._seconds = max(time.monotonic() - began, 0.001)
@@ -81,7 +81,7 @@ class SeedReport:
         path = self.run_dir or _free_folder(RUNS, f"{outcome.name}-{outcome.seed}")
         path = path.with_name(path.name + suffix)
         store_run(outcome, path)
-        note_made_by(path, __version__, self.replay(outcome.seed), scenario=self.name)
+        write_manifest(path, __version__, self.replay(outcome.seed), scenario=self.name)
         which = ", shrunk" if suffix else ""
         print(f"the run directory of seed {outcome.seed}{which}: {path} (geoemu verify {path})", flush=True)
 

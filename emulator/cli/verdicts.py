@@ -33,8 +33,8 @@ from emulator.cli.options import (
 )
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.limits import LIMITS_FILE, as_text, parse_limits
-from emulator.run.manifest import note_made_by
-from emulator.run.service_contract import write_answers
+from emulator.run.manifest import write_manifest
+from emulator.run.service_contract import write_contract
 from emulator.runtimes.contract import Runtime
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run
@@ -249,7 +249,7 @@ class ScenarioRun:
         engine = _engine(self.engine)
         run = create_run(self.runtime or topology.runtime, topology, self.run_dir, insecure=self.insecure)
         self._note_limits(run, scenario)
-        note_made_by(
+        write_manifest(
             run.run_dir,
             __version__,
             self._command,
@@ -257,18 +257,18 @@ class ScenarioRun:
             description=scenario.description,
             steps=[step.text for step in scenario.steps],
         )
-        with interruption() as told:
-            working = asyncio.create_task(self._perform_on(run, scenario, engine))
-            telling = asyncio.create_task(told.wait())
-            await asyncio.wait({working, telling}, return_when=asyncio.FIRST_COMPLETED)
-            telling.cancel()
+        with interruption() as signals:
+            working = asyncio.create_task(self._run_on(run, scenario, engine))
+            interrupted = asyncio.create_task(signals.wait())
+            await asyncio.wait({working, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+            interrupted.cancel()
             if working.done():
-                return self._tell(await working)
-            self._say("interrupted: stopping all regions")
+                return self._print_verdict(await working)
+            self._print_line("interrupted: stopping all regions")
             working.cancel()
             with suppress(asyncio.CancelledError):
                 await working
-            self._say(f"all regions and actors have stopped; the recorded history is in {run.run_dir}")
+            self._print_line(f"all regions and actors have stopped; the recorded history is in {run.run_dir}")
             return INTERRUPTED_EXIT_CODE
 
     def _read(self) -> tuple[Topology, Scenario]:
@@ -298,9 +298,9 @@ class ScenarioRun:
         if limits:
             (run.run_dir / LIMITS_FILE).write_text(as_text(limits) + "\n")
         if scenario.contract:
-            write_answers(run.run_dir, scenario.contract)
+            write_contract(run.run_dir, scenario.contract)
 
-    async def _perform_on(self, run: Runtime, scenario: Scenario, engine: str) -> VerifierResult:
+    async def _run_on(self, run: Runtime, scenario: Scenario, engine: str) -> VerifierResult:
         verifier: WaitingVerifier | None = None
         try:
             # First: it has the more to do before it is ready.
@@ -315,14 +315,14 @@ class ScenarioRun:
                     markdown=self.markdown,
                 )
             )
-            self._say(f"starting {len(run.topology.regions)} regions; run directory: {run.run_dir}")
-            with spinner("starting", self._talk):
+            self._print_line(f"starting {len(run.topology.regions)} regions; run directory: {run.run_dir}")
+            with spinner("starting", self._progress_stream):
                 await run.up()
             await self._play(run, scenario)
             # Not `down` yet: a Kafka that was started for the regions is read before it goes, too.
             await asyncio.gather(*(run.stop(region) for region in run.topology.region_names))
-            self._say("verifying …")
-            with spinner("verifying", self._talk):
+            self._print_line("verifying …")
+            with spinner("verifying", self._progress_stream):
                 return await verifier.verify()
         finally:
             if verifier is not None:
@@ -334,27 +334,27 @@ class ScenarioRun:
         from rich.console import Console
 
         from emulator.scenarios.progress import progress_for
-        from emulator.scenarios.runner import play
+        from emulator.scenarios.runner import execute_scenario
 
-        progress = progress_for(Console(file=self._talk))
+        progress = progress_for(Console(file=self._progress_stream))
         try:
-            await play(scenario, run, progress)
+            await execute_scenario(scenario, run, progress)
         finally:
             progress.close()
 
-    def _tell(self, verdict: VerifierResult) -> int:
+    def _print_verdict(self, verdict: VerifierResult) -> int:
         print(verdict.output, end="", flush=True)
         print(verdict.complaints, end="", file=sys.stderr, flush=True)
         return verdict.exit_code
 
     @property
-    def _talk(self) -> IO[str]:
+    def _progress_stream(self) -> IO[str]:
         """Where everything goes that is not the result."""
         return sys.stderr if self.as_json else sys.stdout
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         with suppress(OSError):
-            print(text, file=self._talk, flush=True)
+            print(text, file=self._progress_stream, flush=True)
 
 
 def _engine(name: Literal["spark", "embedded"] | None) -> str:

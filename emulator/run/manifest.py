@@ -28,7 +28,7 @@ class MadeBy:
     """All that were to be taken, as they stand in the scenario."""
 
 
-def note_made_by(
+def write_manifest(
     run_dir: Path,
     version: str,
     command: str,

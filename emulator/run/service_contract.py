@@ -37,7 +37,7 @@ class Contract:
         return f"{self.subscription}: {_short(self.of)} -> {_short(self.on)}"
 
 
-def write_answers(run_dir: Path, answers: Iterable[Contract]) -> None:
+def write_contract(run_dir: Path, answers: Iterable[Contract]) -> None:
     """Of a run."""
     (run_dir / ANSWERS_FILE).write_text(json.dumps([asdict(one) for one in answers], indent=1) + "\n")
 

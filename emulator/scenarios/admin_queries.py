@@ -16,7 +16,7 @@ ANSWER_CHARACTERS = 200
 """So much of an unwelcome answer is shown."""
 
 
-async def unwelcome(
+async def unexpected_responses(
     call_region: CallRegion, regions: Mapping[str, RegionStatus], calls: tuple[AdminCall, ...]
 ) -> list[str]:
     """Make all calls at the same time; a sentence for each that was not answered as it should be."""
@@ -35,7 +35,7 @@ async def _unwelcome(call_region: CallRegion, region: RegionStatus, call: AdminC
     return f"{call.region} responded to {call.method} {call.path} with {status} {said}".rstrip()
 
 
-async def why_not_said(
+async def unmet_condition(
     call_region: CallRegion, region: RegionStatus, condition: AdminCondition
 ) -> str | None:
     """None: the region says it."""

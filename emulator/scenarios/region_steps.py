@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from emulator.model.values import TopicName
 from emulator.run.history_events import latency_detail, skew_detail
-from emulator.scenarios.admin_queries import unwelcome
+from emulator.scenarios.admin_queries import unexpected_responses
 from emulator.scenarios.format.steps import AdminCall, Heal, Latency, Lose, OnLink, OnRegion, Skew
 from emulator.scenarios.run_context import RunContext, StepFailed
 
@@ -16,33 +16,35 @@ from emulator.scenarios.run_context import RunContext, StepFailed
 class RegionSteps:
     """Of one play."""
 
-    def __init__(self, play: RunContext) -> None:
-        self._play = play
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
 
     async def change_region(self, verb: str, change: OnRegion) -> None:
         verbs = {
-            "kill": self._play.runtime.kill,
-            "lose": self._play.runtime.lose,
-            "stop": self._play.runtime.stop,
-            "start": self._play.runtime.start,
-            "restart": self._play.runtime.restart,
-            "pause": self._play.runtime.pause,
-            "resume": self._play.runtime.resume,
+            "kill": self._context.runtime.kill,
+            "lose": self._context.runtime.lose,
+            "stop": self._context.runtime.stop,
+            "start": self._context.runtime.start,
+            "restart": self._context.runtime.restart,
+            "pause": self._context.runtime.pause,
+            "resume": self._context.runtime.resume,
         }
         regions = change.region or tuple(
-            region.name for region in self._play.runtime.topology.regions if region.cluster == change.cluster
+            region.name
+            for region in self._context.runtime.topology.regions
+            if region.cluster == change.cluster
         )
         done: list[str] = []
 
         async def one(region: str) -> None:
             await verbs[verb](region)
             done.append(region)
-            self._play.fact(verb, region=region)
+            self._context.fact(verb, region=region)
 
         async def all_of_them() -> None:
             await asyncio.gather(*map(one, regions))
 
-        await self._play.in_time(
+        await self._context.in_time(
             change.within,
             all_of_them(),
             lambda: f"not completed for {', '.join(region for region in regions if region not in done)}",
@@ -51,55 +53,59 @@ class RegionSteps:
             await self._lose_store(change.cluster, change.within)
 
     async def _lose_store(self, cluster: str, seconds: float) -> None:
-        await self._play.in_time(
-            seconds, self._play.runtime.lose_store(cluster), lambda: "the store still exists"
+        await self._context.in_time(
+            seconds, self._context.runtime.lose_store(cluster), lambda: "the store still exists"
         )
-        self._play.fact("note", detail=f"the configuration store of {cluster} is lost")
+        self._context.fact("note", detail=f"the configuration store of {cluster} is lost")
 
     async def change_link(self, verb: str, change: OnLink) -> None:
-        verbs = {"cut": self._play.runtime.cut, "hold": self._play.runtime.hold}
+        verbs = {"cut": self._context.runtime.cut, "hold": self._context.runtime.hold}
         source, target = change.ends
         done = verbs[verb](source, target, one_way=change.one_way)
-        await self._play.in_time(change.within, done, lambda: "not completed")
+        await self._context.in_time(change.within, done, lambda: "not completed")
         way = "one way" if change.one_way else "both ways"
-        self._play.fact(verb, region=source, other_region=target, detail=way)
+        self._context.fact(verb, region=source, other_region=target, detail=way)
 
     async def change_latency(self, change: Latency) -> None:
         source, target = change.ends
         milliseconds = change.time * 1000
-        done = self._play.runtime.latency(
+        done = self._context.runtime.latency(
             source,
             target,
             milliseconds,
             jitter_ms=None if change.jitter is None else change.jitter * 1000,
             one_way=change.one_way,
         )
-        await self._play.in_time(change.within, done, lambda: "not completed")
+        await self._context.in_time(change.within, done, lambda: "not completed")
         detail = latency_detail(milliseconds, one_way=change.one_way)
-        self._play.fact("latency", region=source, other_region=target, detail=detail)
+        self._context.fact("latency", region=source, other_region=target, detail=detail)
 
     async def heal(self, heal: Heal) -> None:
-        await self._play.in_time(heal.within, self._play.runtime.heal(*heal.between), lambda: "not completed")
+        await self._context.in_time(
+            heal.within, self._context.runtime.heal(*heal.between), lambda: "not completed"
+        )
         source, target = heal.between or (None, None)
-        self._play.fact("heal", region=source, other_region=target, detail=None if source else "everything")
+        self._context.fact(
+            "heal", region=source, other_region=target, detail=None if source else "everything"
+        )
 
     async def skew(self, skew: Skew) -> None:
-        done = self._play.runtime.skew(skew.region, skew.by)
-        await self._play.in_time(skew.within, done, lambda: "not completed")
-        self._play.fact("skew", region=skew.region, detail=skew_detail(skew.by))
+        done = self._context.runtime.skew(skew.region, skew.by)
+        await self._context.in_time(skew.within, done, lambda: "not completed")
+        self._context.fact("skew", region=skew.region, detail=skew_detail(skew.by))
 
     async def call(self, calls: tuple[AdminCall, ...]) -> None:
-        regions = await self._play.regions()
+        regions = await self._context.regions()
 
         async def all_of_them() -> None:
-            refused = await unwelcome(self._play.stage.call_region, regions, calls)
+            refused = await unexpected_responses(self._context.environment.call_region, regions, calls)
             if refused:
                 raise StepFailed("; ".join(refused))
 
         for one in calls:
-            self._play.fact("note", region=one.region, detail=f"{one.method} {one.path}")
+            self._context.fact("note", region=one.region, detail=f"{one.method} {one.path}")
         seconds = max(one.within for one in calls)
-        await self._play.in_time(seconds, all_of_them(), lambda: "not every region has responded")
+        await self._context.in_time(seconds, all_of_them(), lambda: "not every region has responded")
 
 
 CREATED = (204, 409)
@@ -107,31 +113,31 @@ CREATED = (204, 409)
 CREATE_SECONDS = 30.0
 
 
-async def create_partitions(play: RunContext) -> None:
+async def create_partitions(context: RunContext) -> None:
     """In each cluster that has a region of the topic: clusters need not share what they know. StepFailed."""
-    for topic, count in play.scenario.partitions.items():
+    for topic, count in context.scenario.partitions.items():
         namespace = TopicName.parse(topic).full_namespace
-        for region in _one_of_each_cluster(play, namespace):
+        for region in _one_of_each_cluster(context, namespace):
             sentence = f"{topic} does not have {count} partitions in {region}"
-            await play.in_time(CREATE_SECONDS, _create(play, region, topic, count), sentence.__str__)
+            await context.in_time(CREATE_SECONDS, _create(context, region, topic, count), sentence.__str__)
 
 
-def _one_of_each_cluster(play: RunContext, namespace: str) -> Iterator[str]:
-    sharers = next(one.regions for one in play.runtime.topology.namespaces if one.name == namespace)
-    for cluster in play.runtime.topology.clusters:
+def _one_of_each_cluster(context: RunContext, namespace: str) -> Iterator[str]:
+    sharers = next(one.regions for one in context.runtime.topology.namespaces if one.name == namespace)
+    for cluster in context.runtime.topology.clusters:
         members = [region.name for region in cluster.regions if region.name in sharers]
         if members:
             yield members[0]
 
 
-async def _create(play: RunContext, region: str, topic: str, count: int) -> None:
+async def _create(context: RunContext, region: str, topic: str, count: int) -> None:
     """Told to be there, and seen to be there: somebody else's number would be another story."""
     path = f"/admin/v2/{topic.replace('://', '/', 1)}/partitions"
-    status = (await play.regions())[region]
+    status = (await context.regions())[region]
     try:
-        code, said = await play.stage.call_region(status, "PUT", path, count)
+        code, said = await context.environment.call_region(status, "PUT", path, count)
         if code in CREATED:
-            code, said = await play.stage.call_region(status, "GET", path, None)
+            code, said = await context.environment.call_region(status, "GET", path, None)
     except OSError as silence:
         raise StepFailed(f"{region} does not respond: {silence}") from None
     if code != 200 or json.loads(said).get("partitions") != count:

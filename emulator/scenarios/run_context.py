@@ -38,18 +38,18 @@ class StepFailed(Exception):
 class RunContext:
     """One play of a scenario. Time passes only through its stage's clock."""
 
-    def __init__(self, scenario: Scenario, runtime: Runtime, stage: ScenarioEnvironment) -> None:
+    def __init__(self, scenario: Scenario, runtime: Runtime, environment: ScenarioEnvironment) -> None:
         self.scenario = scenario
         self.runtime = runtime
-        self.stage = stage
-        self.clock = stage.clock
+        self.environment = environment
+        self.clock = environment.clock
         self.actors: dict[str, Actor] = {}
         """Those told to begin, in that order."""
         self.finished: set[str] = set()
         """Names of those that were told to."""
         self.steps_left: Sequence[ScenarioStep] = scenario.steps
         """The step that is taken, and those behind it."""
-        self.history = stage.open_history(runtime.run_dir)
+        self.history = environment.open_history(runtime.run_dir)
 
     def fact(self, op: str, **fields: Any) -> None:
         """Write it down."""
@@ -95,7 +95,7 @@ class RunContext:
                 raise StepFailed(f"{lacking} within {seconds:g} s")
             await self.clock.sleep(min(POLL_SECONDS, left))
 
-    async def let_pass(self, seconds: float) -> None:
+    async def wait(self, seconds: float) -> None:
         """Wait. StepFailed when an actor is gone."""
         passing = asyncio.ensure_future(self.clock.sleep(seconds))
         try:
@@ -209,7 +209,7 @@ async def call_over_http(region: RegionStatus, method: str, path: str, body: Any
 class ScenarioEnvironment:
     """What a play needs besides its runtime."""
 
-    hire: CreateActor
+    create_actor: CreateActor
     read_topics: ReadTopics = read_topics_over_http
     call_region: CallRegion = call_over_http
     clock: Clock = field(default_factory=LoopClock)
@@ -219,7 +219,7 @@ class ScenarioEnvironment:
     """Where the story's own facts go, given the run directory."""
 
 
-def real_stage(runtime: Runtime) -> ScenarioEnvironment:
+def real_environment(runtime: Runtime) -> ScenarioEnvironment:
     """Real clients and programs, each in a process of its own."""
     from emulator.scenarios.actors.processes import actor_processes
     from emulator.scenarios.actors.program import ProgramProcess
@@ -229,12 +229,12 @@ def real_stage(runtime: Runtime) -> ScenarioEnvironment:
     async def ask_regions() -> tuple[RegionStatus, ...]:
         return (await runtime.status()).regions
 
-    def hire(part: ActorSpec) -> Actor:
+    def create_actor(part: ActorSpec) -> Actor:
         if isinstance(part, ProgramSpec):
             return ProgramProcess(part, runtime.run_dir, ask_regions)
         return hire_actor(part)
 
-    return ScenarioEnvironment(hire=hire)
+    return ScenarioEnvironment(create_actor=create_actor)
 
 
 AFTER_LAST_STEP = "after the last step"

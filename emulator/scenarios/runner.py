@@ -52,7 +52,7 @@ from emulator.scenarios.run_context import (
     ScenarioObserver,
     ScenarioResult,
     StepFailed,
-    real_stage,
+    real_environment,
 )
 from emulator.scenarios.scenario import Scenario, ScenarioStep
 from emulator.scenarios.wait_steps import DrainStep, WaitSteps
@@ -61,47 +61,52 @@ LOOK_SECONDS = 0.25
 """How often the observer is shown how things stand."""
 
 
-async def play(
-    scenario: Scenario, runtime: Runtime, observer: ScenarioObserver, stage: ScenarioEnvironment | None = None
+async def execute_scenario(
+    scenario: Scenario,
+    runtime: Runtime,
+    observer: ScenarioObserver,
+    environment: ScenarioEnvironment | None = None,
 ) -> ScenarioResult:
     """Play a scenario on regions that are up. Cancelling it makes the actors leave first."""
-    return await _Play(RunContext(scenario, runtime, stage or real_stage(runtime)), observer).perform()
+    return await _Execution(
+        RunContext(scenario, runtime, environment or real_environment(runtime)), observer
+    ).perform()
 
 
-class _Play:
-    def __init__(self, play: RunContext, observer: ScenarioObserver) -> None:
-        self._play = play
+class _Execution:
+    def __init__(self, execute_scenario: RunContext, observer: ScenarioObserver) -> None:
+        self._context = execute_scenario
         self._observer = observer
-        self._actors = ActorSteps(play)
-        self._regions = RegionSteps(play)
-        self._conditions = WaitSteps(play)
-        self._draining = DrainStep(play)
+        self._actors = ActorSteps(execute_scenario)
+        self._regions = RegionSteps(execute_scenario)
+        self._conditions = WaitSteps(execute_scenario)
+        self._draining = DrainStep(execute_scenario)
         self._steps_done = 0
 
     async def perform(self) -> ScenarioResult:
-        began = self._play.clock.now()
-        self._observer.play_began(self._play.scenario)
-        self._play.fact("phase", detail=f"play of {self._play.scenario.name} begins")
+        began = self._context.clock.now()
+        self._observer.play_began(self._context.scenario)
+        self._context.fact("phase", detail=f"play of {self._context.scenario.name} begins")
         ending = "interrupted"
         try:
             async with self._observed(began):
                 failure = await self._take_steps()
                 ending = failure or "every step completed"
-                await self._actors.curtain()
+                await self._actors.close_actors()
                 failure = failure or self._failure_at_the_end()
                 ending = failure or ending
         finally:
-            await self._actors.curtain()
+            await self._actors.close_actors()
             self._actors.account_for_programs()
-            self._play.fact("phase", detail=f"play of {self._play.scenario.name} ends: {ending}")
-            self._play.history.close()
+            self._context.fact("phase", detail=f"play of {self._context.scenario.name} ends: {ending}")
+            self._context.history.close()
         result = ScenarioResult(
-            scenario=self._play.scenario,
-            run_dir=self._play.runtime.run_dir,
-            seconds=self._play.clock.now() - began,
+            scenario=self._context.scenario,
+            run_dir=self._context.runtime.run_dir,
+            seconds=self._context.clock.now() - began,
             steps_done=self._steps_done,
             failure=failure,
-            counts={name: actor.counts for name, actor in self._play.actors.items()},
+            counts={name: actor.counts for name, actor in self._context.actors.items()},
         )
         self._observer.play_ended(result)
         return result
@@ -109,37 +114,37 @@ class _Play:
     async def _take_steps(self) -> str | None:
         """All steps, or those up to the first that fails, and then its sentence."""
         try:
-            await create_partitions(self._play)
+            await create_partitions(self._context)
         except StepFailed as reason:
             return f"before the first step: {reason}"
-        for index, step in enumerate(self._play.scenario.steps):
-            self._play.steps_left = self._play.scenario.steps[index:]
-            began = self._play.clock.now()
+        for index, step in enumerate(self._context.scenario.steps):
+            self._context.steps_left = self._context.scenario.steps[index:]
+            began = self._context.clock.now()
             self._observer.step_began(step)
-            self._play.fact("step", detail=f"step {step.number} begins: {step.text}")
+            self._context.fact("step", detail=f"step {step.number} begins: {step.text}")
             failure = await self._attempt(step)
-            self._observer.step_ended(step, self._play.clock.now() - began, failure)
+            self._observer.step_ended(step, self._context.clock.now() - began, failure)
             if failure is not None:
-                self._play.fact("step", detail=f"step {step.number} failed: {step.text}", error=failure)
+                self._context.fact("step", detail=f"step {step.number} failed: {step.text}", error=failure)
                 return failure
-            self._play.fact("step", detail=f"step {step.number} done: {step.text}")
+            self._context.fact("step", detail=f"step {step.number} done: {step.text}")
             self._steps_done += 1
         return None
 
     def _failure_at_the_end(self) -> str | None:
         """An actor that failed although every step completed, as a sentence; a fact of the history, too."""
-        self._play.steps_left = ()
-        problem = self._play.problem()
+        self._context.steps_left = ()
+        problem = self._context.problem()
         if problem is None:
             return None
         failure = f"{AFTER_LAST_STEP}: {problem}"
-        self._play.fact("step", detail=AFTER_LAST_STEP, error=failure)
+        self._context.fact("step", detail=AFTER_LAST_STEP, error=failure)
         return failure
 
     async def _attempt(self, step: ScenarioStep) -> str | None:
         try:
             await self._take(step)
-            if (problem := self._play.problem()) is not None:
+            if (problem := self._context.problem()) is not None:
                 raise StepFailed(problem)
         except (StepFailed, ActorFailure, RuntimeFailure) as reason:
             return f"{step}: {reason}"
@@ -148,9 +153,9 @@ class _Play:
     async def _take(self, step: ScenarioStep) -> None:
         match step.action:
             case Phase(text=text):
-                self._play.fact("phase", detail=text)
+                self._context.fact("phase", detail=text)
             case Wait(time=seconds):
-                await self._play.let_pass(seconds)
+                await self._context.wait(seconds)
             case Begin(within=seconds):
                 await self._actors.begin(step.actors, seconds)
             case Finish(within=seconds):
@@ -160,7 +165,7 @@ class _Play:
             case OnRegion(program=str(program)) as change:
                 await self._actors.change_program(step.verb, program, change.within)
             case OnRegion(host=tuple(names)) | OnRegion(task=tuple(names)) as change:
-                await self._actors.change_mortals(step.verb, names, change.within)
+                await self._actors.change_actors(step.verb, names, change.within)
             case OnRegion() as change:
                 await self._regions.change_region(step.verb, change)
             case Latency() as change:
@@ -199,7 +204,7 @@ class _Play:
         async def look() -> None:
             while True:
                 await self._look(began)
-                await self._play.clock.sleep(LOOK_SECONDS)
+                await self._context.clock.sleep(LOOK_SECONDS)
 
         looking = asyncio.create_task(look())
         try:
@@ -212,6 +217,6 @@ class _Play:
         await self._look(began)
 
     async def _look(self, began: float) -> None:
-        regions = tuple((await self._play.regions()).values())
-        actors = tuple((actor.part, actor.counts) for actor in self._play.actors.values())
-        self._observer.looked(ProgressSnapshot(self._play.clock.now() - began, actors, regions))
+        regions = tuple((await self._context.regions()).values())
+        actors = tuple((actor.part, actor.counts) for actor in self._context.actors.values())
+        self._observer.looked(ProgressSnapshot(self._context.clock.now() - began, actors, regions))

@@ -8,7 +8,7 @@ from itertools import chain
 from emulator.model.values import TopicName
 from emulator.scenarios.actor_models.entries import HostCondition, TaskCondition
 from emulator.scenarios.actor_models.specs import ActorSpec, ConsumerSpec, HostSpec, ProgramSpec, TaskSpec
-from emulator.scenarios.admin_queries import why_not_said
+from emulator.scenarios.admin_queries import unmet_condition
 from emulator.scenarios.format.conditions import (
     AdminCondition,
     ProgramCondition,
@@ -25,14 +25,14 @@ _UNRECORDED = "it has no history: wrap its client in geoemu.recorded(...), or se
 class WaitSteps:
     """Of one play."""
 
-    def __init__(self, play: RunContext) -> None:
-        self._play = play
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
 
     async def wait_for_count(self, condition: PublishedCondition | ReceivedCondition) -> None:
         def count() -> int:
             if isinstance(condition, PublishedCondition):
-                return self._play.actors[condition.producer].counts.ok
-            return self._play.actors[condition.consumer].counts.received
+                return self._context.actors[condition.producer].counts.ok
+            return self._context.actors[condition.consumer].counts.received
 
         before = count() if condition.counts_from_now else 0
 
@@ -40,10 +40,10 @@ class WaitSteps:
             so_far = count() - before
             return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
 
-        await self._play.until(condition.within, missing)
+        await self._context.until(condition.within, missing)
 
     async def wait_for_program(self, condition: ProgramCondition) -> None:
-        program = self._play.program(condition.program)
+        program = self._context.program(condition.program)
 
         def count() -> int:
             if condition.region is None:
@@ -61,39 +61,39 @@ class WaitSteps:
             unrecorded = "" if program.has_history else f" ({_UNRECORDED})"
             return None if so_far >= condition.goal else f"{so_far} of {condition.goal}{unrecorded}"
 
-        await self._play.until(condition.within, missing)
+        await self._context.until(condition.within, missing)
         if condition.exit_code is not None:
             program.excuse()
 
     async def wait_for_host(self, condition: HostCondition) -> None:
         async def missing() -> str | None:
-            holds = len(self._play.actors[condition.host].counts.holds)
+            holds = len(self._context.actors[condition.host].counts.holds)
             return None if holds == condition.owns else f"{condition.host} owns {holds}, not {condition.owns}"
 
-        await self._play.until(condition.within, missing)
+        await self._context.until(condition.within, missing)
 
     async def wait_for_task(self, condition: TaskCondition) -> None:
         def count() -> int:
-            counts = self._play.actors[condition.task].counts
+            counts = self._context.actors[condition.task].counts
             return counts.processed if condition.counts_processed else counts.received
 
         before = count() if condition.counts_from_now else 0
 
         async def missing() -> str | None:
             if condition.fenced:
-                is_fenced = self._play.actors[condition.task].counts.fenced
+                is_fenced = self._context.actors[condition.task].counts.fenced
                 return None if is_fenced else f"{condition.task} is not fenced"
             so_far = count() - before
             return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
 
-        await self._play.until(condition.within, missing)
+        await self._context.until(condition.within, missing)
 
     async def wait_for_owners(self, seconds: float) -> None:
-        await self._play.until(seconds, self._unowned)
+        await self._context.until(seconds, self._unowned)
 
     async def _unowned(self) -> str | None:
         """The first topic that nobody owns, by region: each region has owners of its own (X5)."""
-        hosts = [actor for actor in self._play.actors.values() if isinstance(actor.part, HostSpec)]
+        hosts = [actor for actor in self._context.actors.values() if isinstance(actor.part, HostSpec)]
         owned = {(host.part.region, topic) for host in hosts for topic in host.counts.holds}
         wanted = dict.fromkeys((host.part.region, topic) for host in hosts for topic in host.part.topics)
         without = [f"{topic} in {region}" for region, topic in wanted if (region, topic) not in owned]
@@ -101,24 +101,26 @@ class WaitSteps:
 
     async def wait_for_subscription(self, condition: SubscriptionExists) -> None:
         region, subscription = condition.exists_in, condition.subscription
-        topics = self._play.scenario.topics_of(subscription)
+        topics = self._context.scenario.topics_of(subscription)
 
         async def missing() -> str | None:
-            found = await survey((await self._play.regions()).values(), self._play.stage.read_topics)
+            found = await survey(
+                (await self._context.regions()).values(), self._context.environment.read_topics
+            )
             if all(found.knows(region, topic, subscription) for topic in topics):
                 return None
             return "; ".join(
                 [f"not there yet; {region} does not have it", *found.silent, *found.excuses(subscription)]
             )
 
-        await self._play.until(condition.within, missing)
+        await self._context.until(condition.within, missing)
 
     async def wait_for_answer(self, condition: AdminCondition) -> None:
         async def missing() -> str | None:
-            region = (await self._play.regions())[condition.region]
-            return await why_not_said(self._play.stage.call_region, region, condition)
+            region = (await self._context.regions())[condition.region]
+            return await unmet_condition(self._context.environment.call_region, region, condition)
 
-        await self._play.until(condition.within, missing)
+        await self._context.until(condition.within, missing)
 
 
 def _how_it_ended(name: str, exit_code: int | None) -> str:
@@ -132,8 +134,8 @@ CALM_LOOKS = 2
 class DrainStep:
     """Of one play."""
 
-    def __init__(self, play: RunContext) -> None:
-        self._play = play
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
 
     async def drain(self, seconds: float) -> None:
         calm_looks = 0
@@ -146,39 +148,44 @@ class DrainStep:
                 "replication caught up only in the last look" if calm_looks < CALM_LOOKS else None
             )
 
-        await self._play.until(seconds, missing)
+        await self._context.until(seconds, missing)
 
     async def _first_undrained(self) -> str | None:
         """The first reason found why not everything has arrived; None when there is none."""
-        for name, actor in self._play.actors.items():
+        for name, actor in self._context.actors.items():
             if actor.counts.publishing or actor.counts.pending:
                 return f"{name} still publishes, {actor.counts.pending} publishes pending"
-        regions = (await self._play.regions()).values()
+        regions = (await self._context.regions()).values()
         lost = {region.name for region in regions if region.state == "lost"}
         left = [region for region in regions if region.name not in lost]
-        found = await survey(left, self._play.stage.read_topics)
+        found = await survey(left, self._context.environment.read_topics)
         return next(chain(found.silent, self._undelivered(found, lost), self._unread(found)), None)
 
     def _undelivered(self, found: ReplicationSurvey, lost: Collection[str]) -> Iterator[str]:
         """What is owed to a lost region, and what only a lost region has, is not waited for."""
         for topic in sorted(
-            {topic for one in self._play.actors.values() if one.counts.ok for topic in _written_to(one.part)}
+            {
+                topic
+                for one in self._context.actors.values()
+                if one.counts.ok
+                for topic in _written_to(one.part)
+            }
         ):
             namespace = TopicName.parse(topic).full_namespace
             sharers = (
-                each.regions for each in self._play.runtime.topology.namespaces if each.name == namespace
+                each.regions for each in self._context.runtime.topology.namespaces if each.name == namespace
             )
             yield from found.strangers(topic, [name for name in next(sharers, ()) if name not in lost])
             yield from found.debts(topic, forgiven=lost)
 
     def _unread(self, found: ReplicationSurvey) -> Iterator[str]:
-        for name, actor in self._play.actors.items():
+        for name, actor in self._context.actors.items():
             part = actor.part
-            if isinstance(part, ConsumerSpec | TaskSpec) and name not in self._play.finished:
+            if isinstance(part, ConsumerSpec | TaskSpec) and name not in self._context.finished:
                 for topic in part.read:
                     yield from found.unread(actor.counts.region, topic, part.subscription)
-            if isinstance(part, ProgramSpec) and name not in self._play.finished:
-                for region, topic, subscription in self._play.program(name).readings():
+            if isinstance(part, ProgramSpec) and name not in self._context.finished:
+                for region, topic, subscription in self._context.program(name).readings():
                     yield from found.unread(region, topic, subscription)
 
 

@@ -18,7 +18,7 @@ from emulator.scenarios.actor_models.specs import Actor, ActorSpec, ProgramSpec
 from emulator.scenarios.actors.program import ProgramProcess
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioResult
-from emulator.scenarios.runner import play
+from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import parse_scenario
 from emulator.scenarios.topics import TopicStatus
 
@@ -235,7 +235,7 @@ def run_of(
         TOPOLOGY,
     )
 
-    def hire(part: ActorSpec) -> Actor:
+    def create_actor(part: ActorSpec) -> Actor:
         if isinstance(part, ProgramSpec):
             return ProgramProcess(part, run, regions, Programs(make).start)
         return PretendedActor(part)
@@ -243,8 +243,8 @@ def run_of(
     async def read_topics(region: RegionStatus) -> list[TopicStatus]:
         return [topic_status()]
 
-    stage = ScenarioEnvironment(hire=hire, read_topics=read_topics)
-    return in_virtual_time(play(scenario, PretendedRuntime(run), Quiet(), stage))
+    environment = ScenarioEnvironment(create_actor=create_actor, read_topics=read_topics)
+    return in_virtual_time(execute_scenario(scenario, PretendedRuntime(run), Quiet(), environment))
 
 
 FAILED_BY_ITSELF = "shop ended by itself with exit code 3; see "

@@ -19,7 +19,7 @@ from emulator.scenarios.actor_models.specs import ActorFailure, ProgramSpec
 from emulator.scenarios.actors.program import ProgramProcess
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.run_context import ScenarioResult
-from emulator.scenarios.runner import play
+from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import Scenario, parse_scenario
 from emulator.simulation.scenarios.run import prepare_scenario
 from tests.runtimes.fixtures import REGIONS, end_all, fake_run
@@ -228,7 +228,7 @@ def test_a_service_that_is_killed_and_moved_is_drained_like_any_consumer(
         runtime = ProcessRuntime.create(TOPOLOGY, tmp_path / "run")
         await runtime.up()
         try:
-            return await play(story, runtime, Quiet())
+            return await execute_scenario(story, runtime, Quiet())
         finally:
             await runtime.down()
 

@@ -11,7 +11,7 @@ from emulator.run.history_events import HistoryEvent, read_events
 from emulator.scenarios.actor_models.specs import ActorSpec
 from emulator.scenarios.progress import describe_end
 from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioResult
-from emulator.scenarios.runner import play
+from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import parse_scenario
 
 from .virtual import (
@@ -228,11 +228,11 @@ def test_an_actor_that_fails_after_the_last_step_fails_the_run(theatre: Theatre)
             await super().leave()
             self.problem = DEATH
 
-    def hire(part: ActorSpec) -> PretendedActor:
+    def create_actor(part: ActorSpec) -> PretendedActor:
         actor = theatre.actors[part.name] = FailsWhenItLeaves(part)
         return actor
 
-    theatre.hire = hire  # type: ignore[method-assign]
+    theatre.create_actor = create_actor  # type: ignore[method-assign]
     result = theatre.play("begin: fast\nwait: 1s")
     assert failure_of(result) == f"after the last step: {DEATH}"
     assert describe_end(result) == f"failed after 1.1 s, after the last step: {DEATH}"
@@ -369,9 +369,9 @@ def test_a_cancelled_play_makes_its_actors_leave_first(theatre: Theatre) -> None
     scenario = parse_scenario(scenario_text("begin: [fast, billing]\nwait: 1m"), TOPOLOGY)
 
     async def interrupted() -> None:
-        stage = ScenarioEnvironment(hire=theatre.hire, read_topics=theatre.read_topics)
+        environment = ScenarioEnvironment(create_actor=theatre.create_actor, read_topics=theatre.read_topics)
         async with asyncio.timeout(5):
-            await play(scenario, theatre.runtime, theatre.watcher, stage)
+            await execute_scenario(scenario, theatre.runtime, theatre.watcher, environment)
 
     with pytest.raises(TimeoutError):
         in_virtual_time(interrupted())

@@ -18,7 +18,7 @@ from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 from emulator.scenarios.actor_models.specs import ActorFailure, ActorSpec, Counts, ProducerSpec
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.run_context import ProgressSnapshot, ScenarioEnvironment, ScenarioResult
-from emulator.scenarios.runner import play
+from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import ScenarioStep, parse_scenario
 from emulator.scenarios.topics import TopicStatus
 
@@ -238,7 +238,7 @@ class Watcher(Quiet):
 
 
 class Theatre:
-    """Plays one scenario in virtual time. Change `runtime`, `actors` or `topics` before `play`."""
+    """Plays one scenario in virtual time. Change `runtime`, `actors` or `topics` before `execute_scenario`."""
 
     def __init__(self, run_dir: Path) -> None:
         self.runtime = PretendedRuntime(run_dir)
@@ -253,7 +253,7 @@ class Theatre:
         self.answers: Callable[[str, str], tuple[int, bytes]] = lambda region, method: (204, b"")
         """(region, method) -> status and body."""
 
-    def hire(self, part: ActorSpec) -> PretendedActor:
+    def create_actor(self, part: ActorSpec) -> PretendedActor:
         actor = self.actors[part.name] = PretendedActor(part)
         self.prepare(actor)
         return actor
@@ -272,15 +272,15 @@ class Theatre:
         text = scenario_text(steps).replace("topic: orders\n", f"topic: orders\npartitions: {partitions}\n")
         scenario = parse_scenario(text, TOPOLOGY)
         wall_clock_ms = iter(range(1, 10_000)).__next__
-        stage = ScenarioEnvironment(
-            hire=self.hire,
+        environment = ScenarioEnvironment(
+            create_actor=self.create_actor,
             read_topics=self.read_topics,
             call_region=self.call_region,
             open_history=lambda run_dir: HistoryWriter(
                 run_dir / "history" / "scenario.jsonl", "scenario", wall_clock_ms
             ),
         )
-        return in_virtual_time(play(scenario, self.runtime, self.watcher, stage))
+        return in_virtual_time(execute_scenario(scenario, self.runtime, self.watcher, environment))
 
 
 def topic_status(**changes: Any) -> TopicStatus:

@@ -314,7 +314,7 @@ class RestartableActor(Actor, Protocol):
 class HostActor(RestartableActor, Protocol):
     """A host at work. `begin` ends when it has its share, or waits for it."""
 
-    async def line_up(self) -> None:
+    async def join_queues(self) -> None:
         """Wait for all the topics that are not its own. Ends when it has a place in each line."""
         ...
 

@@ -44,7 +44,7 @@ class HostAtWork:
         """Ask for its share. Ends when each topic of it is its own, or it waits for it."""
         await self._claim(self._part.own)
 
-    async def line_up(self) -> None:
+    async def join_queues(self) -> None:
         """Ask for all the others. Ends when it has a place in each line."""
         await self._claim(topic for topic in self._part.topics if topic not in self._claims)
 

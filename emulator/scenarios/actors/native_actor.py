@@ -1,7 +1,7 @@
 """The program that plays one part with our own client, a host, a task or a producer that waits:
 `python -m emulator.scenarios.actors.native_actor NAME`.
 
-It is told and answers what `actor.py` says, and `line_up` beside it. What it asked and was told goes to
+It is told and answers what `actor.py` says, and `join_queues` beside it. What it asked and was told goes to
 `history/<name>.jsonl` before anything else happens with it.
 """
 
@@ -100,8 +100,8 @@ class NativeActorProgram:
         match command["do"]:
             case "begin":
                 await work.begin()
-            case "line_up" if isinstance(work, HostAtWork):
-                await work.line_up()
+            case "join_queues" if isinstance(work, HostAtWork):
+                await work.join_queues()
             case "finish":
                 await work.finish()
             case unknown:

@@ -180,7 +180,7 @@ class ActorProcess:
 def actor_processes(run_dir: Path) -> CreateActor:
     """Actors whose history and logs go to `run_dir`."""
 
-    def hire(part: ActorSpec) -> ActorProcess:
+    def create_actor(part: ActorSpec) -> ActorProcess:
         if isinstance(part, HostSpec):
             return HostProcess(part, run_dir)
         if isinstance(part, TaskSpec):
@@ -188,7 +188,7 @@ def actor_processes(run_dir: Path) -> CreateActor:
         waits = isinstance(part, ProducerSpec) and part.access == "wait"
         return NativeClientProcess(part, run_dir) if waits else ActorProcess(part, run_dir)
 
-    return hire
+    return create_actor
 
 
 class NativeClientProcess(ActorProcess):
@@ -265,9 +265,9 @@ class RestartableProcess(NativeClientProcess):
 class HostProcess(RestartableProcess):
     """One host."""
 
-    async def line_up(self) -> None:
-        await self._command("line_up")
+    async def join_queues(self) -> None:
+        await self._command("join_queues")
 
     async def _live_again(self) -> None:
         await super()._live_again()
-        await self.line_up()
+        await self.join_queues()

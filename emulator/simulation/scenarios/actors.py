@@ -344,10 +344,10 @@ class SimulatedConsumer(SimulatedActor):
         self._note(op, outcome, subscription=self.part.subscription, **fields)
 
 
-def hire_simulated(world: World, history: SimulatedHistory) -> CreateActor:
+def simulated_actors(world: World, history: SimulatedHistory) -> CreateActor:
     """Actors that live in `world` and write to `history`."""
 
-    def hire(part: ActorSpec) -> SimulatedProducer | SimulatedConsumer | OnHost:
+    def create_actor(part: ActorSpec) -> SimulatedProducer | SimulatedConsumer | OnHost:
         if isinstance(part, ProducerSpec):
             waits = part.access == "wait"
             return OnHost(world, history, part) if waits else SimulatedProducer(world, history, part)
@@ -358,4 +358,4 @@ def hire_simulated(world: World, history: SimulatedHistory) -> CreateActor:
         assert isinstance(part, ConsumerSpec), "programs are rejected when a scenario is loaded"
         return SimulatedConsumer(world, history, part)
 
-    return hire
+    return create_actor

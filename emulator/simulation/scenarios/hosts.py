@@ -137,10 +137,10 @@ class SimulatedMortal(OnHost):
 class SimulatedHost(SimulatedMortal):
     """Implements `workload.HostActor`."""
 
-    async def line_up(self) -> None:
+    async def join_queues(self) -> None:
         assert isinstance(self._work, HostAtWork)
-        await self._ask(self._work.line_up())
+        await self._ask(self._work.join_queues())
 
     async def _live_again(self) -> None:
         await super()._live_again()
-        await self.line_up()
+        await self.join_queues()

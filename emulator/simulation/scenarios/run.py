@@ -27,7 +27,7 @@ from emulator.scenarios.actor_models.specs import ConsumerSpec, ProgramSpec, Tas
 from emulator.scenarios.format.steps import Drain, Phase
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioResult
-from emulator.scenarios.runner import play
+from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import Scenario, load_scenario
 from emulator.scenarios.topics import TopicStatus, topic_status
 from emulator.simulation.checkers import CHECKS, Judgement, Violation, first_violation, judge
@@ -38,7 +38,7 @@ from emulator.simulation.outcome import SimulationOutcome, play_to_the_end, stor
 from emulator.simulation.overrides import AS_SHIPPED, Overrides
 from emulator.simulation.parallel_runner import SeedResult
 from emulator.simulation.remote_log import RemoteFaults
-from emulator.simulation.scenarios.actors import hire_simulated
+from emulator.simulation.scenarios.actors import simulated_actors
 from emulator.simulation.scenarios.figures import figures_of, loss_figures, processing_figures, regions_lost
 from emulator.simulation.scenarios.ownership import ownership_figures
 from emulator.simulation.scenarios.runtime import SimulatedRuntime
@@ -182,13 +182,13 @@ class _Run:
     async def perform(self) -> None:
         runtime = SimulatedRuntime(self.world, Path(self.story.scenario.name))
         await runtime.up()
-        stage = ScenarioEnvironment(
-            hire=hire_simulated(self.world, self.history),
+        environment = ScenarioEnvironment(
+            create_actor=simulated_actors(self.world, self.history),
             read_topics=self._read_topics,
             call_region=self._call_region,
             open_history=lambda _: _Facts(self.history),
         )
-        self.result = await play(self.story.scenario, runtime, Quiet(), stage)
+        self.result = await execute_scenario(self.story.scenario, runtime, Quiet(), environment)
         self._judge(healed=False)
         if self.result.completed and first_violation(self.judgements) is None:
             await self._converge()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from emulator.run.manifest import note_made_by
+from emulator.run.manifest import write_manifest
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.journeys import Journey, Stop, StoredCopy
 from spark_jobs.figures.measures import Measures, Stretch
@@ -375,7 +375,7 @@ def test_a_story_is_read_from_the_run_and_its_facts(tmp_path: Path) -> None:
         sample.fact(at, "step", detail=detail)
     sample.fact(2.0, "step", detail="step 2 begins: drain: 1s")
     run = sample.write(tmp_path / "run")
-    note_made_by(run, "1.2.3", "geoemu run my-drill", steps=["wait: 1s", "drain: 1s", "wait: 9s"])
+    write_manifest(run, "1.2.3", "geoemu run my-drill", steps=["wait: 1s", "drain: 1s", "wait: 9s"])
     happened = [
         {"at_ms": at_ms, "op": op, "detail": fields["detail"], "error": None}
         for _, at_ms, op, _, fields in sample.events
