@@ -1,4 +1,5 @@
-"""`geoemu explain`: what every region of a run says about one thing."""
+"""`geoemu explain` and `geoemu diff`: the state of one thing in every region, and how the configurations of two runs
+differ."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ from emulator.runtimes.contract import RegionStatus, RunStatus, Runtime
 from emulator.runtimes.opening import open_run
 
 NEW_LINE = "\n" + " " * 13
-"""Below what stands beside a word of the answer."""
+"""Indentation of continued lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionResponse:
-    """What came of asking one region."""
+    """The response of one region."""
 
     region: str
     explanation: Explanation | None
@@ -79,7 +80,7 @@ def _with_conflicts(answers: Sequence[RegionResponse]) -> list[RegionResponse]:
 
 
 def _each_once(refusals: Sequence[RegionResponse]) -> list[str]:
-    """What several regions say in the same words is said once."""
+    """Equal responses of several regions are printed once."""
     by_words: dict[str, list[RegionResponse]] = {}
     for one in refusals:
         by_words.setdefault(one.problem.removeprefix(f"region {one.region} has "), []).append(one)
@@ -174,7 +175,7 @@ def explanations_as_json(kind: str, words: Sequence[str], said: Sequence[RegionR
 
 
 def explanations_as_text(said: Sequence[RegionResponse]) -> str:
-    """For people. What several regions say in the same words is said once."""
+    """For people. Equal responses of several regions are printed once."""
     by_words: dict[tuple[str, ...], list[str]] = {}
     for one in said:
         by_words.setdefault(tuple(_lines(one)), []).append(one.region)
@@ -308,7 +309,7 @@ def differences(one: Path, other: Path) -> list[ConfigDifference]:
 
 
 def facts(run_dir: Path) -> dict[str, Any]:
-    """What a run was told, one value a name."""
+    """The configuration of a run, by name."""
     directory = RunDirectory(run_dir)
     found: dict[str, Any] = {"runtime": directory.read().runtime}
     topology = _topology(run_dir / "topology.json")

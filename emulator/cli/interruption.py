@@ -12,7 +12,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """How often we were told to end."""
+    """The signals that asked this process to end."""
 
     def __init__(self) -> None:
         self._times = 0
@@ -23,7 +23,7 @@ class Interruption:
         return self._times > 0
 
     async def wait(self, times: int = 1) -> None:
-        """Until we were told `times` times."""
+        """Wait until the process received `times` signals."""
         while self._times < times:
             self._changed.clear()
             await self._changed.wait()

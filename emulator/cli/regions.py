@@ -92,7 +92,7 @@ def _change_regions(
     change: Callable[[Runtime, str], Awaitable[None]],
     outcome: str,
 ) -> None:
-    """The same for each of them at once. A region that is not in the run is refused before anything is done. One that
+    """Change all of them at once. A region that is not in the run is refused before anything is done. One that
     is gone already is left alone, and what it is is said: "killed" would take a loss back in the history."""
     from emulator.runtimes.opening import operator_history, regions_meant
 

@@ -21,7 +21,7 @@ SWARM = "generated workloads run with `make swarm` in a checkout of geoemu"
 
 @dataclass(frozen=True, slots=True)
 class Simulate:
-    """What was typed."""
+    """The arguments of the verb."""
 
     scenario: str
     """File or name of a scenario."""

@@ -1,4 +1,4 @@
-"""Verbs that play a story and tell verdicts, and those that record what a verdict needs."""
+"""Verbs that run a scenario and compute verdicts."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class ScenarioRun:
-    """What was typed."""
+    """The arguments of the verb."""
 
     scenario: Path
     topology: Path
@@ -358,7 +358,7 @@ class ScenarioRun:
 
 
 def _engine(name: Literal["spark", "embedded"] | None) -> str:
-    """Who judges. Refused before anything was started where that one cannot."""
+    """The engine that computes the verdict. Refused before anything is started if it is not available."""
     from spark_jobs.engines.starting import choose, why_not
 
     engine, remark = choose(name)

@@ -1,6 +1,6 @@
 """Named switches to upstream's behaviour, where a proposal that this project implements differs from it.
 
-A person sets one in the topology; every region is told; the place that behaves differently asks here by name:
+A person sets one in the topology; every region receives it; the place that behaves differently asks here by name:
 
     compatibility:
       overlapping_batches: upstream

@@ -1,4 +1,4 @@
-"""What one region is told when it starts: `region.json`, written by a runtime, read by `broker.main`.
+"""The configuration of one region at its start: `region.json`, written by a runtime, read by `broker.main`.
 
 Plain frozen dataclasses and the standard library only: this module is part of every region's start-up time.
 A topology is turned into these by `topology.region_config`; a person never writes them by hand.
@@ -207,7 +207,7 @@ class RegionConfig:
     peers: tuple[PeerConfig, ...] = ()
     pulsar_peers: tuple[PulsarPeerConfig, ...] = ()
     run_secret: str = ""
-    """Shared by the regions of one run: how they prove to each other who they are. Empty: nobody can."""
+    """Shared by the regions of one run: how they prove to each other who they are. Empty: they cannot."""
     compatibility: dict[str, str] = field(default_factory=dict)
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
     clock_ahead_ms: int = 0
@@ -217,7 +217,7 @@ class RegionConfig:
     ready_file: str = ""
     """Written (atomically) once the region listens: JSON {pid, service_port, admin_port}. Empty: none."""
     owner_pid: int = 0
-    """The region stops by itself once this process is gone. 0: nobody's."""
+    """The region stops by itself once this process is gone. 0: no owner."""
     version: int = REGION_CONFIG_VERSION
 
     def to_json(self) -> str:

@@ -4,7 +4,7 @@ Frozen values that were checked once. A person writes `topology.yaml` and `clust
 them into a `Topology` or says everything that is wrong with them. A run keeps its own copy as `topology.json`, so
 that later edits of the YAML do not change what a run was.
 
-Standard library only: whoever merely reads `topology.json` does not pay for a YAML parser.
+Standard library only: programs that only read `topology.json` do not load a YAML parser.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def region_config(
     run_secret: str = "",
     configuration_dir: Path | None = None,
 ) -> RegionConfig:
-    """What one region of `topology` is told when it starts. Pure: touches no file and no port.
+    """The configuration of one region of `topology` at its start. Pure: touches no file and no port.
 
     `ports` has (service, admin) for every region, as the regions themselves listen. Processes need nothing
     else. Containers listen on every address (`bind_host`), are reached by clients at another host

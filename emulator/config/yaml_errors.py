@@ -59,8 +59,8 @@ def printable(text: str) -> str:
 class FieldError:
     """One of pydantic's errors in our words.
 
-    A validator of ours that raises PydanticCustomError says the rule in its own; names that may stand there
-    instead go into its context as `known`.
+    A validator of ours that raises PydanticCustomError says the rule in its own; names that may be used instead go
+    into its context as `known`.
     """
 
     path: KeyPath
@@ -165,7 +165,7 @@ def _arguments(annotation: Any) -> list[Any]:
 
 
 class _Absent:
-    """Nothing stands there, not even null."""
+    """No value, not even null."""
 
 
 ABSENT = _Absent()
@@ -185,7 +185,7 @@ def _is_index(part: str | int, values: Any) -> bool:
 
 
 def without(values: Any, paths: set[KeyPath], at: KeyPath = ()) -> Any:
-    """A copy of `values` without what stands at `paths`."""
+    """A copy of `values` without the parts at `paths`."""
     if isinstance(values, dict):
         return {k: without(v, paths, (*at, k)) for k, v in values.items() if (*at, k) not in paths}
     if isinstance(values, list):

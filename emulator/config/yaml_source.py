@@ -39,7 +39,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(slots=True)
 class YamlFile:
-    """One file: its values, where each of them stands, and what is wrong with it so far."""
+    """One file: its values, the line of each value, and what is wrong with it so far."""
 
     name: str
     """As it is shown in messages."""
@@ -50,9 +50,9 @@ class YamlFile:
     problems: list[Problem] = field(default_factory=list)
 
     def report(self, path: KeyPath, rule: str, known: Iterable[str] = (), *, about_key: bool = False) -> None:
-        """Note that what stands at `path` breaks `rule`.
+        """Note that the value at `path` breaks `rule`.
 
-        `known`: names that may stand there, of which the one that was probably meant becomes the suggestion;
+        `known`: names that may be used there, of which the one that was probably meant becomes the suggestion;
         for the key when the problem is `about_key`, otherwise for the value.
         """
         value = value_at(self.values, path)

@@ -22,7 +22,7 @@ __all__ = ["recorded"]
 def recorded(
     client: _Client, run: str | Path | None = None, *, actor: str | None = None, region: str | None = None
 ) -> _Client:
-    """The same client, whose doings are written down. Of `pulsar.Client` and `pulsar.asyncio.Client`.
+    """The same client, whose operations are recorded. Of `pulsar.Client` and `pulsar.asyncio.Client`.
 
     `run`: the run directory; None: what GEOEMU_RUN_DIR says, or else the latest run of the current folder. `actor`: the
     name of the history file; None: what GEOEMU_ACTOR says, or else the program's name. `region`: where the client

@@ -1,4 +1,4 @@
-"""Where a client is: which run, which region of it, and under which name its doings are written down."""
+"""The context of a recorded client: its run, its region, and the name of its history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_directory(run: str | Path | None) -> RunDirectory:
 
 
 def actor_name() -> str:
-    """What the surroundings call this program."""
+    """The name of this program: GEOEMU_ACTOR, or the name of its file."""
     told = os.environ.get(ACTOR_VARIABLE)
     if told:
         return told

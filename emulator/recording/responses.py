@@ -1,4 +1,4 @@
-"""What the Pulsar client's answers prove."""
+"""What the responses of the Pulsar client prove."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class RegionRecord:
     process: ProcessIdentity | None = None
     """None: never started, or not run as a process."""
     stopped: bool = False
-    """It was told to end in an orderly way. Means something only once the process is gone."""
+    """A graceful stop was requested. Means something only once the process is gone."""
     was_ready: bool = False
     """It has been ready since it was started."""
     lost: bool = False
@@ -111,9 +111,9 @@ class RunRecord:
     created_at: str = ""
 
     def is_in_use(self) -> bool:
-        """Whether somebody still runs regions here, or is about to."""
+        """Whether a program still runs regions here, or is about to."""
         if self.runtime == "compose":
-            return not self.ended  # containers outlive whoever started them
+            return not self.ended  # containers outlive the program that started them
         processes = [region.process for region in self.regions.values() if region.process]
         if not self.ended:
             processes.append(self.owner)

@@ -1,9 +1,10 @@
-"""What clients asked and what they were told: `history/<name>.jsonl`, one JSON object per line (docs/HISTORY.md).
+"""The requests of clients and the responses that they received: `history/<name>.jsonl`, one JSON object per line
+(docs/HISTORY.md).
 
 Written as it happens, one write per line, so that a crash of the writer loses at most a torn last line. A file says
 where it ends: its writer's last line counts the lines before it and has their digest, so that a missing, cut or
-changed end is seen. A program that was killed cannot write it; whoever ran it *seals* the file (`seal_history`), and
-what the program had asked without being told stays unknown.
+changed end is seen. A program that was killed cannot write it; the process that ran it *seals* the file
+(`seal_history`), and requests of the program without a response stay unknown.
 
 Time is the wall clock of the machine that drives the run, never a region's: regions may have skewed clocks.
 """
@@ -34,13 +35,13 @@ class NotAHistory(ValueError):
 
 
 class Writes(Protocol):
-    """Whoever writes lines down."""
+    """Writes events."""
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
 
 
 class HistoryWriter:
-    """Appends events of one actor to one file, which nobody else writes at the same time.
+    """Appends events of one actor to one file, which no other process writes at the same time.
 
     What it would not read back it does not write: NotAHistory. Threads may share it.
     """
@@ -76,7 +77,7 @@ class HistoryWriter:
 
     @classmethod
     def in_run(cls, run_dir: Path, actor: str, *, program: str = "") -> HistoryWriter:
-        """The history of a program of one's own: `history/<actor>.jsonl` of a run."""
+        """The history of a user's program: `history/<actor>.jsonl` of a run."""
         return cls(run_dir / "history" / f"{actor}.jsonl", actor, program=program)
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
@@ -121,7 +122,7 @@ class HistoryWriter:
         *,
         transaction: tuple[int, int] | None = None,
     ) -> None:
-        """A consumer was given what stands at `message_id` (`ledger:entry:batch_index`) in `region`. `transaction`:
+        """A consumer received the message at `message_id` (`ledger:entry:batch_index`) in `region`. `transaction`:
         what is made of it belongs to that."""
         place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
         digest = None if payload is None else payload_digest(payload)
@@ -149,13 +150,13 @@ class HistoryWriter:
         cumulative: bool = False,
         transaction: tuple[int, int] | None = None,
     ) -> None:
-        """Write it down BEFORE the client is told to acknowledge. `transaction`: (most, least)."""
+        """Write it down BEFORE the client is asked to acknowledge. `transaction`: (most, least)."""
         place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
         said = {"transaction": transaction_text(transaction)}
         self.write("acknowledge", "asked", **place, how="cumulative" if cumulative else "individual", **said)
 
     def asked_to_end(self, region: str, transaction: tuple[int, int], *, commit: bool) -> EndHistory:
-        """Write it down BEFORE the client is told to commit or abort (most, least)."""
+        """Write it down BEFORE the client is asked to commit or abort (most, least)."""
         said = {
             "region": region,
             "transaction": transaction_text(transaction),
@@ -173,7 +174,7 @@ class HistoryWriter:
                 self.abandon()
 
     def abandon(self) -> None:
-        """Write no more, not even the end: the file is another process's, or what it says is not the whole story."""
+        """Write no more, not even the end: the file is another process's, or it is incomplete."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
@@ -203,7 +204,7 @@ class HistoryWriter:
 
 
 class ProducerHistory:
-    """What one opened producer asked and was told.
+    """Publishes of one opened producer, and their outcomes.
 
     A publish that gives no `sequence_id` leaves numbering to the client: it goes on behind `last_sequence_id`.
     """
@@ -228,7 +229,7 @@ class ProducerHistory:
         sequence_id: int | None = None,
         transaction: tuple[int, int] | None = None,
     ) -> PublishHistory:
-        """Write it down BEFORE the client is told to send, in the order of sending. `transaction`: (most, least)."""
+        """Write it down BEFORE the client is asked to send, in the order of sending. `transaction`: (most, least)."""
         number = self._next_sequence_id if sequence_id is None else sequence_id
         self._next_sequence_id = max(self._next_sequence_id, number + 1)
         self._history.write(
@@ -247,7 +248,7 @@ class ProducerHistory:
 
 @dataclass(frozen=True, slots=True)
 class PublishHistory:
-    """One publish. Say once what became of it; saying nothing means that nobody knows."""
+    """One publish. Report its outcome once; without a report it is unknown."""
 
     history: Writes
     message: Mapping[str, Any]
@@ -267,7 +268,7 @@ class PublishHistory:
 
 @dataclass(frozen=True, slots=True)
 class EndHistory:
-    """One commit or abort. Say once what became of it; saying nothing means that nobody knows."""
+    """One commit or abort. Report its outcome once; without a report it is unknown."""
 
     history: Writes
     end: Mapping[str, Any]
@@ -291,7 +292,7 @@ def new_session() -> str:
 
 
 def run_name(run_dir: Path) -> str:
-    """When a run was created: what tells it from others, wherever its folder is moved. Empty where nobody knows."""
+    """When a run was created: what tells it from others, wherever its folder is moved. Empty if unknown."""
     try:
         return str(json.loads((run_dir / "run.json").read_text()).get("created_at", ""))
     except (OSError, ValueError, AttributeError):
@@ -300,8 +301,7 @@ def run_name(run_dir: Path) -> str:
 
 def seal_history(path: Path, why: str, at_ms: float | None = None) -> bool:
     """Close the file of a program that cannot do it itself any more; whether there was anything to close. Called by
-    whoever ran the program and saw it end. BlockingIOError while it still writes."""
-    try:
+    the process that ran the program, after its end. BlockingIOError while it still writes.""" try:
         file = os.open(path, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
         return False

@@ -14,15 +14,15 @@ from emulator.run.history_schema import FORMAT_VERSION, FRAME
 
 Outcome = Literal["asked", "ok", "failed", "unknown", "fact"]
 """asked: the operation began. ok: it certainly happened. failed: it certainly did not.
-unknown: it may have. fact: something that simply happened (a kill, a phase of the story)."""
+unknown: it may have. fact: something that simply happened (a kill, a phase of the scenario)."""
 
 
 @dataclass(slots=True)
 class HistoryEvent:
     """One line. Fields that do not apply are None and left out of the line; which apply to what, `history_format` says.
 
-    Nobody changes one; it is not frozen because making a frozen one takes three times as long, and a simulated drill
-    makes 1300 of them in a tenth of a second.
+    Treat it as immutable. It is not frozen because creating a frozen one takes three times as long, and a simulated
+    scenario creates 1300 of them in a tenth of a second.
     """
 
     at_ms: float

@@ -71,7 +71,7 @@ def _send_by_number(process: ProcessIdentity, number: signal.Signals) -> bool:
 
 
 def _look_up(pid: int) -> tuple[str, str] | None:
-    """(state letter, start) of whoever has this number."""
+    """(state letter, start) of the process with this number."""
     return _look_up_in_proc(pid) if (_PROC / "self" / "stat").exists() else _look_up_with_ps(pid)
 
 

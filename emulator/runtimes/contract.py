@@ -12,7 +12,7 @@ one stopped:
     made_by.json              the command that made the run, and what was to be played
     regions/<name>/           region.json, log.sqlite, metadata.jsonl, output.log, ready.json
     configuration/<cluster>/  the cluster's configuration store, if its regions are processes
-    history/<actor>.jsonl     what clients asked and were told
+    history/<actor>.jsonl     requests of clients and their responses
     report/                   report.html, report.json
 """
 
@@ -37,7 +37,7 @@ class RegionStatus:
     cluster: str
     state: RegionState
     """starting: it lives, but does not answer or was never ready since it started. running: was ready since
-    then, even if a link is down at this moment. killed: gone without having been stopped. lost: killed, and nobody
+    then, even if a link is down at this moment. killed: gone without having been stopped. lost: killed, and no one
     expects it back."""
     service_url: str
     """`pulsar://host:port`, for clients outside."""

@@ -1,4 +1,4 @@
-"""Prometheus and Grafana beside the regions of a run in containers: what they are told. Pure, as `compose_file`.
+"""Prometheus and Grafana beside the regions of a run in containers: their configuration. Pure, as `compose_file`.
 
 They are in the file that `geoemu render --dashboards` writes, and are started only when asked for:
 

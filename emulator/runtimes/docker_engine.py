@@ -78,7 +78,7 @@ class DockerEngine:
     # --- containers -----------------------------------------------------------------------------------------
 
     async def states(self, run_label: str, label: str) -> dict[str, ProcessState]:
-        """The states of `containers`, asked for at once: for whoever looks again and again."""
+        """The states of `containers`, in one call, for callers that poll."""
         rows = await _in_thread(lambda: self._rows(run_label, label))
         return {row["Labels"][label]: _STATES.get(row["State"], "gone") for row in rows}
 

@@ -59,7 +59,7 @@ def find_jars() -> Path | None:
 
 def fetch_jars() -> Path:
     """The folder with the jars. Maven brings them if they are not there: RuntimeFailure when it cannot. What lets
-    Kafka start quickly is made where it is missing, whoever brought the jars."""
+    Kafka start quickly is created if it is missing, wherever the jars come from."""
     folder = find_jars() or _let_maven_fetch()
     if not (folder / ARCHIVE).exists():
         prepare_quick_starts(folder)
@@ -82,7 +82,7 @@ def _let_maven_fetch() -> Path:
         raise RuntimeFailure(f"Maven could not download Kafka's jars: {(done.stdout + done.stderr)[-500:]}")
     try:
         fresh.rename(folder)  # whole or not at all
-    except OSError:  # somebody else was faster
+    except OSError:  # another process was faster
         shutil.rmtree(fresh)
     return folder
 

@@ -2,7 +2,7 @@
 
 What a region is doing is asked of the system and of the region itself, every time; `run.json` only remembers
 what was started and what was wished for. So it makes no difference which terminal a verb is typed in, or
-whether somebody used `kill` by hand.
+whether `kill` was used by hand.
 
 A region ends by itself when the program that owns the run is gone, unless the run was detached.
 """
@@ -116,7 +116,7 @@ class ProcessRuntime(RecordedRun):
             owner_pid = 0 if record.detached else record.owner.pid
             await region_kafka.start_all(self._kafka_ports(names), owner_pid)
             with self._directory.edit() as record:
-                self._refuse_if_over(record)  # somebody may have ended it meanwhile
+                self._refuse_if_over(record)  # another terminal may have ended it meanwhile
                 for name in names:
                     if self._processes.state(record, name) == "gone":
                         self._processes.spawn(record, name)
@@ -250,7 +250,7 @@ class ProcessRuntime(RecordedRun):
             case "gone":
                 if region.lost:
                     return "lost", ""
-                # Never started counts as stopped: nobody took it away.
+                # Never started counts as stopped.
                 orderly = (
                     region.stopped
                     or region.process is None

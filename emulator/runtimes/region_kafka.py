@@ -101,7 +101,7 @@ def _keeper(region_dir: Path) -> ProcessIdentity | None:
 
 
 def keep(folder: Path, port: int, owner_pid: int) -> None:
-    """The program: one Kafka until SIGTERM, or until the owner (0: nobody) is gone."""
+    """The program: one Kafka until SIGTERM, or until the owner (0: none) is gone."""
     told_to_stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: told_to_stop.set())

@@ -1,6 +1,6 @@
 """Starting the program of a region, and reading what it printed.
 
-regions/<name>/region.json   what it is told
+regions/<name>/region.json   its configuration
 regions/<name>/output.log    what it prints, of all its starts
 """
 
@@ -79,9 +79,8 @@ def new_run_token() -> str:
 
 
 def new_run_secret() -> str:
-    """By which the regions of a run prove to each other who they are; the same for all of them. It stands in their
-    `region.json` and nowhere else."""
-    return secrets.token_hex(32)
+    """The secret by which the regions of a run authenticate each other; the same for all of them. It is stored in
+    their `region.json` only.""" return secrets.token_hex(32)
 
 
 def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:

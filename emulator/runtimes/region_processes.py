@@ -94,7 +94,7 @@ class RegionProcesses:
         return f"{name} ended{how} before it was ready; the last lines of {log}:\n{last_lines(log)}"
 
     def stopped_itself(self, process: ProcessIdentity, name: str) -> bool:
-        """In an orderly way, told by somebody else: `pulsar-admin brokers shutdown`, SIGTERM."""
+        """Whether it stopped gracefully by another command: `pulsar-admin brokers shutdown`, SIGTERM."""
         try:
             said = json.loads((self._directory.region_dir(name) / "ready.json").read_text())
         except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""What is the same wherever regions run: they are told of links, and waited for, on their admin ports.
+"""What all runtimes share: regions receive link states, and are waited for, on their admin ports.
 
-Whoever runs regions says how to look which of them live; everything else is in the run's record.
+The runtime reports which regions run; everything else is in the run's record.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LinkedRegions:
         ready_seconds: float | None = None,
     ) -> None:
         """`look` tells what every region is doing now; `last_words` why one that was waited for never gets ready;
-        `noted` is called when links of some regions were changed in the record, before anybody is told."""
+        `noted` is called when links of some regions were changed in the record, before any region receives it."""
         self._directory = directory
         self._look = look
         self._last_words = last_words
@@ -281,7 +281,7 @@ class RegionReport:
 async def ask_region(host: str, port: int, pid: int | None, expected_peers: Iterable[str]) -> RegionReport:
     """How a region is, given the peers that it ought to be linked with.
 
-    NoAnswer when it says nothing, or when another process than `pid` is at its port (None: whoever it is).
+    NoAnswer when it says nothing, or when another process than `pid` is at its port (None: any process).
     """
     target = f"/geoemu/v1/status?expect={quote(','.join(expected_peers))}"
     answer = await call(host, port, "GET", target)

@@ -1,4 +1,4 @@
-"""Says what is going on while something takes long, so that nobody sits before a screen that is silent."""
+"""Print progress while a long operation runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 SILENCE_SECONDS = 2.0
-"""How long nothing may be said. On a terminal one line is rewritten more often."""
+"""Longest time without output. On a terminal one line is rewritten more often."""
 REWRITE_SECONDS = 0.5
 
 
@@ -28,7 +28,7 @@ def spinner(text: str | Callable[[], str], stream: IO[str]) -> Iterator[None]:
 
 def _repeat(text: str | Callable[[], str], stream: IO[str], over: threading.Event) -> None:
     rewrites, started = stream.isatty(), time.monotonic()
-    with suppress(OSError, ValueError):  # nobody reads it any more
+    with suppress(OSError, ValueError):  # the output is closed
         while not over.wait(REWRITE_SECONDS if rewrites else SILENCE_SECONDS):
             line = f"{text() if callable(text) else text}, {time.monotonic() - started:.0f} s"
             stream.write(f"\r\x1b[K{line}" if rewrites else f"{line}\n")

@@ -1,4 +1,4 @@
-"""The verdict is another program's work (`spark_jobs.verify`): how it is started, told to go on, and ended."""
+"""The program that computes the verdict (`spark_jobs.verify`): started, signalled to continue, and ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAVE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class VerifierResult:
-    """What the program said."""
+    """The output of the verifier."""
 
     output: str
     complaints: str
@@ -94,7 +94,7 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
 
 
 def verify_now(command: list[str]) -> VerifierResult:
-    """Have a run judged that is over. Complaints go to where ours go."""
+    """Verify a run that has ended. Standard error is inherited."""
     with (
         spinner("verifying", sys.stderr),
         subprocess.Popen(
@@ -143,7 +143,7 @@ class WaitingVerifier:
         return cls(process)
 
     async def verify(self) -> VerifierResult:
-        """The run is over: have it judged."""
+        """Verify the run, which has ended."""
         stdin = self._process.stdin
         assert stdin is not None
         with suppress(ConnectionError):  # it ended early, and says why

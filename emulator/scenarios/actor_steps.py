@@ -19,7 +19,7 @@ from emulator.scenarios.run_context import RunContext
 
 
 class ActorSteps:
-    """Of one play."""
+    """Of one run of a scenario."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -104,7 +104,7 @@ class ActorSteps:
         await self._context.in_time(seconds, all_of_them(), who_is_late)
 
     async def close_actors(self) -> None:
-        """Everybody leaves; twice is harmless."""
+        """Close all actors. A second call has no effect."""
         await asyncio.gather(*(actor.leave() for actor in self._context.actors.values()))
 
     def account_for_programs(self) -> None:

@@ -1,4 +1,4 @@
-"""What a story asks of regions' admin ports, and what it reads from their answers."""
+"""Calls of regions' admin ports by a scenario, and how their responses are checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emulator.scenarios.format.steps import AdminCall
 from emulator.scenarios.run_context import CallRegion
 
 ANSWER_CHARACTERS = 200
-"""So much of an unwelcome answer is shown."""
+"""Length of the excerpt of an unexpected response."""
 
 
 async def unexpected_responses(

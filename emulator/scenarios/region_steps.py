@@ -14,7 +14,7 @@ from emulator.scenarios.run_context import RunContext, StepFailed
 
 
 class RegionSteps:
-    """Of one play."""
+    """Of one run of a scenario."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -131,7 +131,7 @@ def _one_of_each_cluster(context: RunContext, namespace: str) -> Iterator[str]:
 
 
 async def _create(context: RunContext, region: str, topic: str, count: int) -> None:
-    """Told to be there, and seen to be there: somebody else's number would be another story."""
+    """Create the topic and read its number of partitions: another number would be another scenario."""
     path = f"/admin/v2/{topic.replace('://', '/', 1)}/partitions"
     status = (await context.regions())[region]
     try:

@@ -1,4 +1,4 @@
-"""What is true while a scenario is played: its actors, its regions, its clock; and how long anything may take."""
+"""The state of a running scenario: its actors, its regions, its clock; waiting with deadlines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StepFailed(Exception):
 
 
 class RunContext:
-    """One play of a scenario. Time passes only through its stage's clock."""
+    """One run of a scenario. Time passes only through the clock of its environment."""
 
     def __init__(self, scenario: Scenario, runtime: Runtime, environment: ScenarioEnvironment) -> None:
         self.scenario = scenario
@@ -60,7 +60,7 @@ class RunContext:
         return {region.name: region for region in (await self.runtime.status()).regions}
 
     def program(self, name: str) -> ProgramActor:
-        """The actor of that name, which is somebody's own program."""
+        """The actor of that name, which is a user's program."""
         return cast(ProgramActor, self.actors[name])
 
     def programs(self) -> Iterator[str]:
@@ -184,7 +184,7 @@ class LoopClock:
 
 
 class ScenarioHistory(Protocol):
-    """The history of the story itself."""
+    """The history of the scenario itself."""
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
 
@@ -216,7 +216,7 @@ class ScenarioEnvironment:
     open_history: Callable[[Path], ScenarioHistory] = lambda run_dir: HistoryWriter(
         run_dir / "history" / "scenario.jsonl", "scenario", program="geoemu run"
     )
-    """Where the story's own facts go, given the run directory."""
+    """Opens the history of the scenario's own facts, given the run directory."""
 
 
 def real_environment(runtime: Runtime) -> ScenarioEnvironment:
@@ -243,10 +243,10 @@ AFTER_LAST_STEP = "after the last step"
 
 @dataclass(frozen=True, slots=True)
 class ProgressSnapshot:
-    """How things stand at one moment of a play."""
+    """The state of a run at one moment."""
 
     seconds: float
-    """Since the play began."""
+    """Since the run began."""
     actors: tuple[tuple[ActorSpec, Counts], ...]
     """Those that have begun."""
     regions: tuple[RegionStatus, ...]
@@ -254,7 +254,7 @@ class ProgressSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """How a play ended."""
+    """The result of a run of a scenario."""
 
     scenario: Scenario
     run_dir: Path
@@ -271,7 +271,7 @@ class ScenarioResult:
 
 
 class ScenarioObserver(Protocol):
-    """Whoever watches a play. Its methods are called in the order of events and must not block."""
+    """Observes a run. Its methods are called in the order of events and must not block."""
 
     def play_began(self, scenario: Scenario) -> None: ...
 
@@ -284,5 +284,5 @@ class ScenarioObserver(Protocol):
         ...
 
     def play_ended(self, result: ScenarioResult) -> None:
-        """Not called when the play is cancelled."""
+        """Not called when the run is cancelled."""
         ...

@@ -3,11 +3,11 @@
     result = await play(scenario, runtime, observer)
 
 The runner knows regions only by the runtime contract and actors only by `workload.py`, and lets time pass
-only through its stage's clock: the same story runs with processes and real clients, or simulated.
+only through the clock of the environment: the same scenario runs with processes and real clients, or simulated.
 
 A play ends in one of two ways: every step completed, or one did not and the rest was not tried. Either way
 the actors leave, and what they asked and were told is in the run directory to be judged; facts about the
-story itself (steps, faults, phases) go to `history/scenario.jsonl`.
+scenario itself (steps, faults, phases) go to `history/scenario.jsonl`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from emulator.scenarios.scenario import Scenario, ScenarioStep
 from emulator.scenarios.wait_steps import DrainStep, WaitSteps
 
 LOOK_SECONDS = 0.25
-"""How often the observer is shown how things stand."""
+"""How often the observer receives a snapshot."""
 
 
 async def execute_scenario(
@@ -67,7 +67,7 @@ async def execute_scenario(
     observer: ScenarioObserver,
     environment: ScenarioEnvironment | None = None,
 ) -> ScenarioResult:
-    """Play a scenario on regions that are up. Cancelling it makes the actors leave first."""
+    """Run a scenario on regions that are up. Cancelling it makes the actors leave first."""
     return await _Execution(
         RunContext(scenario, runtime, environment or real_environment(runtime)), observer
     ).perform()

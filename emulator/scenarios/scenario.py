@@ -2,8 +2,8 @@
 
     scenario = load_scenario(Path("region-failover.yaml"), topology)
 
-The language is defined in `scenarios/format.py`; this page adds what can only be said of a file as a whole: names are
-unique, nobody moves who has not begun, a drain waits for something that can end.
+The format is defined in `scenarios/format/`; this module checks a file as a whole: names are
+unique, an actor has begun before it moves, a drain waits for something that can end.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class ScenarioStep:
     verb: str
     action: Action
     text: str
-    """As it stands in the file, on one line."""
+    """As it is written in the file, on one line."""
     actors: tuple[str, ...] = ()
-    """begin and finish: whom it means, groups spelt out."""
+    """begin and finish: the names of the actors, with groups resolved."""
 
     def __str__(self) -> str:
         return f"step {self.number} ({self.text})"
@@ -73,7 +73,7 @@ class ScenarioStep:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A checked story. Everything that it names exists."""
+    """A validated scenario. Everything that it names exists."""
 
     name: str
     description: str
@@ -86,7 +86,7 @@ class Scenario:
     contract: tuple[Contract, ...] = ()
     """What services promise."""
     settings: SettingsOverride = AS_DECLARED
-    """What it wants of the regions that play it."""
+    """Broker settings that it overrides."""
     partitions: Mapping[str, int] = field(default_factory=dict)
     """Of each topic that has some."""
 

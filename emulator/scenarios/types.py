@@ -1,4 +1,4 @@
-"""The words of the scenario language: names, durations and the like, as `scenarios/format.py` puts them together.
+"""The types of the scenario format: names, durations and the like, as `scenarios/format.py` puts them together.
 
 Each is a type that pydantic checks. Names of regions and actors are checked against the `KnownNames` that are given as
 the validation context.
@@ -29,7 +29,7 @@ from emulator.model.renamed import VALUES
 from emulator.model.values import TopicName, seconds_in
 
 GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "all")
-"""Words for several actors at once; no actor may be called so."""
+"""Names for several actors at once; no actor may have one of them."""
 EVERYTHING = "all"
 FORMER_NAMES = {old for names in VALUES.values() for old in names}
 """What `GROUPS` and `EVERYTHING` were called."""

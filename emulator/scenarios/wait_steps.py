@@ -23,7 +23,7 @@ _UNRECORDED = "it has no history: wrap its client in geoemu.recorded(...), or se
 
 
 class WaitSteps:
-    """Of one play."""
+    """Of one run of a scenario."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -132,7 +132,7 @@ CALM_LOOKS = 2
 
 
 class DrainStep:
-    """Of one play."""
+    """Of one run of a scenario."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context

@@ -10,13 +10,13 @@ from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome
 
 KEEPS_NOTHING = f"{NON_PERSISTENT}://"
-"""How topics are called of which no history is written: there is nothing to hold anybody to."""
+"""Prefix of topics without a history: no message of theirs is guaranteed."""
 
 _UNFIT = re.compile(r"[^-.\w]+")
 
 
 class Recorder:
-    """Whoever is at the other end of one connection, in one region."""
+    """The client of one connection, in one region."""
 
     def __init__(self, history: HistoryWriter, region: str, number: int) -> None:
         self._history = history

@@ -1,4 +1,4 @@
-"""The tap of a run: a port in front of each region's."""
+"""The tap of a run: a proxy port in front of each region's port."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TappedRegion:
 
 
 class Tap:
-    """Passes on what clients and regions say to each other, and writes it down."""
+    """Forwards the traffic between clients and regions, and records it."""
 
     def __init__(self, history: HistoryWriter, host: str = HOST) -> None:
         self.history = history

@@ -1,14 +1,14 @@
-"""A topology as a Compose file, and as what each region in its container is told. Pure: no file, port or engine is
-touched.
+"""A topology as a Compose file, and as the configuration of each region in its container. Pure: no file, port or
+engine is touched.
 
 Inside of the run's network a region is called by its name, on Pulsar's own ports:
 
     pulsar://<region>:6650    for clients in containers, and for the other regions
     http://<region>:8080
 
-Clients on the host come by published ports, which lead to the region's second service port: whoever comes by it is
-told the published address by lookups, whoever comes by 6650 the name. Links are shaped by the regions themselves
-(latency, cut, hold), so that one network is enough and nobody needs privileges.
+Clients on the host come by published ports, which lead to the region's second service port: lookups on it return the
+published address, lookups on 6650 the name. Links are shaped by the regions themselves (latency, cut, hold), so that
+one network is enough and no container needs privileges.
 
 The verdict can be had from inside of that network, too: a service that is started only when asked for.
 """
@@ -47,14 +47,14 @@ EVIDENCE_DIR = PurePosixPath("/evidence")
 REPORT_FOLDER = "report"
 """In the run directory; the one thing there that this service may write to."""
 CONTAINER_USER = 10_001
-"""Who containers run as when we are root; otherwise they run as whoever we are."""
+"""User of containers when geoemu runs as root; otherwise they run as the current user."""
 RUN_LABEL = "geoemu.run"
 REGION_LABEL = "geoemu.region"
 KAFKA_LABEL = "geoemu.kafka"
 
 
 def container_config(plan: ComposePlan, region: str, run_secret: str = "") -> RegionConfig:
-    """What one region is told in its container."""
+    """The configuration of one region in its container."""
     names = plan.topology.region_names
     published = plan.published[region]
     owner = kafka_owners(plan.topology, plan.settings).get(region)
@@ -87,7 +87,7 @@ def published_kafka(plan: ComposePlan, region: str) -> str | None:
 
 
 def dashboard_files(plan: ComposePlan) -> dict[str, str]:
-    """What Prometheus and Grafana are told, by path in their folder of the run directory."""
+    """Configuration files of Prometheus and Grafana, by path in their folder of the run directory."""
     regions = {name: f"{name}:{ADMIN_PORT}" for name in plan.topology.region_names}
     return dashboards.files(plan.topology.name, regions)
 

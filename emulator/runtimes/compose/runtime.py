@@ -1,10 +1,10 @@
 """Regions as containers, started by Docker Compose from a file that a person can read, change and start as well.
 
 What a region is doing is asked of the engine and of the region itself, every time: containers are found by their
-labels, so that one which somebody killed, restarted or replaced by hand is seen for what it is. Links are cut, held
+labels, so that one which was killed, restarted or replaced by hand is recognised. Links are cut, held
 and healed by the regions themselves, as everywhere.
 
-Containers outlive whoever started them: only `down` ends a run.
+Containers outlive the program that started them: only `down` ends a run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from emulator.runtimes.regions import (
 logger = logging.getLogger(__name__)
 
 UP_SECONDS = 120.0
-"""How long Compose may take, without the time for pulling images that it was told to pull."""
+"""How long Compose may take, without the time for pulling images."""
 LOSE_SECONDS = 60.0
 """How long a container may take that puts a store aside."""
 READY_POLL_SECONDS = 0.1
@@ -207,7 +207,7 @@ class ComposeRuntime(RecordedRun):
     # --- links ------------------------------------------------------------------------------------------
 
     def _write_links_of(self, record: RunRecord, names: Iterable[str]) -> None:
-        """Also for regions that somebody starts by hand."""
+        """Also for regions that are started by hand."""
         for name in names:
             self._write_links(record, name)
 
@@ -247,7 +247,7 @@ class ComposeRuntime(RecordedRun):
         if region.lost and state_of_container(containers, name) == "gone":
             return "lost", ""
         if container is None:
-            # Removed. Never started counts as stopped: nobody took it away.
+            # Removed. Never started counts as stopped.
             return ("stopped" if region.stopped or not region.was_ready else "killed"), ""
         match container.state:
             case "gone":

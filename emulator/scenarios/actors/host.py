@@ -54,7 +54,7 @@ class HostAtWork:
         await asyncio.gather(*(claim.settled.wait() for claim in claims))
 
     async def finish(self) -> None:
-        """Out of every line first, so that nobody passes a topic to it; then out of office."""
+        """Leave every wait queue first, so that no topic is handed to it; then give up its topics."""
         self._leaving = True
         in_line = [claim for claim in self._claims.values() if not claim.holds]
         await asyncio.gather(*(claim.leave() for claim in in_line))
@@ -163,7 +163,7 @@ class TopicClaim:
         return self._ending.is_set()
 
     async def _rebuilt(self) -> State:
-        """What the owners before wrote in this region. It is all there: nobody else may write any more."""
+        """What the owners before wrote in this region. It is complete: no other producer may write any more."""
         state = State()
         reader = await self._client.reader(self.topic, EARLIEST)
         try:

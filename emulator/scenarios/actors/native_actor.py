@@ -1,8 +1,8 @@
 """The program that plays one part with our own client, a host, a task or a producer that waits:
 `python -m emulator.scenarios.actors.native_actor NAME`.
 
-It is told and answers what `actor.py` says, and `join_queues` beside it. What it asked and was told goes to
-`history/<name>.jsonl` before anything else happens with it.
+Its commands and responses are those of `pulsar_actor.py`, and `join_queues`. Its requests and the responses go to
+`history/<name>.jsonl` before they are processed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class NativeActorProgram:
     """One life."""
 
     def __init__(self) -> None:
-        # Nobody else may write where the answers go.
+        # Only responses may be written there.
         self._answers = os.dup(1)
         os.dup2(2, 1)
         self._work: HostAtWork | OwnProducer | TaskAtWork | None = None
@@ -75,7 +75,7 @@ class NativeActorProgram:
             self.say(counts=dataclasses.asdict(self._work.counts))
 
     async def live(self) -> None:
-        """Obey until told to leave. Whoever started it is gone when the commands end."""
+        """Execute commands until `leave`. The end of the commands means that the parent process is gone."""
         reporting = asyncio.create_task(self._keep_reporting())
         async for command in commands():
             if command["do"] == "leave":

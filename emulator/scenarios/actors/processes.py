@@ -121,7 +121,7 @@ class ActorProcess:
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": search_path},
                 limit=LINE_BYTES_MAX,
-                # Ctrl-C on the terminal is for whoever started us; actors are told to leave.
+                # Ctrl-C on the terminal is for the parent process; it sends actors a command to leave.
                 start_new_session=True,
             )
         self._leaving = False

@@ -1,4 +1,4 @@
-"""A program of somebody's own as an actor: started, moved, killed and watched, and counted by what it writes down."""
+"""A user's program as an actor: started, moved, killed and watched, and counted by its history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP_END_SECONDS = 2.0
 """How long the processes that a program started may take to end after SIGKILL."""
 LOOK_SECONDS = 0.01
 RESTART_SECONDS = 0.2
-"""After so long a program that ended by itself is started again, if it is to be."""
+"""Time after which a program that ended by itself is restarted, if it restarts at all."""
 OWN_PYTHON = "python"
 ENDED_WHEN_TOLD = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 """Exit codes of a program that ended on SIGTERM."""
@@ -106,7 +106,7 @@ class ProgramProcess:
         self._history.read_on()
         return self._history.readings()
 
-    # --- what an actor is told ----------------------------------------------------------------------------
+    # --- commands ----------------------------------------------------------------------------
 
     async def begin(self, service_url: str) -> None:
         await self._launch()
@@ -229,7 +229,7 @@ class ProgramProcess:
 
 @dataclass(frozen=True, slots=True)
 class _Tapped:
-    """A region as the program is told of it."""
+    """A region with the addresses that the program uses."""
 
     name: str
     service_url: str

@@ -1,4 +1,4 @@
-"""What a program of somebody's own has written down so far, as a scenario counts it."""
+"""The history of a user's program so far, as a scenario counts it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The program that plays one part with the real Pulsar client: `python -m emulator.scenarios.actors.pulsar_actor NAME`.
 
-A process of its own, so that a client which hangs or crashes harms nobody else. It is told what to do by JSON
+A process of its own, so that a client which hangs or crashes harms no other actor. It is told what to do by JSON
 lines on standard input and answers on standard output:
 
     in    {"id": 1, "do": "begin", "service_url": "pulsar://…", "kind": "producer", "part": {…}, "run_dir": …}
@@ -8,8 +8,8 @@ lines on standard input and answers on standard output:
           {"id": 3, "do": "finish"}      {"id": 4, "do": "leave"}
     out   {"done": 1}      {"refused": 2, "why": "…"}      {"counts": {…}}
 
-When standard input ends, whoever started it is gone and so is it. What it asked and was told goes to
-`history/<name>.jsonl` before anything else happens with it; the client's own log to `actors/<name>.log`.
+It exits when standard input ends, which means that its parent process is gone. Its requests and the responses go to
+`history/<name>.jsonl` before they are processed; the client's own log to `actors/<name>.log`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Leaving(Exception):
 
 
 class Prompter:
-    """The line to whoever started us: commands in, answers and counts out."""
+    """The connection to the parent process: commands in, responses and counts out."""
 
     def __init__(self) -> None:
         self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.leaving = threading.Event()
         self._output = threading.Lock()
-        # Nobody else may write where the answers go: what libraries print belongs to the log.
+        # Only responses may be written there: what libraries print belongs to the log.
         self._answers = os.dup(1)
         os.dup2(2, 1)
         threading.Thread(target=self._read, name="commands", daemon=True).start()

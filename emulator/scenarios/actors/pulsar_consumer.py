@@ -19,10 +19,10 @@ from emulator.scenarios.actors.pulsar_client import (
 )
 
 RECEIVE_MS = 50
-"""How long to wait for a message before the next look at what the actor is told."""
+"""How long to wait for a message before the actor looks for commands again."""
 IDLE_SECONDS = 0.05
 BURST = 64
-"""Most messages received without a look at what the actor is told."""
+"""Most messages received before the actor looks for commands again."""
 
 _CONSUMER_TYPES = {
     "exclusive": pulsar.ConsumerType.Exclusive,

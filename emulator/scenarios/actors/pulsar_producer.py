@@ -25,7 +25,7 @@ from emulator.scenarios.actors.pulsar_client import (
 )
 
 IDLE_SECONDS_MAX = 0.05
-"""Longest time without a look at what the actor is told."""
+"""Longest time before the actor looks for commands again."""
 _ACCESS_MODES = {
     "shared": pulsar.ProducerAccessMode.Shared,
     "exclusive": pulsar.ProducerAccessMode.Exclusive,
@@ -34,7 +34,7 @@ _ACCESS_MODES = {
 POLL_SECONDS = 0.005
 """How often outcomes are looked for when nothing else can be done."""
 BURST = 64
-"""Most publishes without a look at what the actor is told."""
+"""Most publishes before the actor looks for commands again."""
 LATE_SECONDS_MAX = 0.1
 """A producer that fell further behind its rate than this does not catch up."""
 
@@ -176,8 +176,8 @@ class ProducerActor:
         lane.producer.send_async(payload, told, sequence_id=sequence_id, partition_key=key)
 
     def _payload(self, sequence_id: int) -> bytes:
-        """It says whose it is: this client's consumers are told no more of a message than its content and place."""
-        origin = {
+        """The payload holds the origin: consumers of this client receive no more of a message than its content and
+        position.""" origin = {
             "origin_region": self._region,
             "producer": self._part.name,
             "sequence_id": sequence_id,

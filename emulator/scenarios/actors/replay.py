@@ -27,7 +27,7 @@ class State:
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
         self.messages = 0
-        """So many were read or written."""
+        """Number of messages read or written."""
 
     @property
     def next_number(self) -> int:

@@ -81,7 +81,7 @@ class TaskAtWork:
         )
 
     async def begin(self) -> None:
-        """Ends when it reads, can write, and has fenced whoever had its key."""
+        """Return when it reads, can write, and has fenced the previous owner of its key."""
         settled = asyncio.create_task(self._settled.wait())
         await asyncio.wait({settled, self._task}, return_when=asyncio.FIRST_COMPLETED)
         settled.cancel()
@@ -190,7 +190,7 @@ class TaskAtWork:
         return done, receipts
 
     async def _next(self, until: float | None) -> Message | None:
-        """The next message; None when it is told to end, or when the time is over."""
+        """The next message; None when it has to end, or at the deadline."""
         assert self._consumer is not None
         loop = asyncio.get_running_loop()
         receiving = loop.create_task(self._consumer.receive())
@@ -255,7 +255,7 @@ class TaskAtWork:
 
     async def _unless_fenced(self, work: Awaitable[T]) -> T:
         """Fenced when a newer task has the key: this one comes back with an epoch that is not the newest any more. That
-        a transaction expired does not say so: whoever loses its connection and comes back fences itself."""
+        a transaction expired is not reported: a task that reconnects fences itself."""
         try:
             return await work
         except ClientError as refusal:

@@ -1,4 +1,4 @@
-"""What a task writes down: what it asked and was told, in the words of the history (docs/HISTORY.md)."""
+"""The history of a task: its requests and the responses (docs/HISTORY.md)."""
 
 from __future__ import annotations
 

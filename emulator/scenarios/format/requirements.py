@@ -1,4 +1,4 @@
-"""What a story wants of the regions that play it, whatever the topology says."""
+"""Broker settings that a scenario overrides in the regions that run it."""
 
 from __future__ import annotations
 
@@ -40,4 +40,4 @@ class SettingsOverride(FormatModel):
 
 
 AS_DECLARED: Final = SettingsOverride()
-"""Of a story that wants nothing."""
+"""Of a scenario that overrides nothing."""

@@ -1,15 +1,15 @@
-"""What may be written in a scenario file. `scenario.py` reads it, `runner.py` plays it.
+"""The format of a scenario file. `scenario.py` reads it, `runner.py` runs it.
 
-A scenario is a cast (producers and consumers) and steps, done one after the other. A step is one verb:
+A scenario has actors (producers, consumers and others) and steps, run in order. A step is one verb:
 
     of actors     begin  finish  move
     of regions    kill  lose  stop  start  restart  pause  resume   the same words as on the command line
     of hosts      kill  stop  start  pause  resume
     of links      cut  hold  latency  heal
     of time       wait  wait_until  drain
-    of the story  phase
+    of the scenario  phase
 
-Each step ends when what it says is true, or fails at its deadline (`within`); then the play is over.
+A step completes when its condition holds, or fails at its deadline (`within`); then the run ends.
 
 The classes here, in `scenarios/actor_models/entries.py`, `steps.py` and `conditions.py` define the format: reading,
 checking, the JSON Schema and its explanations come from them (`python -m emulator.scenarios.format.scenario_file`
