@@ -67,7 +67,7 @@ def run(
     """Start a topology, run a scenario on it, and print the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
-    drill = ScenarioRun(
+    drill = RunCommand(
         scenario,
         file,
         runtime,
@@ -226,7 +226,7 @@ def simulate(
 
 
 @dataclass(frozen=True, slots=True)
-class ScenarioRun:
+class RunCommand:
     """The arguments of the verb."""
 
     scenario: Path

@@ -301,7 +301,8 @@ def run_name(run_dir: Path) -> str:
 
 def seal_history(path: Path, why: str, at_ms: float | None = None) -> bool:
     """Close the file of a program that cannot do it itself any more; whether there was anything to close. Called by
-    the process that ran the program, after its end. BlockingIOError while it still writes.""" try:
+    the process that ran the program, after its end. BlockingIOError while it still writes."""
+    try:
         file = os.open(path, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
         return False

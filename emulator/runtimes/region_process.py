@@ -80,7 +80,8 @@ def new_run_token() -> str:
 
 def new_run_secret() -> str:
     """The secret by which the regions of a run authenticate each other; the same for all of them. It is stored in
-    their `region.json` only.""" return secrets.token_hex(32)
+    their `region.json` only."""
+    return secrets.token_hex(32)
 
 
 def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:

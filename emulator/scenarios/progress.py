@@ -14,7 +14,7 @@ from emulator.scenarios.actor_models.specs import (
 )
 from emulator.scenarios.format.steps import Phase
 from emulator.scenarios.run_context import AFTER_LAST_STEP, ProgressSnapshot, ScenarioResult
-from emulator.scenarios.scenario import Scenario, ScenarioStep
+from emulator.scenarios.scenario import Scenario, Step
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -32,9 +32,9 @@ class Quiet:
 
     def play_began(self, scenario: Scenario) -> None: ...
 
-    def step_began(self, step: ScenarioStep) -> None: ...
+    def step_began(self, step: Step) -> None: ...
 
-    def step_ended(self, step: ScenarioStep, seconds: float, failure: str | None) -> None: ...
+    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None: ...
 
     def looked(self, snapshot: ProgressSnapshot) -> None: ...
 
@@ -55,7 +55,7 @@ class PlainProgress(Quiet):
     def play_began(self, scenario: Scenario) -> None:
         self._say(f"{scenario.name}: {len(scenario.steps)} steps")
 
-    def step_ended(self, step: ScenarioStep, seconds: float, failure: str | None) -> None:
+    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
         self._say(failure or describe_done(step, seconds))
 
     def looked(self, snapshot: ProgressSnapshot) -> None:
@@ -96,11 +96,11 @@ class LiveProgress(Quiet):
         self._live = Live(self._table(), console=self._console, refresh_per_second=LIVE_REFRESHES_PER_SECOND)
         self._live.start()
 
-    def step_began(self, step: ScenarioStep) -> None:
+    def step_began(self, step: Step) -> None:
         self._current = "" if isinstance(step.action, Phase) else f"… {step.text}"
         self._refresh()
 
-    def step_ended(self, step: ScenarioStep, seconds: float, failure: str | None) -> None:
+    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
         self._current = ""
         self._steps.append(failure or describe_done(step, seconds))
         self._refresh()
@@ -157,7 +157,7 @@ def progress_for(console: Console) -> Quiet:
     return LiveProgress(console) if console.is_terminal else PlainProgress(console.file)
 
 
-def describe_done(step: ScenarioStep, seconds: float) -> str:
+def describe_done(step: Step, seconds: float) -> str:
     if isinstance(step.action, Phase):
         return f"— {step.action.text}"
     return f"  {step.number:2}  {step.text}  ({seconds:.1f} s)"

@@ -24,7 +24,7 @@ from emulator.scenarios.actor_models.specs import (
     ProgramSpec,
 )
 from emulator.scenarios.format.conditions import ProgramCondition
-from emulator.scenarios.scenario import Scenario, ScenarioStep
+from emulator.scenarios.scenario import Scenario, Step
 from emulator.scenarios.topics import ReadTopics, read_topics_over_http
 
 POLL_SECONDS = 0.05
@@ -47,7 +47,7 @@ class RunContext:
         """Those told to begin, in that order."""
         self.finished: set[str] = set()
         """Names of those that were told to."""
-        self.steps_left: Sequence[ScenarioStep] = scenario.steps
+        self.steps_left: Sequence[Step] = scenario.steps
         """The step that is taken, and those behind it."""
         self.history = environment.open_history(runtime.run_dir)
 
@@ -275,9 +275,9 @@ class ScenarioObserver(Protocol):
 
     def play_began(self, scenario: Scenario) -> None: ...
 
-    def step_began(self, step: ScenarioStep) -> None: ...
+    def step_began(self, step: Step) -> None: ...
 
-    def step_ended(self, step: ScenarioStep, seconds: float, failure: str | None) -> None: ...
+    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None: ...
 
     def looked(self, snapshot: ProgressSnapshot) -> None:
         """Called a few times a second, also while a step goes on."""

@@ -54,7 +54,7 @@ from emulator.scenarios.run_context import (
     StepFailed,
     real_environment,
 )
-from emulator.scenarios.scenario import Scenario, ScenarioStep
+from emulator.scenarios.scenario import Scenario, Step
 from emulator.scenarios.wait_steps import DrainStep, WaitSteps
 
 LOOK_SECONDS = 0.25
@@ -141,7 +141,7 @@ class _Execution:
         self._context.fact("step", detail=AFTER_LAST_STEP, error=failure)
         return failure
 
-    async def _attempt(self, step: ScenarioStep) -> str | None:
+    async def _attempt(self, step: Step) -> str | None:
         try:
             await self._take(step)
             if (problem := self._context.problem()) is not None:
@@ -150,7 +150,7 @@ class _Execution:
             return f"{step}: {reason}"
         return None
 
-    async def _take(self, step: ScenarioStep) -> None:
+    async def _take(self, step: Step) -> None:
         match step.action:
             case Phase(text=text):
                 self._context.fact("phase", detail=text)

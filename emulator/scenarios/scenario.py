@@ -55,7 +55,7 @@ SHIPPED = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
-class ScenarioStep:
+class Step:
     """One step of a scenario."""
 
     number: int
@@ -80,7 +80,7 @@ class Scenario:
     topic: str
     parts: tuple[ActorSpec, ...]
     """Producers first, tasks last; names are unique."""
-    steps: tuple[ScenarioStep, ...]
+    steps: tuple[Step, ...]
     limits: tuple[Limit, ...] = ()
     """What is expected of the figures."""
     contract: tuple[Contract, ...] = ()
@@ -278,7 +278,7 @@ class _Rehearsal:
         self._begun: list[str] = []
         self._finished: set[str] = set()
 
-    def step(self, index: int, verb: str, action: Action) -> ScenarioStep:
+    def step(self, index: int, verb: str, action: Action) -> Step:
         place: KeyPath = ("steps", index, verb)
         actors: tuple[str, ...] = ()
         match action:
@@ -312,7 +312,7 @@ class _Rehearsal:
                     self._file.report(place, "no host has begun here")
             case Drain():
                 self._must_not_publish(place)
-        return ScenarioStep(index + 1, verb, action, _on_one_line(self._file.values["steps"][index]), actors)
+        return Step(index + 1, verb, action, _on_one_line(self._file.values["steps"][index]), actors)
 
     def _begin(self, place: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
         waiting = [name for name in self._parts if name not in self._begun]

@@ -19,7 +19,7 @@ from emulator.scenarios.actor_models.specs import ActorFailure, ActorSpec, Count
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.run_context import ProgressSnapshot, ScenarioEnvironment, ScenarioResult
 from emulator.scenarios.runner import execute_scenario
-from emulator.scenarios.scenario import ScenarioStep, parse_scenario
+from emulator.scenarios.scenario import Step, parse_scenario
 from emulator.scenarios.topics import TopicStatus
 
 REGIONS = ("us-east", "us-west", "eu-central")
@@ -230,7 +230,7 @@ class Watcher(Quiet):
         self.steps: list[str] = []
         self.snapshots: list[ProgressSnapshot] = []
 
-    def step_ended(self, step: ScenarioStep, seconds: float, failure: str | None) -> None:
+    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
         self.steps.append(f"{step.verb} {seconds:.2f}" if failure is None else f"{step.verb} failed")
 
     def looked(self, snapshot: ProgressSnapshot) -> None:

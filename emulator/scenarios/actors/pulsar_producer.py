@@ -177,7 +177,8 @@ class ProducerActor:
 
     def _payload(self, sequence_id: int) -> bytes:
         """The payload holds the origin: consumers of this client receive no more of a message than its content and
-        position.""" origin = {
+        position."""
+        origin = {
             "origin_region": self._region,
             "producer": self._part.name,
             "sequence_id": sequence_id,
