@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.evidence import Origin, RunEvidence, Stored, full, origin_of, seconds_of
+from emulator.simulation.evidence import Origin, RunEvidence, StoredMessage, full, origin_of, seconds_of
 
 E = TypeVar("E", bound=RunEvidence, contravariant=True)
 
@@ -28,7 +28,7 @@ class Violation(NamedTuple):
     witness: dict[str, str]
 
 
-class Judgement(NamedTuple):
+class InvariantResult(NamedTuple):
     check: str
     invariant: str
     verdict: Literal["valid", "invalid", "unknown"]
@@ -39,7 +39,7 @@ Found = Iterator[tuple[str, dict[str, str]]]
 """(sentence, witness) of each violation; the first one is shown."""
 
 
-class Check(NamedTuple, Generic[E]):
+class InvariantCheck(NamedTuple, Generic[E]):
     name: str
     invariant: str
     find: Callable[[E], Found]
@@ -47,7 +47,7 @@ class Check(NamedTuple, Generic[E]):
     applies: Callable[[E], bool] = lambda evidence: bool(evidence.asked)
 
 
-def witness_of(stored: Stored) -> dict[str, str]:
+def witness_of(stored: StoredMessage) -> dict[str, str]:
     return {"message": str(stored.origin), "text": stored.text, "region": stored.region, "at": stored.place}
 
 
@@ -82,7 +82,7 @@ def _wrong_places(evidence: RunEvidence) -> Found:
                     )
 
 
-def _copies(evidence: RunEvidence, region: str) -> dict[Origin, list[Stored]]:
+def _copies(evidence: RunEvidence, region: str) -> dict[Origin, list[StoredMessage]]:
     """All copies in a region, by origin, in log order, whatever their transactions became."""
     found = evidence.copies.get(region)
     if found is None:
@@ -155,7 +155,7 @@ def nothing_unasked(evidence: RunEvidence) -> Found:
 def order_of_each_origin(evidence: RunEvidence) -> Found:
     """Messages of one producer stand in the order of their numbers; a second copy is judged elsewhere."""
     for (region, topic), view in sorted(evidence.logs.items()):
-        highest: dict[tuple[str, str], Stored] = {}
+        highest: dict[tuple[str, str], StoredMessage] = {}
         seen: set[Origin] = set()
         for one in view.messages:
             if one.origin in seen:
@@ -348,39 +348,39 @@ def consumers_finish(evidence: RunEvidence) -> Found:
 
 ALWAYS: Final = (
     # First, because two owners that write break other invariants too.
-    Check("no-entries-of-fenced-owners", "INV-11", nothing_of_older_owners),
-    Check("acknowledged-stored", "INV-1", acknowledged_stored),
-    Check("stored-once", "INV-2", stored_once),
-    Check("only-published-stored", "INV-3", nothing_unasked),
-    Check("per-origin-order", "INV-4", order_of_each_origin),
-    Check("consumed-only-received", "INV-5", consumed_only_seen, applies=lambda e: bool(e.cursors)),
-    Check("readers-received-everything", "INV-5", readers_saw_everything),
-    Check("positions-grow", "INV-7", positions_grow),
-    Check("mark-delete-forward", "INV-8", mark_delete_forward, applies=lambda e: bool(e.cursors)),
-    Check("confirmed-durable", "INV-9", confirmed_durable, applies=lambda e: bool(e.cursors)),
-    Check("received-is-stored", "INV-13", given_is_stored),
+    InvariantCheck("no-entries-of-fenced-owners", "INV-11", nothing_of_older_owners),
+    InvariantCheck("acknowledged-stored", "INV-1", acknowledged_stored),
+    InvariantCheck("stored-once", "INV-2", stored_once),
+    InvariantCheck("only-published-stored", "INV-3", nothing_unasked),
+    InvariantCheck("per-origin-order", "INV-4", order_of_each_origin),
+    InvariantCheck("consumed-only-received", "INV-5", consumed_only_seen, applies=lambda e: bool(e.cursors)),
+    InvariantCheck("readers-received-everything", "INV-5", readers_saw_everything),
+    InvariantCheck("positions-grow", "INV-7", positions_grow),
+    InvariantCheck("mark-delete-forward", "INV-8", mark_delete_forward, applies=lambda e: bool(e.cursors)),
+    InvariantCheck("confirmed-durable", "INV-9", confirmed_durable, applies=lambda e: bool(e.cursors)),
+    InvariantCheck("received-is-stored", "INV-13", given_is_stored),
 )
-REPLICATED = Check("replicated-everywhere", "INV-2", replicated_everywhere, only_healed=True)
-CONVERGED = Check("regions-converge", "INV-6", regions_converge, only_healed=True)
-CONSUMED = Check("consumers-received-everything", "INV-5", consumers_finish, only_healed=True)
+REPLICATED = InvariantCheck("replicated-everywhere", "INV-2", replicated_everywhere, only_healed=True)
+CONVERGED = InvariantCheck("regions-converge", "INV-6", regions_converge, only_healed=True)
+CONSUMED = InvariantCheck("consumers-received-everything", "INV-5", consumers_finish, only_healed=True)
 CHECKS: Final = (*ALWAYS, REPLICATED, CONVERGED, CONSUMED)
 """The checks of every simulated run."""
 
 
-def judge(evidence: E, checks: Sequence[Check[E]]) -> list[Judgement]:
+def run_checks(evidence: E, checks: Sequence[InvariantCheck[E]]) -> list[InvariantResult]:
     """Every check's verdict on this evidence."""
-    return [_judge(check, evidence) for check in checks if evidence.healed or not check.only_healed]
+    return [_run_check(check, evidence) for check in checks if evidence.healed or not check.only_healed]
 
 
-def _judge(check: Check[E], evidence: E) -> Judgement:
+def _run_check(check: InvariantCheck[E], evidence: E) -> InvariantResult:
     if not check.applies(evidence):
-        return Judgement(check.name, check.invariant, "unknown")
+        return InvariantResult(check.name, check.invariant, "unknown")
     for sentence, witness in check.find(evidence):
         violation = Violation(check.invariant, check.name, sentence, witness)
-        return Judgement(check.name, check.invariant, "invalid", violation)
-    return Judgement(check.name, check.invariant, "valid")
+        return InvariantResult(check.name, check.invariant, "invalid", violation)
+    return InvariantResult(check.name, check.invariant, "valid")
 
 
-def first_violation(judgements: list[Judgement]) -> Violation | None:
+def first_violation(check_results: list[InvariantResult]) -> Violation | None:
     """The one to speak of."""
-    return next((one.violation for one in judgements if one.violation is not None), None)
+    return next((one.violation for one in check_results if one.violation is not None), None)

@@ -27,17 +27,17 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from emulator.simulation.loop import Handle
+from emulator.simulation.loop import LoopHandle
 from emulator.simulation.trace import ARRIVAL, HOST_STEP
 
 if TYPE_CHECKING:
-    from emulator.simulation.network import HostNetwork, Link, NetworkSettings, SimulatedNetwork
+    from emulator.simulation.network import HostNetwork, NetworkSettings, SimulatedLink, SimulatedNetwork
 
 READ_BYTES_MAX = 262_144
 """What asyncio reads at once."""
 
 
-class Kind(Enum):
+class SegmentKind(Enum):
     """What a segment is."""
 
     SYN = "connection request"
@@ -53,7 +53,7 @@ class Segment:
 
     __slots__ = ("chunks", "dropped", "kind", "sent_at", "size_bytes")
 
-    def __init__(self, kind: Kind, sent_at: float, data: bytes = b"") -> None:
+    def __init__(self, kind: SegmentKind, sent_at: float, data: bytes = b"") -> None:
         self.kind = kind
         self.sent_at = sent_at
         self.chunks = [data] if data else []
@@ -70,7 +70,9 @@ class Segment:
 class Pipe:
     """One direction of a connection."""
 
-    def __init__(self, network: SimulatedNetwork, sender: Endpoint, link: Link, back: Link) -> None:
+    def __init__(
+        self, network: SimulatedNetwork, sender: Endpoint, link: SimulatedLink, back: SimulatedLink
+    ) -> None:
         self.sender = sender
         self.receiver: Endpoint | None = None
         """None until the connection request has arrived."""
@@ -100,7 +102,7 @@ class Pipe:
 
     # Sending.
 
-    def send(self, kind: Kind) -> None:
+    def send(self, kind: SegmentKind) -> None:
         self._depart(Segment(kind, self._time.now))
 
     def send_data(self, data: bytes) -> None:
@@ -110,7 +112,7 @@ class Pipe:
             last, size_bytes = self.in_flight[-1], len(data)
             if (
                 last.sent_at == now
-                and last.kind is Kind.DATA
+                and last.kind is SegmentKind.DATA
                 and last.size_bytes + size_bytes <= self._network.settings.segment_bytes_max
                 and not self.link.seconds_per_byte
             ):
@@ -120,7 +122,7 @@ class Pipe:
                 return
         while data:
             size = self._network.draw_segment_bytes(len(data), self.link)
-            self._depart(Segment(Kind.DATA, now, data[:size]))
+            self._depart(Segment(SegmentKind.DATA, now, data[:size]))
             data = data[size:]
 
     def _depart(self, segment: Segment) -> None:
@@ -259,7 +261,7 @@ class Pipe:
         answer = Pipe(self._network, self.sender, self.link, self.back)
         answer.receiver = self.receiver
         answer._last_arrival = self._last_arrival
-        answer.send(Kind.RST)
+        answer.send(SegmentKind.RST)
         answer.abandon()
 
     def truncate(self) -> None:
@@ -287,7 +289,7 @@ class Pipe:
         self.back.waiting.pop(self, None)
 
 
-class Mark(Enum):
+class StreamMark(Enum):
     """What may stand among the bytes that came in."""
 
     END = "the peer sends no more"
@@ -331,12 +333,12 @@ class Endpoint(asyncio.Transport):
         """The program writes no more; the end is sent when the buffer is empty."""
         self._end_sent = False
         # Incoming.
-        self._incoming: deque[bytes | Mark] = deque()
+        self._incoming: deque[bytes | StreamMark] = deque()
         self.incoming_bytes = 0
         """Arrived and not read yet: the peer's window is smaller by so much."""
         self._reading_paused = True
         self._read_scheduled = False
-        self._read_handle = Handle(self._read, (), self.loop, None)
+        self._read_handle = LoopHandle(self._read, (), self.loop, None)
         """Made once: `_read` is called more often than anything else of a kernel."""
         # The end.
         self._is_reset = False
@@ -374,7 +376,7 @@ class Endpoint(asyncio.Transport):
     def refuse(self) -> None:
         """Nobody listens here."""
         self._closing = self._lost = True
-        self.pipe.send(Kind.RST)
+        self.pipe.send(SegmentKind.RST)
         self.pipe.abandon()
         self._leave()
 
@@ -443,7 +445,7 @@ class Endpoint(asyncio.Transport):
     def _send_end(self) -> None:
         if not self._end_sent:
             self._end_sent = True
-            self.pipe.send(Kind.FIN)
+            self.pipe.send(SegmentKind.FIN)
 
     def _resume_writing(self) -> None:
         if not self._lost and self._protocol is not None:
@@ -488,9 +490,9 @@ class Endpoint(asyncio.Transport):
             return
         assert self._protocol is not None
         first = self._incoming[0]
-        if first is Mark.RESET:
+        if first is StreamMark.RESET:
             self._fail(_reset())
-        elif first is Mark.END:
+        elif first is StreamMark.END:
             self._incoming.popleft()
             if not self._protocol.eof_received():
                 self.close()
@@ -502,12 +504,12 @@ class Endpoint(asyncio.Transport):
     def _take_incoming(self) -> bytes:
         incoming = self._incoming
         data = incoming.popleft()
-        assert not isinstance(data, Mark)
+        assert not isinstance(data, StreamMark)
         if incoming:
             chunks, size = [data], len(data)
             while incoming and size < READ_BYTES_MAX:
                 data = incoming[0]
-                if isinstance(data, Mark):
+                if isinstance(data, StreamMark):
                     break
                 chunks.append(data)
                 size += len(data)
@@ -557,7 +559,7 @@ class Endpoint(asyncio.Transport):
         if self.gone:
             return
         if self._incoming:
-            self.pipe.send(Kind.RST)
+            self.pipe.send(SegmentKind.RST)
             self.pipe.abandon()
         else:
             self._send_end()
@@ -573,30 +575,30 @@ class Endpoint(asyncio.Transport):
 
     def segment_arrived(self, segment: Segment) -> None:
         kind = segment.kind
-        if kind is Kind.DATA and not self._is_reset and not self.gone:
+        if kind is SegmentKind.DATA and not self._is_reset and not self.gone:
             chunks = segment.chunks
             self._incoming.append(chunks[0] if len(chunks) == 1 else b"".join(chunks))
             self.incoming_bytes += segment.size_bytes
             if not self._read_scheduled and not self._reading_paused:
                 self._read_scheduled = True
                 self.loop.ready(self._read_handle)
-        elif kind is Kind.RST:
+        elif kind is SegmentKind.RST:
             self.reset()
         elif self._is_reset:
             return
         elif self.gone:
-            if kind is not Kind.FIN:
+            if kind is not SegmentKind.FIN:
                 self.pipe.answer_with_reset()
-        elif kind is Kind.FIN:
-            self._incoming.append(Mark.END)
+        elif kind is SegmentKind.FIN:
+            self._incoming.append(StreamMark.END)
             self._schedule_read()
-        elif kind is Kind.SYN_ACK:
+        elif kind is SegmentKind.SYN_ACK:
             self._confirm()
-            self.pipe.send(Kind.ACK)
+            self.pipe.send(SegmentKind.ACK)
             if self.connecting is not None and not self.connecting.done():
                 self.connecting.set_result(None)
         else:
-            assert kind is Kind.ACK, "a connection request never reaches an endpoint"
+            assert kind is SegmentKind.ACK, "a connection request never reaches an endpoint"
             self._confirm()
             self.host.confirmed(self)
 
@@ -618,7 +620,7 @@ class Endpoint(asyncio.Transport):
         elif self.unsent:  # a writer is told at once
             self._fail(_reset())
         else:
-            self._incoming.append(Mark.RESET)
+            self._incoming.append(StreamMark.RESET)
             self._schedule_read()
 
     def time_out(self) -> None:
@@ -645,7 +647,7 @@ class Endpoint(asyncio.Transport):
             self.pipe.abandon()
         elif self._incoming or self._network.draw_int(2):
             self.pipe.truncate()
-            self.pipe.send(Kind.RST)
+            self.pipe.send(SegmentKind.RST)
             self.pipe.abandon()
         else:
             self._send_end()

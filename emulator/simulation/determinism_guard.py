@@ -66,7 +66,7 @@ class ReachedOutside(AssertionError):
     """A simulated program used something real. Its outcome would not follow from the seed."""
 
 
-class Door(NamedTuple):
+class GuardedCall(NamedTuple):
     """One way out."""
 
     owner: Any
@@ -107,40 +107,42 @@ def _wall_seconds(loop: HostLoop) -> float:
     return loop.owner.wall_clock_ms.exact_ms() / 1000
 
 
-def _doors() -> list[Door]:
+def _doors() -> list[GuardedCall]:
     doors = [
-        Door(time, "time", "time.time()", CLOCK, answer=_wall_seconds),
-        Door(time, "time_ns", "time.time_ns()", CLOCK, answer=lambda loop: int(_wall_seconds(loop) * 1e9)),
+        GuardedCall(time, "time", "time.time()", CLOCK, answer=_wall_seconds),
+        GuardedCall(
+            time, "time_ns", "time.time_ns()", CLOCK, answer=lambda loop: int(_wall_seconds(loop) * 1e9)
+        ),
         *(
-            Door(time, name, f"time.{name}()", CLOCK)
+            GuardedCall(time, name, f"time.{name}()", CLOCK)
             for name in (
                 *("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep"),
                 *("process_time", "process_time_ns", "thread_time", "thread_time_ns"),
             )
         ),
         *(
-            Door(time, name, f"time.{name}()", CLOCK, _no_time_given)
+            GuardedCall(time, name, f"time.{name}()", CLOCK, _no_time_given)
             for name in ("localtime", "gmtime", "ctime")
         ),
         *(
-            Door(random, name, f"random.{name}()", CHANCE)
+            GuardedCall(random, name, f"random.{name}()", CHANCE)
             for name, value in vars(random).items()
             if getattr(value, "__self__", None) is random._inst
         ),
-        Door(random.Random, "seed", "random.Random() without a seed", CHANCE, _no_seed_given),
-        Door(random, "_urandom", "random.SystemRandom()", CHANCE),
-        Door(os, "urandom", "os.urandom()", CHANCE),
-        Door(uuid, "uuid1", "uuid.uuid1()", CHANCE),
-        Door(uuid, "uuid4", "uuid.uuid4()", CHANCE),
-        Door(socket.socket, "__init__", "socket.socket()", SOCKET),
+        GuardedCall(random.Random, "seed", "random.Random() without a seed", CHANCE, _no_seed_given),
+        GuardedCall(random, "_urandom", "random.SystemRandom()", CHANCE),
+        GuardedCall(os, "urandom", "os.urandom()", CHANCE),
+        GuardedCall(uuid, "uuid1", "uuid.uuid1()", CHANCE),
+        GuardedCall(uuid, "uuid4", "uuid.uuid4()", CHANCE),
+        GuardedCall(socket.socket, "__init__", "socket.socket()", SOCKET),
         *(
-            Door(socket, name, f"socket.{name}()", SOCKET)
+            GuardedCall(socket, name, f"socket.{name}()", SOCKET)
             for name in ("socketpair", "create_connection", "create_server", "getaddrinfo", "gethostbyname")
         ),
-        Door(socket, "gethostname", "socket.gethostname()", SOCKET, answer=lambda loop: loop.name),
-        Door(threading.Thread, "start", "threading.Thread.start()", THREAD),
-        Door(subprocess.Popen, "__init__", "subprocess.Popen()", THREAD),
-        Door(
+        GuardedCall(socket, "gethostname", "socket.gethostname()", SOCKET, answer=lambda loop: loop.name),
+        GuardedCall(threading.Thread, "start", "threading.Thread.start()", THREAD),
+        GuardedCall(subprocess.Popen, "__init__", "subprocess.Popen()", THREAD),
+        GuardedCall(
             os,
             "getpid",
             "os.getpid()",
@@ -148,13 +150,13 @@ def _doors() -> list[Door]:
             answer=lambda loop: loop.owner.process_id,
             answers_everybody=True,
         ),
-        Door(builtins, "open", "open() for writing", FILE, _opened_for_writing),
-        Door(io, "open", "open() for writing", FILE, _opened_for_writing),
-        Door(os, "open", "os.open() for writing", FILE, _flags_for_writing),
-        Door(sqlite3, "connect", "sqlite3.connect()", FILE, _not_in_memory),
+        GuardedCall(builtins, "open", "open() for writing", FILE, _opened_for_writing),
+        GuardedCall(io, "open", "open() for writing", FILE, _opened_for_writing),
+        GuardedCall(os, "open", "os.open() for writing", FILE, _flags_for_writing),
+        GuardedCall(sqlite3, "connect", "sqlite3.connect()", FILE, _not_in_memory),
     ]
     doors += (
-        Door(os, name, f"os.{name}()", advice)
+        GuardedCall(os, name, f"os.{name}()", advice)
         for advice, names in (
             (THREAD, ("fork", "posix_spawn", "posix_spawnp", "system", "popen", "kill")),
             (
@@ -184,12 +186,12 @@ def _stand_in(real: type, clock_readers: tuple[str, ...]) -> type:
     """For `datetime.datetime` and `.date`, whose methods cannot be replaced: makes real ones, reads no clock."""
     members: dict[str, Any] = {"__new__": lambda cls, *args, **kwargs: real(*args, **kwargs), "real": real}
     for name in clock_readers:
-        door = Door(real, name, f"{real.__name__}.{name}()", CLOCK)
+        door = GuardedCall(real, name, f"{real.__name__}.{name}()", CLOCK)
         members[name] = staticmethod(_shut(door, getattr(real, name)))
     return _DateMeta(real.__name__, (real,), members)
 
 
-def _shut(door: Door, real: Callable[..., Any]) -> Callable[..., Any]:
+def _shut(door: GuardedCall, real: Callable[..., Any]) -> Callable[..., Any]:
     """What stands in for a function while a simulation runs."""
 
     @functools.wraps(real, updated=())

@@ -16,7 +16,7 @@ from __future__ import annotations
 from random import Random
 
 from emulator.errors import StorageError
-from emulator.simulation.durable_media import DiskFaults, Medium, Write
+from emulator.simulation.durable_media import DiskFaults, MediaWrite, Medium
 from emulator.simulation.store import SimulatedStore
 from emulator.storage.lanes import Lane
 
@@ -48,7 +48,7 @@ class SimulatedDisk(Medium):
             self.store.lose_tail()
             self.store = None
 
-    def fail(self, write: Write) -> StorageError:
+    def fail(self, write: MediaWrite) -> StorageError:
         if self.random.random() < 0.5:
             write.store()
         return StorageError("the disk failed while writing", definite=False)
@@ -57,7 +57,7 @@ class SimulatedDisk(Medium):
 class DiskStore(SimulatedStore):
     medium: SimulatedDisk
 
-    def commit(self, group: list[Write]) -> None:
+    def commit(self, group: list[MediaWrite]) -> None:
         if self.medium.store is self:
             self.loop.call_later(self.medium.draw_commit_seconds(), self._end_commit)
 
@@ -73,14 +73,14 @@ class DiskStore(SimulatedStore):
         """A crash: of every lane, a prefix of what was on its way survives."""
         self.ended = StorageError("the store crashed", definite=True)
         tail = self.take_tail()
-        lanes: dict[Lane, list[Write]] = {}
+        lanes: dict[Lane, list[MediaWrite]] = {}
         for write in tail:
             lanes.setdefault(write.lane, []).append(write)
         for writes in lanes.values():
             self._lose_tail_of_lane(writes)
         self.medium.on_event(f"crash with {len(tail)} on the way")
 
-    def _lose_tail_of_lane(self, writes: list[Write]) -> None:
+    def _lose_tail_of_lane(self, writes: list[MediaWrite]) -> None:
         random = self.medium.random
         survivors = random.choice((0, len(writes), random.randint(0, len(writes))))
         for number, write in enumerate(writes):

@@ -102,7 +102,7 @@ class DurableLog:
             self.next_entry_id += len(torn)
 
 
-class Write(NamedTuple):
+class MediaWrite(NamedTuple):
     """One thing on its way."""
 
     lane: Lane
@@ -192,7 +192,7 @@ class Medium:
             log.fences.append((log.next_entry_id, owner))
         return None
 
-    def apply(self, group: Sequence[Write], owner: int) -> list[Any]:
+    def apply(self, group: Sequence[MediaWrite], owner: int) -> list[Any]:
         """Let a group become durable. What came of each write: what its `store` gave, or why it failed."""
         self.commits += 1
         failing = self._draw_failing(group) if self.is_so(self.faults.failure_probability) else {}
@@ -208,7 +208,9 @@ class Medium:
         self.on_event(f"commit of {len(group)}")
         return outcomes
 
-    def _refusal(self, write: Write, owner: int, broken: dict[Lane, StorageError]) -> StorageError | None:
+    def _refusal(
+        self, write: MediaWrite, owner: int, broken: dict[Lane, StorageError]
+    ) -> StorageError | None:
         if write.lane.broken is not None:
             return write.lane.broken
         if (fenced := self.fence(write, owner)) is not None:
@@ -219,15 +221,15 @@ class Medium:
             return StorageFull("no room left")
         return None
 
-    def fence(self, write: Write, owner: int) -> StorageError | None:
+    def fence(self, write: MediaWrite, owner: int) -> StorageError | None:
         """Why this owner may not write it any more."""
         return None
 
-    def fail(self, write: Write) -> StorageError:
+    def fail(self, write: MediaWrite) -> StorageError:
         """It was drawn that this write fails. Those behind it in its lane certainly do."""
         raise NotImplementedError
 
-    def _draw_failing(self, group: Sequence[Write]) -> dict[Lane, int]:
+    def _draw_failing(self, group: Sequence[MediaWrite]) -> dict[Lane, int]:
         """For some of the lanes in the group, at least one: the number of the write that fails."""
         numbers: dict[Lane, list[int]] = {}
         for number, write in enumerate(group):

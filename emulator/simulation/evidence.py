@@ -49,7 +49,7 @@ Txn = tuple[int, int]
 """A transaction of a region."""
 
 
-class Stored(NamedTuple):
+class StoredMessage(NamedTuple):
     """One message as it lies in one region's log."""
 
     origin: Origin
@@ -78,7 +78,7 @@ class LogView:
     region: str
     topic: str
     ledger: int
-    messages: list[Stored] = field(default_factory=list)
+    messages: list[StoredMessage] = field(default_factory=list)
     """Those that may be read, in log order: not what was aborted, nor anything from the first message of an open
     transaction on (INV-63)."""
     markers: set[int] = field(default_factory=set)
@@ -87,9 +87,9 @@ class LogView:
     """Ids of entries that are no entries."""
     ids: list[int] = field(default_factory=list)
     """Of all entries."""
-    by_place: dict[str, Stored] = field(default_factory=dict)
+    by_place: dict[str, StoredMessage] = field(default_factory=dict)
     """All messages, by the name of their place, in log order."""
-    waiting: deque[tuple[Stored, Txn | None]] = field(default_factory=deque)
+    waiting: deque[tuple[StoredMessage, Txn | None]] = field(default_factory=deque)
     """Not readable yet: the first one is of an open transaction."""
     committed: dict[Txn, bool] = field(default_factory=dict)
     """Transactions that ended in this log, and whether they committed."""
@@ -121,7 +121,7 @@ class LogView:
             for index, number, part in parts:
                 origin = Origin(self.topic, origin_region, info.producer_name, number)
                 text = bytes(part).rstrip(b" ").decode()
-                stored = Stored(
+                stored = StoredMessage(
                     *(origin, text, self.region, self.ledger, entry_id, index),
                     *(info.source_position, info.replicate_to, info.publish_time_ms),
                     info.deliver_at_time_ms or 0,
@@ -346,7 +346,7 @@ class RunEvidence:
     cursors: Mapping[tuple[str, str, str], StoredCursor]
     fallen: Sequence[str]
     """Mark-deletes that moved back on a disk, a sentence each."""
-    unseen: Sequence[tuple[str, Stored]]
+    unseen: Sequence[tuple[str, StoredMessage]]
     """(subscription, message) that a stored cursor counted as consumed before any consumer was given it."""
     healed: bool
     """Everything was repaired and given time: what is missing now stays missing."""
@@ -358,7 +358,7 @@ class RunEvidence:
     lost: Collection[str] = ()
     """Regions that never came back. What they had not sent yet is what the loss cost; what others owe them is forgiven.
     Their disks are judged as they are."""
-    copies: dict[str, dict[Origin, list[Stored]]] = field(default_factory=dict)
+    copies: dict[str, dict[Origin, list[StoredMessage]]] = field(default_factory=dict)
     """By region; filled by the checks."""
     asked: Asked = field(default_factory=dict)
     """What clients published, and what they were told of it."""

@@ -69,7 +69,7 @@ class UnhandledError(SimulationError):
     """A program did what asyncio would only have logged: a callback raised, or a task's exception was never seen."""
 
 
-class Handle(asyncio.Handle):
+class LoopHandle(asyncio.Handle):
     """As asyncio's, without its debugging."""
 
     __slots__ = ()
@@ -332,8 +332,8 @@ class HostLoop(asyncio.AbstractEventLoop):
         self._time = time
         self._steps = time.trace.steps
         self._step = owner.index * HOST_STEP
-        self._ready: list[Handle | TimerHandle] = []
-        self._batch: list[Handle | TimerHandle] = []
+        self._ready: list[LoopHandle | TimerHandle] = []
+        self._batch: list[LoopHandle | TimerHandle] = []
         """What the current turn runs."""
         self._overdue: list[TimerHandle] = []
         """Timers that came due during a pause. A program that wakes up looks at its sockets first."""
@@ -346,7 +346,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         self._thread_id = threading.get_ident()
         self._task_factory: Any = None
         self._exception_handler: Any = None
-        self._signal_handlers: dict[int, Handle] = {}
+        self._signal_handlers: dict[int, LoopHandle] = {}
         self._executor_free_at = 0.0
         self._debug = False
 
@@ -381,7 +381,7 @@ class HostLoop(asyncio.AbstractEventLoop):
                 self._time.trace.callback(self._time.now, self.name, handle._callback)
         self._tick()
 
-    def _callback_failed(self, handle: Handle | TimerHandle, error: BaseException) -> None:
+    def _callback_failed(self, handle: LoopHandle | TimerHandle, error: BaseException) -> None:
         name = callback_name(handle._callback) if handle._callback is not None else "a cancelled callback"
         self.call_exception_handler({"message": f"{name} raised", "exception": error, "handle": handle})
 
@@ -451,15 +451,15 @@ class HostLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> Handle:
-        handle = Handle(callback, args, self, context)
+    ) -> LoopHandle:
+        handle = LoopHandle(callback, args, self, context)
         self._ready.append(handle)
         if not self._queued:
             self._queued = True
             self._runnable.append(self)
         return handle
 
-    def ready(self, handle: Handle) -> None:
+    def ready(self, handle: LoopHandle) -> None:
         """As `call_soon`, with a handle made before: for what a kernel wakes its program with again and again."""
         self._ready.append(handle)
         if not self._queued:
@@ -468,7 +468,7 @@ class HostLoop(asyncio.AbstractEventLoop):
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> Handle:
+    ) -> LoopHandle:
         assert threading.get_ident() == self._thread_id, "a simulation has one thread"
         return self.call_soon(callback, *args, context=context)
 
@@ -586,7 +586,7 @@ class HostLoop(asyncio.AbstractEventLoop):
     ) -> None:
         if sig in (signal.SIGKILL, signal.SIGSTOP):
             raise RuntimeError(f"sig {sig} cannot be caught")
-        self._signal_handlers[sig] = Handle(callback, args, self, None)
+        self._signal_handlers[sig] = LoopHandle(callback, args, self, None)
 
     def remove_signal_handler(self, sig: int) -> bool:
         return self._signal_handlers.pop(sig, None) is not None

@@ -19,7 +19,7 @@ from typing import Any
 
 from emulator.config.region import LinkShape
 from emulator.net.network import Listener
-from emulator.simulation.connection import Endpoint, Kind, Pipe
+from emulator.simulation.connection import Endpoint, Pipe, SegmentKind
 from emulator.simulation.loop import HostLoop, VirtualTime
 
 HERE = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
@@ -52,7 +52,7 @@ class NetworkSettings:
     """A connection's bytes under way and unread; beyond it the writer has to wait."""
 
 
-class Link:
+class SimulatedLink:
     """The way from one place to another."""
 
     def __init__(self, source: str, target: str, shape: LinkShape, time: VirtualTime, random: Random) -> None:
@@ -105,16 +105,16 @@ class SimulatedNetwork:
         self._draw = random.random
         self._hosts: dict[str, HostNetwork] = {}
         self._given_names: dict[str, str] = {}
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], SimulatedLink] = {}
 
     # Links and what can be done to them.
 
-    def link(self, source: str, target: str) -> Link:
+    def link(self, source: str, target: str) -> SimulatedLink:
         """The link from one place to another, or inside one."""
         link = self._links.get((source, target))
         if link is None:
             shape = self.settings.inside_a_place if source == target else self.settings.between_places
-            link = self._links[source, target] = Link(source, target, shape, self.time, self._random)
+            link = self._links[source, target] = SimulatedLink(source, target, shape, self.time, self._random)
         return link
 
     def shape(self, source: str, target: str, shape: LinkShape) -> None:
@@ -186,7 +186,7 @@ class SimulatedNetwork:
 
     # Drawn from the seed, for connections.
 
-    def draw_segment_bytes(self, size_bytes: int, link: Link) -> int:
+    def draw_segment_bytes(self, size_bytes: int, link: SimulatedLink) -> int:
         """How much of so many bytes goes into one segment on this link."""
         size_bytes = min(size_bytes, self.settings.segment_bytes_max)
         if link.seconds_per_byte:
@@ -254,7 +254,7 @@ class HostNetwork:
         link, back = network.link(self.place, target.place), network.link(target.place, self.place)
         endpoint.pipe = Pipe(network, endpoint, link, back)
         endpoint.connecting = self.loop.create_future()
-        endpoint.pipe.send(Kind.SYN)
+        endpoint.pipe.send(SegmentKind.SYN)
         try:
             await endpoint.connecting
             protocol = protocol_factory()
@@ -286,7 +286,7 @@ class HostNetwork:
         endpoint.pipe = Pipe(self._network, endpoint, pipe.back, pipe.link)
         endpoint.pipe.receiver = dialler
         if dialler.peer_name[1] in self._servers:
-            endpoint.pipe.send(Kind.SYN_ACK)
+            endpoint.pipe.send(SegmentKind.SYN_ACK)
         else:
             endpoint.refuse()
 

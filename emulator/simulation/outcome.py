@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from emulator.config.topology import Topology
 from emulator.model.stored_keys import GrantKey
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import Judgement, Violation
+from emulator.simulation.checkers import InvariantResult, Violation
 from emulator.simulation.determinism_guard import ReachedOutside
 from emulator.simulation.durable_media import Medium
 from emulator.simulation.loop import SimulationError
@@ -53,7 +53,7 @@ class SimulationOutcome:
     seed: int
     topology: Topology
     violation: Violation | None
-    judgements: list[Judgement]
+    check_results: list[InvariantResult]
     virtual_seconds: float
     digest: str
     """Hash of all that happened: the same seed has the same."""

@@ -26,7 +26,7 @@ from random import Random
 from typing import Any
 
 from emulator.errors import StorageError, StorageFenced
-from emulator.simulation.durable_media import DiskFaults, Medium, Span, Write
+from emulator.simulation.durable_media import DiskFaults, MediaWrite, Medium, Span
 from emulator.simulation.store import SimulatedStore
 
 LOOK_SECONDS = 2.0
@@ -198,11 +198,11 @@ class RemoteLog(Medium):
         self.on_event(f"logs of owner {owner}")
         return None
 
-    def fence(self, write: Write, owner: int) -> StorageFenced | None:
+    def fence(self, write: MediaWrite, owner: int) -> StorageFenced | None:
         newest = self.key_owner if write.log is None else self.log_owner
         return newer_owner(owner) if owner < newest else None
 
-    def fail(self, write: Write) -> StorageError:
+    def fail(self, write: MediaWrite) -> StorageError:
         return StorageError("the remote log refuses it", definite=True)
 
     # For calls.
@@ -233,7 +233,7 @@ class RemoteStore(SimulatedStore):
 
     # Writing.
 
-    def commit(self, group: list[Write]) -> None:
+    def commit(self, group: list[MediaWrite]) -> None:
         self._call = Call(
             self.medium, self.medium.draw_commit_seconds(), lambda: self.medium.apply(group, self.owner)
         )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from emulator.errors import StorageError
-from emulator.simulation.durable_media import DurableLog, Medium, Write
+from emulator.simulation.durable_media import DurableLog, MediaWrite, Medium
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.group import entries_within
 from emulator.storage.lanes import KeyLane, Keys, Lane, behind
@@ -116,8 +116,8 @@ class SimulatedStore:
         self._keys = Keys(dict(medium.values))
         self._names = dict.fromkeys(medium.logs)
         self._logs: dict[str, SimulatedLog] = {}
-        self._waiting: list[Write] = []
-        self._committing: list[Write] = []
+        self._waiting: list[MediaWrite] = []
+        self._committing: list[MediaWrite] = []
 
     # As contract.Store.
 
@@ -248,7 +248,7 @@ class SimulatedStore:
         future = self.loop.create_future()
         if not self._waiting and not self._committing:
             self.loop.call_soon(self._begin_commit)
-        self._waiting.append(Write(lane, log, size_bytes, store, tear, heard, failed, future))
+        self._waiting.append(MediaWrite(lane, log, size_bytes, store, tear, heard, failed, future))
         return future
 
     def _failed_future(self, error: StorageError) -> asyncio.Future[Any]:
@@ -265,7 +265,7 @@ class SimulatedStore:
         if self._committing:
             self.commit(self._committing)
 
-    def commit(self, group: list[Write]) -> None:
+    def commit(self, group: list[MediaWrite]) -> None:
         """Have the group applied. `answered` follows, unless this is the end."""
         raise NotImplementedError
 
@@ -281,7 +281,7 @@ class SimulatedStore:
         for write, outcome in zip(group, outcomes, strict=True):
             self._tell(write, outcome)
 
-    def _tell(self, write: Write, outcome: Any) -> None:
+    def _tell(self, write: MediaWrite, outcome: Any) -> None:
         if isinstance(outcome, StorageError):
             write.failed(outcome)
             if not write.future.done():  # the wait may have been cancelled
@@ -291,7 +291,7 @@ class SimulatedStore:
             if not write.future.done():
                 write.future.set_result(given)
 
-    def take_tail(self) -> list[Write]:
+    def take_tail(self) -> list[MediaWrite]:
         """Whatever has no outcome yet; it is the caller's now."""
         tail, self._waiting, self._committing = [*self._committing, *self._waiting], [], []
         return tail

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 from emulator.simulation.durable_media import Medium
-from emulator.simulation.evidence import Disks, LogView, Stored
+from emulator.simulation.evidence import Disks, LogView, StoredMessage
 from emulator.simulation.history import SimulatedHistory
 from emulator.storage.contract import Versioned
 from spark_jobs.evidence.cursors import StoredCursor, cursors_in
@@ -25,7 +25,7 @@ class _Watched:
     mark_delete: int = -2
     read: int = 0
     """So many messages of the log were looked at."""
-    open: list[Stored] = field(default_factory=list)
+    open: list[StoredMessage] = field(default_factory=list)
     """Those of them that are not acknowledged yet."""
 
 
@@ -71,7 +71,7 @@ class CursorWatch:
 
     def __init__(self, disks: Disks, history: SimulatedHistory) -> None:
         self.fallen: list[str] = []
-        self.unseen: list[tuple[str, Stored]] = []
+        self.unseen: list[tuple[str, StoredMessage]] = []
         """(subscription, message) that was counted as consumed before any consumer was given it."""
         self._disks = disks
         self._history = history

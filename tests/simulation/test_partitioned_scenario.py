@@ -64,7 +64,7 @@ drain: {within: 60s}
 def test_a_region_dies_and_nothing_of_any_partition_is_lost(tmp_path: Path, seed: int) -> None:
     outcome = run_scenario(story_of(tmp_path, FAILOVER), seed)
     assert outcome.violation is None
-    assert {one.verdict for one in outcome.judgements} == {"valid"}
+    assert {one.verdict for one in outcome.check_results} == {"valid"}
     published = Counter(one.topic for one in outcome.events if one.op == "publish" and one.outcome == "ok")
     received = Counter(one.topic for one in outcome.events if one.op == "receive")
     assert sorted(published) == sorted(received) == PARTITIONS

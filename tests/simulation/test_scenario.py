@@ -17,7 +17,7 @@ from emulator.errors import ConfigurationError
 from emulator.run.history_events import HistoryEvent
 from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.checkers import regions_converge, replicated_everywhere
-from emulator.simulation.evidence import Given, Homes, LogView, Origin, RunEvidence, Stored
+from emulator.simulation.evidence import Given, Homes, LogView, Origin, RunEvidence, StoredMessage
 from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.scenarios.figures import figures_of
 from emulator.simulation.scenarios.run import SimulatedScenario, prepare_scenario, run_scenario
@@ -57,7 +57,7 @@ def test_the_scenario_that_people_run_comes_true_and_loses_nothing() -> None:
     story = prepare_scenario(find_scenario(Path("region-failover")), TOPOLOGY)
     outcome = run_scenario(story, 1)
     assert outcome.violation is None
-    assert {one.verdict for one in outcome.judgements} == {"valid"}
+    assert {one.verdict for one in outcome.check_results} == {"valid"}
     assert set(outcome.figures) == {
         "billing: received again (messages)",
         "billing: fail-over gap after kill of us-east (s)",
@@ -215,7 +215,7 @@ def test_what_was_cut_off_or_killed_at_the_end_is_repaired_before_everything_is_
     steps = "begin: all\nwait: 1s\ncut: [us-east, eu-central]\nkill: us-west\nwait: 1s\nfinish: producers"
     outcome = run_scenario(story_of(tmp_path, steps), 1)
     assert outcome.violation is None
-    assert {one.check for one in outcome.judgements} >= {"regions-converge", "replicated-everywhere"}
+    assert {one.check for one in outcome.check_results} >= {"regions-converge", "replicated-everywhere"}
 
 
 LOSS = """
@@ -236,7 +236,7 @@ def test_what_went_with_a_lost_region_is_measured_and_nobody_repairs_the_region(
     steps = f"{LOSS}finish: producers\ndrain: {{within: 20s}}"
     outcome = run_scenario(story_of(tmp_path, steps), 1)
     assert outcome.violation is None
-    assert {one.check for one in outcome.judgements} >= {"regions-converge", "replicated-everywhere"}
+    assert {one.check for one in outcome.check_results} >= {"regions-converge", "replicated-everywhere"}
     assert [event.op for event in outcome.events if event.op in ("lose", "start", "restart")] == ["lose"]
     assert outcome.figures["billing: fail-over gap after lose of us-east (s)"] > 0
     assert 45 <= outcome.figures["us-east: unrecovered (messages)"] <= 60
@@ -279,9 +279,9 @@ def test_between_the_regions_that_are_left_nothing_is_excused() -> None:
     assert list(regions_converge(evidence))
 
 
-def stored(region: str, number: int) -> Stored:
+def stored(region: str, number: int) -> StoredMessage:
     origin = Origin("persistent://public/default/t", region, "p", number)
-    return Stored(origin, f"m{number}", region, 1, number, -1, None, ())
+    return StoredMessage(origin, f"m{number}", region, 1, number, -1, None, ())
 
 
 def test_a_safeguard_that_is_missing_is_noticed() -> None:

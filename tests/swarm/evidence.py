@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from emulator.simulation.evidence import RunEvidence, Stored
+from emulator.simulation.evidence import RunEvidence, StoredMessage
 from tests.swarm.checkers.claims import Claims, GrantRow, Place
 from tests.swarm.checkers.stored_metadata import MetadataEvidence
 from tests.swarm.checkers.transaction_tasks import TaskEvidence
@@ -30,7 +30,7 @@ class OperationResult(NamedTuple):
 class Left(NamedTuple):
     """What is left of a subscription in one region."""
 
-    messages: list[Stored]
+    messages: list[StoredMessage]
     """As its stored cursor says."""
     claim: int | None
     """How many entries its region tells admins. None: it tells nothing."""

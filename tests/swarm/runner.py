@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emulator.simulation.checkers import Judgement, first_violation, judge
+from emulator.simulation.checkers import InvariantResult, first_violation, run_checks
 from emulator.simulation.evidence import Disks, full, hold_the_same, seconds_of
 from emulator.simulation.outcome import (
     SimulationOutcome,
@@ -93,8 +93,8 @@ def run_plan(plan: Plan, *, overrides: Overrides = AS_SHIPPED, listener: Listene
             name=plan.kind,
             seed=plan.seed,
             topology=plan.topology,
-            violation=unsound or first_violation(run.judgements),
-            judgements=run.judgements,
+            violation=unsound or first_violation(run.check_results),
+            check_results=run.check_results,
             virtual_seconds=simulation.now,
             digest=simulation.trace.hexdigest(),
             events=run.record.events,
@@ -114,7 +114,7 @@ class _Run:
         self.record = Record(lambda: self.simulation.now)
         self.media = {name: region.disk for name, region in world.regions.items()}
         self.disks = Disks(self.media, ignored=(TRANSACTED, DELETED))
-        self.judgements: list[Judgement] = []
+        self.check_results: list[InvariantResult] = []
         self.restless: set[tuple[str, str]] = set()
         self.watch = CursorWatch(self.disks, self.record)
         self.producers = [ProducerActor(world, self.record, one) for one in plan.producers]
@@ -142,11 +142,11 @@ class _Run:
 
     async def story(self) -> None:
         await self._break()
-        self._judge(healed=False)
-        if first_violation(self.judgements) is not None:
+        self._run_checks(healed=False)
+        if first_violation(self.check_results) is not None:
             return
         await self._heal()
-        self._judge(healed=True)
+        self._run_checks(healed=True)
 
     async def _break(self) -> None:
         self.record.fact("phase", detail="break")
@@ -305,8 +305,8 @@ class _Run:
         view = self.disks.logs.get((region, topic))
         return view is None or all(is_done(one.origin, one.text) for one in view.messages)
 
-    def _judge(self, *, healed: bool) -> None:
-        self.judgements = judge(self._evidence(healed=healed), CHECKS)
+    def _run_checks(self, *, healed: bool) -> None:
+        self.check_results = run_checks(self._evidence(healed=healed), CHECKS)
 
     def _evidence(self, *, healed: bool) -> Evidence:
         self.disks.read_on()

@@ -22,7 +22,7 @@ from tests.swarm.names import public_name
 if TYPE_CHECKING:
     from random import Random
 
-    from emulator.simulation.checkers import Check
+    from emulator.simulation.checkers import InvariantCheck
     from emulator.simulation.host import Host
     from tests.swarm.evidence import Evidence
     from tests.swarm.mutant import Mutant
@@ -138,7 +138,7 @@ class Workload:
     """What its random sources are seeded with; also the prefix of its topics and programs (`simulation.names`)."""
     draw: Callable[[Random, Plan], Plan]
     """The plan with acts of this workload, or as it was."""
-    checks: tuple[Check[Evidence], ...] = ()
+    checks: tuple[InvariantCheck[Evidence], ...] = ()
     mutants: tuple[Mutant, ...] = ()
     acts: bool = True
     """Whether it has acts of its own. Otherwise it changes what other workloads work with."""

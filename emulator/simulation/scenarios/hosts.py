@@ -27,7 +27,7 @@ from emulator.simulation.world import World
 LEAVE_SECONDS = 2.0
 
 
-class _Notes:
+class _HistoryWriter:
     def __init__(self, history: SimulatedHistory, part: HostSpec | ProducerSpec | TaskSpec) -> None:
         self._history = history
         self._part = part
@@ -50,7 +50,7 @@ class OnHost:
         self.part = part
         self.problem: str | None = None
         self._world = world
-        self._notes = _Notes(history, part)
+        self._notes = _HistoryWriter(history, part)
         self._host: Host | None = None
         self._work: HostAtWork | OwnProducer | TaskAtWork | None = None
         self._former_lives = Counts(region=part.region)

@@ -30,7 +30,7 @@ from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioResult
 from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import Scenario, load_scenario
 from emulator.scenarios.topics import TopicStatus, topic_status
-from emulator.simulation.checkers import CHECKS, Judgement, Violation, first_violation, judge
+from emulator.simulation.checkers import CHECKS, InvariantResult, Violation, first_violation, run_checks
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, hold_the_same
 from emulator.simulation.history import SimulatedHistory
@@ -99,8 +99,8 @@ def run_scenario(
             name=story.scenario.name,
             seed=seed,
             topology=topology,
-            violation=unsound or first_violation(run.judgements) or run.untold(),
-            judgements=run.judgements,
+            violation=unsound or first_violation(run.check_results) or run.untold(),
+            check_results=run.check_results,
             virtual_seconds=simulation.now,
             digest=simulation.trace.hexdigest(),
             events=run.history.events,
@@ -167,7 +167,7 @@ class _Run:
         self.history = SimulatedHistory(lambda: world.simulation.now)
         self.disks = Disks({name: region.disk for name, region in world.regions.items()})
         self.watch = CursorWatch(self.disks, self.history)
-        self.judgements: list[Judgement] = []
+        self.check_results: list[InvariantResult] = []
         self.result: ScenarioResult | None = None
         self._calls = 0
         self.history.given.replicated.update(
@@ -189,10 +189,10 @@ class _Run:
             open_history=lambda _: _Facts(self.history),
         )
         self.result = await execute_scenario(self.story.scenario, runtime, Quiet(), environment)
-        self._judge(healed=False)
-        if self.result.completed and first_violation(self.judgements) is None:
+        self._run_checks(healed=False)
+        if self.result.completed and first_violation(self.check_results) is None:
             await self._converge()
-            self._judge(healed=True)
+            self._run_checks(healed=True)
 
     def stored(self) -> Mapping[tuple[str, str], LogView]:
         """What the logs hold now, by (region, topic)."""
@@ -238,9 +238,9 @@ class _Run:
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
-    def _judge(self, *, healed: bool) -> None:
+    def _run_checks(self, *, healed: bool) -> None:
         self.disks.read_on()
-        self.judgements = judge(
+        self.check_results = run_checks(
             RunEvidence(
                 homes=self.world.homes,
                 events=self.history.events,

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from emulator.simulation.checkers import ALWAYS, CONSUMED, CONVERGED, REPLICATED, Check, Found, witness_of
+from emulator.simulation.checkers import (
+    ALWAYS,
+    CONSUMED,
+    CONVERGED,
+    REPLICATED,
+    Found,
+    InvariantCheck,
+    witness_of,
+)
 from tests.swarm.evidence import Evidence
 
 
@@ -54,15 +62,15 @@ def falls_silent(evidence: Evidence) -> Found:
         )
 
 
-CHECKS: Final[tuple[Check[Evidence], ...]] = (
+CHECKS: Final[tuple[InvariantCheck[Evidence], ...]] = (
     *ALWAYS,
-    Check("fenced-owners-end", "INV-11", older_owners_end, only_healed=True),
+    InvariantCheck("fenced-owners-end", "INV-11", older_owners_end, only_healed=True),
     REPLICATED,
     CONVERGED,
-    Check("publishes-completed", "INV-14", nobody_is_stuck, only_healed=True),
+    InvariantCheck("publishes-completed", "INV-14", nobody_is_stuck, only_healed=True),
     CONSUMED,
-    Check("position-replicated", "INV-17", position_is_carried, only_healed=True),
-    Check("backlog-as-reported", "INV-17", no_backlog_is_claimed, only_healed=True),
-    Check("regions-become-quiet", "INV-19", falls_silent, only_healed=True),
+    InvariantCheck("position-replicated", "INV-17", position_is_carried, only_healed=True),
+    InvariantCheck("backlog-as-reported", "INV-17", no_backlog_is_claimed, only_healed=True),
+    InvariantCheck("regions-become-quiet", "INV-19", falls_silent, only_healed=True),
 )
 """In this order: the first violation is the one that is printed."""

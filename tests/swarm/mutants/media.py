@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator.errors import StorageError, StorageFenced
 from emulator.simulation.disk import DiskStore, SimulatedDisk
-from emulator.simulation.durable_media import Medium, Write
+from emulator.simulation.durable_media import MediaWrite, Medium
 from emulator.simulation.remote_log import RemoteLog, RemoteStore
 from emulator.simulation.store import SimulatedLog
 from tests.swarm.mutant import Mutant
@@ -27,7 +27,7 @@ class _FailsAlone(SimulatedLog):
 
 
 class _EachByItself(Medium):
-    def apply(self, group: Sequence[Write], owner: int) -> list[Any]:
+    def apply(self, group: Sequence[MediaWrite], owner: int) -> list[Any]:
         """Each write as if nothing before it had failed."""
         outcomes = []
         for write in group:
@@ -56,7 +56,7 @@ class _UnpoisonedRemoteLog(_EachByItself, RemoteLog):
 
 
 class _NoFence(RemoteLog):
-    def fence(self, write: Write, owner: int) -> StorageFenced | None:
+    def fence(self, write: MediaWrite, owner: int) -> StorageFenced | None:
         return None
 
 

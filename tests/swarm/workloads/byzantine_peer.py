@@ -23,7 +23,7 @@ from emulator.core.replication.subscription_updates import Applied, apply_update
 from emulator.errors import ServerError
 from emulator.model.markers import Marker, Snapshot, SnapshotResponse, SubscriptionUpdate
 from emulator.model.values import Position
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import full, scan_once
 from emulator.simulation.world import SERVICE_PORT
@@ -276,7 +276,7 @@ def _reads_any_log(update: SubscriptionUpdate, region: str, ledger_id: int) -> i
 WORKLOAD = Workload(
     "lie",
     draw,
-    checks=(Check("peers-claim-only-their-own", "INV-21", regions_speak_for_themselves),),
+    checks=(InvariantCheck("peers-claim-only-their-own", "INV-21", regions_speak_for_themselves),),
     mutants=(
         Mutant(
             "peer-claims-accepted",

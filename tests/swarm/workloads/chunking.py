@@ -30,7 +30,7 @@ from emulator.core.dispatch.chunk_affinity import Pieces
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import ConsumerState, Piece
 from emulator.core.topic.state import Facts, TopicState
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan, with_settings
@@ -260,13 +260,13 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "chunked-messages-complete",
             "INV-98",
             comes_whole,
             applies=lambda evidence: bool(evidence.operations),
         ),
-        Check(
+        InvariantCheck(
             "chunked-messages-stored-once",
             "INV-2",
             stored_once,

@@ -11,7 +11,7 @@ from typing import ClassVar
 from emulator.client import EARLIEST, Client, ClientError, MessageId, Reader
 from emulator.core.topic.compaction import KeyedEntry, LatestOfKeys
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import Mutant, parts
@@ -186,7 +186,7 @@ class _BelievesNoDeletion(LatestOfKeys):
 WORKLOAD = Workload(
     NAME,
     draw,
-    checks=(Check("compacted-view-matches", "INV-33", tables_agree),),
+    checks=(InvariantCheck("compacted-view-matches", "INV-33", tables_agree),),
     mutants=(
         Mutant(
             "compaction-keeps-oldest",

@@ -29,7 +29,7 @@ from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import ConsumerState
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
@@ -305,13 +305,13 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "acknowledged-or-dead-letter",
             "INV-96",
             ends_somewhere,
             applies=lambda evidence: bool(evidence.operations),
         ),
-        Check(
+        InvariantCheck(
             "redelivery-counts-correct",
             "INV-97",
             counts_are_right,

@@ -18,7 +18,7 @@ from emulator.core.dispatch.delayed import Delayed
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import Delivery, Read, Wake
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
@@ -165,7 +165,7 @@ def _with(careless: type[Shared]) -> object:
 WORKLOAD = Workload(
     NAME,
     draw,
-    checks=(Check("never-before-due", "INV-29", never_early),),
+    checks=(InvariantCheck("never-before-due", "INV-29", never_early),),
     mutants=(
         Mutant(
             "delivered-before-due",

@@ -26,7 +26,7 @@ from emulator.client import (
     OnUnreadable,
     Producer,
 )
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from emulator.simulation.overrides import Overrides
 from tests.swarm.mutant import Mutant
 from tests.swarm.plan import Plan, with_settings
@@ -254,13 +254,13 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "key-holders-read-everything",
             "INV-113",
             _told(LOST, "not received with the key"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "nothing-readable-without-key",
             "INV-113",
             _told(OPEN, "readable without the key"),

@@ -8,8 +8,8 @@ from itertools import pairwise
 from math import inf
 
 from emulator.errors import ServerError
-from emulator.simulation.checkers import Check, Found, witness_of
-from emulator.simulation.evidence import Stored
+from emulator.simulation.checkers import Found, InvariantCheck, witness_of
+from emulator.simulation.evidence import StoredMessage
 from tests.swarm.checkers.claims import Attempt, GrantRow, Place, Sent
 from tests.swarm.evidence import Evidence
 
@@ -51,7 +51,7 @@ def one_owner(evidence: Evidence) -> Found:
                 yield f"{one.origin} is stored at {one.place}, without a grant", witness_of(one)
 
 
-def _own_messages(evidence: Evidence, place: Place) -> Iterator[Stored]:
+def _own_messages(evidence: Evidence, place: Place) -> Iterator[StoredMessage]:
     region, topic = place
     return (one for one in evidence.log(region, topic).messages if one.origin.region == region)
 
@@ -242,12 +242,14 @@ def _is_claimed(evidence: Evidence) -> bool:
 
 
 CHECKS = (
-    Check("epoch-durable-before-notified", "INV-26", told_is_durable, applies=_is_claimed),
-    Check("notified-epochs-increase", "INV-26", told_epochs_grow, applies=_is_claimed),
-    Check("epochs-increase", "INV-25", epochs_grow, applies=_is_claimed),
-    Check("one-owner", "INV-25", one_owner, applies=_is_claimed),
-    Check("fenced-for-good", "INV-27", fenced_for_good, applies=_is_claimed),
-    Check("former-owners-rejected", "INV-27", losers_are_refused, applies=_is_claimed),
-    Check("promoted-in-order", "INV-28", promoted_in_order, applies=_is_claimed),
-    Check("no-starved-waiter", "INV-28", nobody_waits_in_vain, only_healed=True, applies=_is_claimed),
+    InvariantCheck("epoch-durable-before-notified", "INV-26", told_is_durable, applies=_is_claimed),
+    InvariantCheck("notified-epochs-increase", "INV-26", told_epochs_grow, applies=_is_claimed),
+    InvariantCheck("epochs-increase", "INV-25", epochs_grow, applies=_is_claimed),
+    InvariantCheck("one-owner", "INV-25", one_owner, applies=_is_claimed),
+    InvariantCheck("fenced-for-good", "INV-27", fenced_for_good, applies=_is_claimed),
+    InvariantCheck("former-owners-rejected", "INV-27", losers_are_refused, applies=_is_claimed),
+    InvariantCheck("promoted-in-order", "INV-28", promoted_in_order, applies=_is_claimed),
+    InvariantCheck(
+        "no-starved-waiter", "INV-28", nobody_waits_in_vain, only_healed=True, applies=_is_claimed
+    ),
 )

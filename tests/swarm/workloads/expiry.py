@@ -15,7 +15,7 @@ from emulator.client import ClientError, Consumer, InitialPosition, Producer
 from emulator.core.policies.lifetime import Quotas
 from emulator.core.topic.retention import Ages, Backlog, Exceeded, Seen, exceeded
 from emulator.model.stored_keys import CursorKey
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from emulator.simulation.disk import DiskStore, SimulatedDisk
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
@@ -166,25 +166,25 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "nothing-expires-early",
             "INV-87",
             _told(EARLY, "skipped by its subscription before the policy allows it"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "expired-is-removed",
             "INV-88",
             _told(STAYS, "beyond its policy, and still stored"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "deleted-messages-stay-deleted",
             "INV-89",
             _told(BACK, "delivered after its topic was deleted"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "recreated-topic-complete",
             "INV-89",
             _told(LOST, "published after the topic was deleted, and never delivered"),

@@ -18,7 +18,7 @@ from emulator.core.admission import Client, Limits, Peer, Publisher, Refusal, Sc
 from emulator.errors import ServerError
 from emulator.model.markers import Marker, SubscriptionUpdate
 from emulator.model.values import Position
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
 from emulator.wire import requests
 from emulator.wire.codec import send_frame
@@ -191,7 +191,7 @@ def _believes_a_regions_name(peer: Peer | None, name: str, connection: str) -> P
 WORKLOAD = Workload(
     "forge",
     draw,
-    checks=(Check("forged-claims-rejected", "INV-21", forgeries_refused),),
+    checks=(InvariantCheck("forged-claims-rejected", "INV-21", forgeries_refused),),
     mutants=(
         Mutant(
             "forged-origin-accepted",

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from emulator.broker.connection.liveness import Liveness
 from emulator.client import ConsumerType, InitialPosition
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.host import Host, HostState
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import Mutant, parts
@@ -119,7 +119,7 @@ class _BelievesSilence(Liveness):
 WORKLOAD = Workload(
     "fall-silent",
     draw,
-    checks=(Check("half-open-disconnected", "INV-24", silent_ones_go),),
+    checks=(InvariantCheck("half-open-disconnected", "INV-24", silent_ones_go),),
     mutants=(
         Mutant(
             "no-keep-alive-timeout",

@@ -21,7 +21,7 @@ from emulator.broker.topic.view import ReplicatorHost
 from emulator.client import Client
 from emulator.core.policies.inactivity import DeleteMode
 from emulator.core.replication.progress import ReplicatorState
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
@@ -169,7 +169,7 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "inactive-topic-replicates",
             "INV-121",
             partial(told, NAME)(LOST, "acknowledged, and not in the other region"),

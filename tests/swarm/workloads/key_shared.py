@@ -16,7 +16,7 @@ from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.faults import Fault, KillClient, PauseClient, Reset
@@ -169,7 +169,7 @@ def with_key_shared(careless: type[KeyShared]) -> object:
 WORKLOAD = Workload(
     "share-keys",
     draw,
-    checks=(Check("keys-in-order", "INV-69", keys_in_order),),
+    checks=(InvariantCheck("keys-in-order", "INV-69", keys_in_order),),
     mutants=(
         Mutant(
             "keys-move-immediately",

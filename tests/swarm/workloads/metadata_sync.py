@@ -20,7 +20,7 @@ from emulator.core.metadata.outbox import Outbox
 from emulator.core.metadata.record import LATEST, Entry, Record
 from emulator.errors import StorageError
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.world import NAMESPACE
 from emulator.storage.configuration.contract import Conflict
 from tests.swarm.checkers.stored_metadata import EVENT_TOPIC, fold
@@ -306,11 +306,15 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check("all-events-received", "INV-51", all_is_heard, only_healed=True, applies=_has_metadata),
-        Check(
+        InvariantCheck(
+            "all-events-received", "INV-51", all_is_heard, only_healed=True, applies=_has_metadata
+        ),
+        InvariantCheck(
             "stores-equal-event-fold", "INV-53", stores_are_the_fold, only_healed=True, applies=_has_metadata
         ),
-        Check("own-changes-persist", "INV-77", own_changes_last, only_healed=True, applies=_has_metadata),
+        InvariantCheck(
+            "own-changes-persist", "INV-77", own_changes_last, only_healed=True, applies=_has_metadata
+        ),
     ),
     mutants=(
         Mutant(

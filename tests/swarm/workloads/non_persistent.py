@@ -15,7 +15,7 @@ from emulator.client import ConsumerType
 from emulator.core.flow.meters import Drops
 from emulator.core.topic.deduplication import SourceWatermarks
 from emulator.model.values import Position
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from emulator.storage.contract import Store
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
@@ -81,14 +81,16 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check("received-once-in-order", "INV-103", _told(GIVEN, "delivered wrongly"), applies=_acted),
-        Check(
+        InvariantCheck(
+            "received-once-in-order", "INV-103", _told(GIVEN, "delivered wrongly"), applies=_acted
+        ),
+        InvariantCheck(
             "drops-are-counted",
             "INV-103",
             _told(UNCOUNTED, "delivered and dropped messages do not add up to those sent"),
             applies=_acted,
         ),
-        Check("nothing-is-stored", "INV-103", _told(LEFT, "stored on a disk"), applies=_acted),
+        InvariantCheck("nothing-is-stored", "INV-103", _told(LEFT, "stored on a disk"), applies=_acted),
     ),
     mutants=(
         Mutant(

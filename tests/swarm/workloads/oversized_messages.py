@@ -15,7 +15,7 @@ from emulator.core.admission import Limits, Publisher, Refusal, Scanned, check
 from emulator.errors import ServerError
 from emulator.model.markers import Marker
 from emulator.run.history_events import payload_digest
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
 from emulator.wire import requests
 from emulator.wire.codec import Receipt, send_frame
@@ -191,7 +191,7 @@ def _forgets_that_it_travels(
 WORKLOAD = Workload(
     "oversize",
     draw,
-    checks=(Check("oversized-rejected", "INV-23", oversized_refused),),
+    checks=(InvariantCheck("oversized-rejected", "INV-23", oversized_refused),),
     mutants=(
         Mutant(
             "replicated-size-ignored",

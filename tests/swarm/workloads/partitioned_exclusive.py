@@ -14,7 +14,7 @@ from random import Random
 from typing import ClassVar
 
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Producer
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from emulator.simulation.world import CLIENT_SETTINGS
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
@@ -250,15 +250,17 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check("all-partitions-or-none", "INV-117", _told(MIXED, "it had two owners"), applies=_acted),
-        Check(
+        InvariantCheck(
+            "all-partitions-or-none", "INV-117", _told(MIXED, "it had two owners"), applies=_acted
+        ),
+        InvariantCheck(
             "owners-messages-not-lost",
             "INV-117",
             _told(LOST, "a message of an owner is missing"),
             applies=_acted,
         ),
-        Check("next-owner-gets-all-partitions", "INV-117", _told(SHUT, "no owner"), applies=_acted),
-        Check(
+        InvariantCheck("next-owner-gets-all-partitions", "INV-117", _told(SHUT, "no owner"), applies=_acted),
+        InvariantCheck(
             "compaction-keeps-last-owner",
             "INV-33",
             _told(OTHER, "its compacted view differs"),

@@ -21,7 +21,7 @@ from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
 from emulator.core.dispatch.types import ConsumerState
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.checkers.key_shared_sittings import (
     MARGIN_SECONDS,
     left_waiting,
@@ -248,19 +248,19 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "best-level-first",
             "INV-100",
             _told(PASSED_OVER, "a better priority level was ignored"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "partitions-balanced",
             "INV-100",
             _told(UNEVEN, "partitions are not spread evenly over the best level"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "lower-levels-used",
             "INV-100",
             _told(WAITS, "published, and delivered to no consumer"),

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from emulator.client import Client, ClientError, Producer
 from emulator.core.policies.lifetime import QuotaAction, Quotas
 from emulator.core.topic.retention import Backlog, Exceeded, exceeded
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
@@ -177,13 +177,13 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "quota-blocks-producers",
             "INV-88",
             _told(STAYS, "over its quota, and clients still publish"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "producers-unblocked",
             "INV-88",
             _told(SHUT, "everything was acknowledged, and no client can publish"),

@@ -15,7 +15,7 @@ from random import Random
 from emulator.core.flow.rate_limit import Pace, Published, Throttle, ThrottleFactory
 from emulator.core.topic.limits import Caps
 from emulator.errors import ProtocolError
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.checkers.limits import Allowance
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
@@ -126,10 +126,14 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check("limits-enforced", "INV-101", _told(CROWDED, "more clients than its limit"), applies=_acted),
-        Check("admitted-below-limit", "INV-101", _told(KEPT_OUT, "rejected below the limit"), applies=_acted),
-        Check("rates-enforced", "INV-101", _told(TOO_FAST, "faster than its rate"), applies=_acted),
-        Check("rates-reached", "INV-101", _told(STARVED, "slower than its rate"), applies=_acted),
+        InvariantCheck(
+            "limits-enforced", "INV-101", _told(CROWDED, "more clients than its limit"), applies=_acted
+        ),
+        InvariantCheck(
+            "admitted-below-limit", "INV-101", _told(KEPT_OUT, "rejected below the limit"), applies=_acted
+        ),
+        InvariantCheck("rates-enforced", "INV-101", _told(TOO_FAST, "faster than its rate"), applies=_acted),
+        InvariantCheck("rates-reached", "INV-101", _told(STARVED, "slower than its rate"), applies=_acted),
     ),
     mutants=(
         Mutant(

@@ -19,7 +19,7 @@ from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.subscription_updates import ReplicatedSubscription
 from emulator.model.markers import Snapshot
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
@@ -235,25 +235,25 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "disabled-stays-disabled",
             "INV-119",
             _told(TURNED_ON, "turned off by an administrator, and replicated again"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "unreplicated-position-kept",
             "INV-119",
             _told(MOVED, "not replicated, and moved by another region"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "readers-are-not-replicated",
             "INV-119",
             _told(FLEETING, "a reader's subscription can be set to replicated"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "enabled-is-updated",
             "INV-120",
             _told(BEHIND, "turned on in a quiet topic, and not updated"),

@@ -17,7 +17,7 @@ from typing import Any
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
 from emulator.core.topic.retention import Ages, Need, Seen, Trimming
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts, topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
@@ -105,19 +105,19 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "retained-is-readable",
             "INV-104",
             _told(SHORT, "within retention, and no reader received it"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "retention-keeps-backlog",
             "INV-36",
             _told(LOST, "needed by a slow subscription, and never delivered to it"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "beyond-retention-removed",
             "INV-104",
             _told(STAYS, "acknowledged, beyond retention, and still stored"),

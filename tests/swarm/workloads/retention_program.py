@@ -54,7 +54,7 @@ class Retaining(Mortal):
             if await self._set(stage, self.minutes, self.megabytes):
                 await publishing
                 await self.calm(stage)
-                await self._judge(reader, stage, taken)
+                await self._check(reader, stage, taken)
             acknowledging.cancel()
         finally:
             await writer.close()
@@ -92,7 +92,7 @@ class Retaining(Mortal):
         except ClientError:
             return consumer
 
-    async def _judge(self, reader: Client, stage: Stage, taken: Taken) -> None:
+    async def _check(self, reader: Client, stage: Stage, taken: Taken) -> None:
         missing = await self._missing(reader, stage, taken)
         if missing:
             self._tell(stage, SHORT, missing, taken)

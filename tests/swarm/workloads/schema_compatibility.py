@@ -20,7 +20,7 @@ from emulator.core.schemas.compatibility import Strategy
 from emulator.core.schemas.problems import Incompatible
 from emulator.errors import ServerError
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
@@ -252,19 +252,21 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "incompatible-schemas-rejected",
             "INV-114",
             _told(LET_IN, "an incompatible schema was accepted"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "compatible-schemas-accepted",
             "INV-114",
             _told(KEPT_OUT, "a compatible schema was rejected"),
             applies=_acted,
         ),
-        Check("schema-versions-agree", "INV-41", _told(DIFFERENT, "versions differ"), applies=_acted),
+        InvariantCheck(
+            "schema-versions-agree", "INV-41", _told(DIFFERENT, "versions differ"), applies=_acted
+        ),
     ),
     mutants=(
         Mutant(

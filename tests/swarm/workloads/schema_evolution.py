@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
 from emulator.client import EARLIEST, ClientError, Message, Schema, SchemaType
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import Mutant, parts
@@ -131,7 +131,7 @@ class _BelievesNumbers(RemoteSchemaVersions):
 WORKLOAD = Workload(
     "evolve",
     draw,
-    checks=(Check("schemas-replicated", "INV-42", schemas_travel),),
+    checks=(InvariantCheck("schemas-replicated", "INV-42", schemas_travel),),
     mutants=(
         Mutant(
             "remote-schema-version-kept",

@@ -16,7 +16,7 @@ from typing import ClassVar
 from emulator.client import EARLIEST, MessageId
 from emulator.core.cursor.cursor import Cursor
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import Check, Found, witness_of
+from emulator.simulation.checkers import Found, InvariantCheck, witness_of
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full
 from tests.swarm.actors.clients import ConsumerActor
@@ -205,8 +205,8 @@ WORKLOAD = Workload(
     "seek",
     draw,
     checks=(
-        Check("seek-redelivers", "INV-16", given_from_there, only_healed=True),
-        Check("readers-seek-back", "INV-16", reader_began_again),
+        InvariantCheck("seek-redelivers", "INV-16", given_from_there, only_healed=True),
+        InvariantCheck("readers-seek-back", "INV-16", reader_began_again),
     ),
     mutants=(
         Mutant(

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from emulator.broker.connection.flow_control import ANSWERS_BYTES_MAX, FlowControl, PauseReason
 from emulator.client import ClientError
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.host import Host
 from emulator.simulation.world import SERVICE_PORT
 from emulator.wire import requests
@@ -110,7 +110,7 @@ class _NeverStops(FlowControl):
 WORKLOAD = Workload(
     "hoard",
     draw,
-    checks=(Check("memory-is-bounded", "INV-22", memory_is_bounded),),
+    checks=(InvariantCheck("memory-is-bounded", "INV-22", memory_is_bounded),),
     mutants=(
         Mutant(
             "no-backpressure",

@@ -17,7 +17,7 @@ from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
 from emulator.model.hashing import murmur3
 from emulator.run.history_events import payload_digest
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.history import place_of, text_of
 from tests.swarm.actors.clients import told_ranges
 from tests.swarm.evidence import Evidence
@@ -258,8 +258,8 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check("range-owners-only", "INV-99", owners_only, applies=_acted),
-        Check("sticky-in-order", "INV-69", sticky_in_order, applies=_acted),
+        InvariantCheck("range-owners-only", "INV-99", owners_only, applies=_acted),
+        InvariantCheck("sticky-in-order", "INV-69", sticky_in_order, applies=_acted),
     ),
     mutants=(
         Mutant(

@@ -17,7 +17,7 @@ from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.client import Client, Consumer
 from emulator.core.policies.lifetime import MS_PER_MINUTE
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
@@ -203,22 +203,22 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "used-subscription-kept",
             "INV-116",
             _told(GONE, "in use, and its deletion was not rejected"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "no-early-subscription-expiry", "INV-116", _told(EARLY, "removed before its time"), applies=_acted
         ),
-        Check(
+        InvariantCheck(
             "unused-subscription-removed",
             "INV-116",
             _told(STAYS, "unused, and still there"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "other-subscriptions-complete",
             "INV-116",
             _told(LOST, "acknowledged to its producer, and never delivered"),

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 from emulator.client import Client, ClientError, Consumer, InitialPosition
 from emulator.core.cursor.cursor import Cursor
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
@@ -180,8 +180,8 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check("properties-kept", "INV-115", _told(OTHER, "its properties differ"), applies=_acted),
-        Check(
+        InvariantCheck("properties-kept", "INV-115", _told(OTHER, "its properties differ"), applies=_acted),
+        InvariantCheck(
             "properties-deleted-with-subscription",
             "INV-115",
             _told(LEFT, "a new subscription has the properties of the deleted one"),

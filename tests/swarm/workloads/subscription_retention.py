@@ -19,7 +19,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.topic.retention import Need
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts, topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
@@ -111,7 +111,7 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "continues-in-other-region",
             "INV-102",
             _told(
@@ -120,13 +120,13 @@ WORKLOAD = Workload(
             ),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "acknowledged-is-trimmed",
             "INV-102",
             _told(STAYS, "acknowledged by its only subscription, and still stored"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "expiry-is-local",
             "INV-37",
             _told(PASSED, "expired in one region, and skipped in another one as well"),

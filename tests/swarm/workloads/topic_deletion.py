@@ -16,7 +16,7 @@ from typing import ClassVar
 from emulator.broker.topic_directory.deletions import Deletions
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
 from tests.swarm.topics import DELETED
@@ -213,10 +213,10 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "deleted-topic-stays-deleted", "INV-38", _told(BACK, "deleted, and exists again"), applies=_acted
         ),
-        Check(
+        InvariantCheck(
             "new-messages-not-lost",
             "INV-118",
             _told(LOST, "acknowledged to its producer, and never delivered"),

@@ -17,7 +17,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.core.policies.inactivity import DeleteMode, Inactivity
 from emulator.model.values import Position
-from emulator.simulation.checkers import Check
+from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts, topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
@@ -114,26 +114,28 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "no-publish-after-termination",
             "INV-39",
             _told(AFTER, "published after termination"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "no-entry-after-last-position",
             "INV-39",
             _told(BEHIND, "stored after the position that termination returned"),
             applies=_acted,
         ),
-        Check("topic-in-use-not-deleted", "INV-105", _told(TAKEN, "deleted without force"), applies=_acted),
-        Check(
+        InvariantCheck(
+            "topic-in-use-not-deleted", "INV-105", _told(TAKEN, "deleted without force"), applies=_acted
+        ),
+        InvariantCheck(
             "terminated-topic-complete",
             "INV-105",
             _told(LOST, "acknowledged to its producer, and never delivered"),
             applies=_acted,
         ),
-        Check(
+        InvariantCheck(
             "inactive-topic-deleted",
             "INV-105",
             _told(STAYS, "should be deleted, and still exists"),

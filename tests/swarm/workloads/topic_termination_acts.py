@@ -110,7 +110,7 @@ class Termination(Finishing):
                 if lost := await self.lost(client, stage, SUBSCRIPTION, receipts):
                     self.tell(stage, f"{LOST}{lost}")
                 else:
-                    self._judge(stage, receipts, ended, last, refusal)
+                    self._check(stage, receipts, ended, last, refusal)
         finally:
             await client.close()
 
@@ -144,7 +144,7 @@ class Termination(Finishing):
         await producer.close()
         return None
 
-    def _judge(
+    def _check(
         self, stage: Stage, receipts: Receipts, ended: float, last: int, refusal: ServerError | None
     ) -> None:
         after = [payload for payload, sent in receipts.taken.items() if sent > ended]

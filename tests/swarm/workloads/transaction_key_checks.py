@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from tests.swarm.checkers.transaction_tasks import (
     ABORT_MARKER,
     COMMIT_MARKER,
@@ -232,11 +232,11 @@ def _has_tasks(evidence: Evidence) -> bool:
 
 
 CHECKS = (
-    Check("key-epochs-grow", "INV-55", key_epochs_grow, applies=_has_tasks),
-    Check("one-open-transaction", "INV-57", one_open_transaction, applies=_has_tasks),
-    Check("fenced-work-never-counts", "INV-74", fenced_is_never_seen, applies=_has_tasks),
-    Check("processed-at-most-once", "INV-75", processed_at_most_once, applies=_has_tasks),
-    Check("outcomes-as-reported", "INV-58", told_is_so, applies=_has_tasks),
-    Check("only-committed-read", "INV-59", read_is_committed, applies=_has_tasks),
-    Check("all-processed", "INV-75", all_processed, only_healed=True, applies=_has_tasks),
+    InvariantCheck("key-epochs-grow", "INV-55", key_epochs_grow, applies=_has_tasks),
+    InvariantCheck("one-open-transaction", "INV-57", one_open_transaction, applies=_has_tasks),
+    InvariantCheck("fenced-work-never-counts", "INV-74", fenced_is_never_seen, applies=_has_tasks),
+    InvariantCheck("processed-at-most-once", "INV-75", processed_at_most_once, applies=_has_tasks),
+    InvariantCheck("outcomes-as-reported", "INV-58", told_is_so, applies=_has_tasks),
+    InvariantCheck("only-committed-read", "INV-59", read_is_committed, applies=_has_tasks),
+    InvariantCheck("all-processed", "INV-75", all_processed, only_healed=True, applies=_has_tasks),
 )

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from emulator.client import EARLIEST, Client, Producer
 from emulator.core.topic.state import TopicState
 from emulator.core.topic.visibility import Visibility
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
@@ -146,7 +146,7 @@ class _AbortedIsShown(TopicState):
 WORKLOAD = Workload(
     Transact.workload,
     draw,
-    checks=(Check("only-committed-readable", "INV-63", committed_and_nothing_else),),
+    checks=(InvariantCheck("only-committed-readable", "INV-63", committed_and_nothing_else),),
     mutants=(
         Mutant(
             "open-transaction-readable",

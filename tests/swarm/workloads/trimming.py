@@ -18,7 +18,7 @@ from emulator.broker.topic.trimming import Trimmer
 from emulator.client import Client, ClientError, Consumer
 from emulator.core.topic.retention import Need
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import Mutant, topic
@@ -205,13 +205,13 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check(
+        InvariantCheck(
             "nothing-needed-is-trimmed",
             "INV-36",
             nothing_needed_goes,
             applies=lambda evidence: bool(evidence.operations),
         ),
-        Check(
+        InvariantCheck(
             "disk-space-released",
             "INV-60",
             disks_are_given_back,

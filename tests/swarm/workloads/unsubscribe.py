@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import Mutant, topic
@@ -90,7 +90,7 @@ class _RemembersTheDeleted(Topic):
 WORKLOAD = Workload(
     "unsubscribe",
     draw,
-    checks=(Check("recreated-subscription-is-new", "INV-16", begins_anew, only_healed=True),),
+    checks=(InvariantCheck("recreated-subscription-is-new", "INV-16", begins_anew, only_healed=True),),
     mutants=(
         Mutant(
             "deleted-cursor-reused",

@@ -12,7 +12,7 @@ from dataclasses import replace
 from random import Random
 
 from emulator.client import Batching
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Found, InvariantCheck
 from tests.swarm.evidence import Evidence
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
@@ -143,12 +143,12 @@ WORKLOAD = Workload(
     NAME,
     draw,
     checks=(
-        Check("all-partitions-delivered", "INV-93", _told((LOST, STUCK)), applies=_acted),
-        Check("growth-reaches-all-regions", "INV-93", _told((SMALL,)), applies=_acted),
-        Check("keys-in-order-per-partition", "INV-94", _told((DISORDER, ASTRAY)), applies=_acted),
-        Check("only-matching-topics", "INV-94", _told((STRANGE,)), applies=_acted),
-        Check("no-unrequested-delivery", "INV-94", _told((EARLY,)), applies=_acted),
-        Check("table-views-current", "INV-95", _told((TABLE,)), applies=_acted),
+        InvariantCheck("all-partitions-delivered", "INV-93", _told((LOST, STUCK)), applies=_acted),
+        InvariantCheck("growth-reaches-all-regions", "INV-93", _told((SMALL,)), applies=_acted),
+        InvariantCheck("keys-in-order-per-partition", "INV-94", _told((DISORDER, ASTRAY)), applies=_acted),
+        InvariantCheck("only-matching-topics", "INV-94", _told((STRANGE,)), applies=_acted),
+        InvariantCheck("no-unrequested-delivery", "INV-94", _told((EARLY,)), applies=_acted),
+        InvariantCheck("table-views-current", "INV-95", _told((TABLE,)), applies=_acted),
     ),
     mutants=mutants(NAME),
 )
