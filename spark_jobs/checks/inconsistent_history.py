@@ -1,5 +1,5 @@
 """What a history says of things that it does not say began: an answer to what was never asked, a publish in a session
-that nobody opened, a delivery to a subscription that nobody subscribed to. Either lines are gone or they were made up,
+that no client opened, a delivery to a subscription without a subscribe. Either lines are gone or they were made up,
 so each is a damage: what was read is judged, but is not the whole truth.
 """
 

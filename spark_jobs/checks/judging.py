@@ -28,7 +28,7 @@ COUNTED_BY: Mapping[Counted, str] = {
     "updates": "subscription",
     "cursors": "subscription",
 }
-"""By what its counts are told apart."""
+"""The column by which its counts are grouped."""
 
 
 @dataclass(frozen=True, slots=True)

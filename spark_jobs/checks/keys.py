@@ -60,7 +60,7 @@ def _two_open(entries: DataFrame) -> DataFrame:
 
 
 def _told(evidence: Evidence) -> DataFrame:
-    """Transactions that clients were told began under a key."""
+    """Transactions that began under a key, as clients were answered."""
     return evidence.events.where(
         (F.col("op") == "begin_transaction")
         & (F.col("outcome") == "ok")
@@ -108,7 +108,7 @@ def _committed_late(evidence: Evidence, told: DataFrame) -> DataFrame:
 
 
 def find_epochs(evidence: Evidence) -> DataFrame | None:
-    """Epochs that did not grow, and those that nobody was granted."""
+    """Epochs that did not grow, and those that were granted to no client."""
     if not evidence.keys.is_known:
         return None
     entries = evidence.keys.entries

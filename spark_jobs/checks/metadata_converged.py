@@ -2,7 +2,7 @@
 events that the logs of the event topic hold (docs/components/metadata-sync.md).
 
 A store that says it has an event and is something else is wrong. One that does not say so is behind: for a while that
-is how things are, also while a region is away, lost or cut off; after that nobody knows whether it would have come.
+is how things are, also while a region is away, lost or cut off; after that it is unknown whether it would have come.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spark_jobs.wording import count
 
 NAME, TITLE, INVARIANT = "metadata-converged", "clusters have the same metadata", "INV-53"
 UNDER_WAY_MS = 10_000.0
-"""For so long a store may lack what was published, or the event topic what was stored."""
+"""How long a store may lack what was published, or the event topic what was stored."""
 WITNESSES_MAX = 5
 
 Why = Literal["differs", "not received", "not published"]

@@ -36,7 +36,7 @@ def find(evidence: Evidence) -> DataFrame:
 
 
 def _interleaved(stored: DataFrame, ownership: Ownership) -> DataFrame:
-    """Entries of the region's own clients, within a grant of somebody else."""
+    """Entries of the region's own clients, within a grant of another owner."""
     grants = ownership.grants.where(
         (F.col("until").isNotNull() | ~F.col("is_bounded")) & (F.col("owner") != "")
     ).select("region", "log_topic", "epoch", "owner", "first_entry", "until")

@@ -1,4 +1,4 @@
-"""INV-3: nothing is stored that nobody sent, and what is stored is what was asked for.
+"""INV-3: every stored message was sent by a client, and has the content that the client sent.
 
 Only producers that the history knows are judged. Others, and topics of which the history says nothing, are either
 foreigners or a sign that a part of the history is gone; nobody can tell, so their messages make the verdict unknown,

@@ -30,7 +30,7 @@ def find_snapshots(evidence: Evidence) -> DataFrame:
 
 
 def _broken_snapshots(evidence: Evidence) -> DataFrame:
-    """A message that stands in b up to X, and in a only behind P."""
+    """A message that b stores up to X, and a only behind P."""
     snapshots = evidence.promises.snapshots
     pairs = snapshots.select("topic", "region", "other_region").distinct().hint("broadcast")
     copies = evidence.stored.select(
@@ -41,7 +41,7 @@ def _broken_snapshots(evidence: Evidence) -> DataFrame:
         .groupBy(*ORIGIN, "other_region")
         .agg(F.min("other_at").alias("other_at"))
     )
-    # The first copy counts: a double stands behind it.
+    # The first copy counts: a duplicate is stored behind it.
     both = (
         copies.groupBy(*ORIGIN, "region")
         .agg(F.min("at").alias("at"))
@@ -77,7 +77,7 @@ def _broken_snapshots(evidence: Evidence) -> DataFrame:
 
 
 def _broken_updates(evidence: Evidence) -> DataFrame:
-    """A message that the update's source has, which the update counts as acknowledged though nobody did."""
+    """A message that the update's source has, which the update counts as acknowledged although no client did."""
     updates = evidence.promises.updates
     open_messages = (
         evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged") & (F.col("home") == ""))

@@ -65,7 +65,7 @@ def _acknowledged(events: DataFrame, committed: DataFrame) -> DataFrame:
 
 
 def _twice(acknowledged: DataFrame, events: DataFrame) -> DataFrame:
-    """A subscription that somebody moved by hand is not judged."""
+    """A subscription that was moved by a seek or an unsubscribe is not checked."""
     moved = (
         events.where(F.col("op").isin("seek", "unsubscribe"))
         .select(*_SUBSCRIPTION, F.lit(True).alias("is_moved"))

@@ -1,4 +1,4 @@
-"""Where replicated subscriptions stand in each region: what another fail-over would read again, and what split.
+"""Positions of replicated subscriptions in each region: what another fail-over would redeliver, and which are split.
 
 A region's stored cursor counts what the subscription acknowledged, wherever it did. What it does not count yet, the
 subscription would be given again if it moved there now. After a loss no snapshot completes any more, so nothing moves

@@ -1,14 +1,14 @@
-"""INV-20: what a service promised to answer, it answered before it let go of it.
+"""INV-20: a service published a result of every message before it acknowledged the message.
 
-A service reads a topic and writes another one. It keeps what it promised when each message that its subscription
-acknowledged has an answer: a message with the same key on the other topic, which is stored or was acknowledged. With
-several messages of one key there must be as many answers. What the subscription did not acknowledge it will be given
-again; nothing is owed for it yet.
+A service consumes one topic and publishes to another one. Its contract holds when each message that its subscription
+acknowledged has a result: a message with the same key in the other topic, which is stored or was acknowledged. With
+several messages of one key there must be as many results. A message that was not acknowledged is redelivered; no result
+is expected of it yet.
 
-A witness names the region where the message was acknowledged, the region where its answer was asked to be published, if
-that is another one, and the time from the earlier of both to the acknowledgement.
+A witness names the region where the message was acknowledged, the region where its result was to be published, if that
+is another one, and the time from the earlier of both to the acknowledgement.
 
-Only runs in which somebody promised something (`emulator.run.service_contract`) are held to it.
+Only runs with a contract of a service (`emulator.run.service_contract`) are checked.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ NAME = "contract-kept"
 _PLACE = ("region", "ledger_id", "entry_id", "batch_index")
 
 
-def check_of(promised: Sequence[Contract]) -> Check:
-    """The check for what was promised in a run."""
+def check_of(contracts: Sequence[Contract]) -> Check:
+    """The check for the contracts of a run."""
 
     def find(evidence: Evidence) -> DataFrame:
-        return all_of([frame for one in promised for frame in _of_one(evidence, one)])
+        return all_of([frame for one in contracts for frame in _of_one(evidence, one)])
 
     def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-        return _conclude(check, promised, found, circumstances)
+        return _conclude(check, contracts, found, circumstances)
 
     check = Check(NAME, "the service's contract is kept", "INV-20", [], find, conclude)
     return check
 
 
-def _of_one(evidence: Evidence, promised: Contract) -> list[DataFrame]:
-    asked = _with_key(evidence, promised)
+def _of_one(evidence: Evidence, contract: Contract) -> list[DataFrame]:
+    asked = _with_key(evidence, contract)
     keyed = asked.where(F.col("key").isNotNull())
     wanted = keyed.groupBy("key").agg(
         F.count("*").alias("asked"),
         F.min(F.struct("acked_ms", *ORIGIN[1:])).alias("first"),
     )
-    given = _answers(evidence, promised).groupBy("key").agg(F.count("*").alias("answers"))
+    given = _results(evidence, contract).groupBy("key").agg(F.count("*").alias("answers"))
     unanswered = (
         wanted.join(given, ["key"], "left")
         .withColumn("lacking", F.col("asked") - F.coalesce("answers", F.lit(0)))
@@ -57,43 +57,43 @@ def _of_one(evidence: Evidence, promised: Contract) -> list[DataFrame]:
     )
     placed = unanswered.select(
         "key", "lacking", *(F.col(f"first.{name}").alias(name) for name in ("acked_ms", *ORIGIN[1:]))
-    ).withColumn("topic", F.lit(promised.of))
-    placed = placed.join(_let_go(evidence, promised, placed), list(ORIGIN), "left").join(
-        _attempts(evidence, promised), ["key"], "left"
+    ).withColumn("topic", F.lit(contract.of))
+    placed = placed.join(_first_acknowledgements(evidence, contract, placed), list(ORIGIN), "left").join(
+        _attempts(evidence, contract), ["key"], "left"
     )
     return [
         finding(
             placed,
             "without a result",
-            subscription=F.lit(promised.subscription),
+            subscription=F.lit(contract.subscription),
             region="let_go_region",
             other_region="CASE WHEN attempt_region <> let_go_region THEN attempt_region END",
             at_ms="COALESCE(LEAST(attempt_ms, let_go_ms), acked_ms)",
             until_ms="let_go_ms",
             times="lacking",
         ),
-        finding(keyed, "judged", subscription=F.lit(promised.subscription)),
+        finding(keyed, "judged", subscription=F.lit(contract.subscription)),
         finding(asked.where(F.col("key").isNull()), "without a key"),
     ]
 
 
-def _with_key(evidence: Evidence, promised: Contract) -> DataFrame:
+def _with_key(evidence: Evidence, contract: Contract) -> DataFrame:
     """What the subscription acknowledged, once each, with its key."""
     let_go = (
         evidence.owed.where(
             F.col("acknowledged")
-            & (F.col("topic") == promised.of)
-            & (F.col("subscription") == promised.subscription)
+            & (F.col("topic") == contract.of)
+            & (F.col("subscription") == contract.subscription)
         )
         .groupBy(*ORIGIN)
         .agg(F.min("acked_ms").alias("acked_ms"))
     )
-    return let_go.join(_keys(evidence, promised.of), list(ORIGIN), "left")
+    return let_go.join(_keys(evidence, contract.of), list(ORIGIN), "left")
 
 
-def _let_go(evidence: Evidence, promised: Contract, messages: DataFrame) -> DataFrame:
+def _first_acknowledgements(evidence: Evidence, contract: Contract, messages: DataFrame) -> DataFrame:
     """Where and when the subscription acknowledged each of `messages` first."""
-    own = (F.col("topic") == promised.of) & (F.col("subscription") == promised.subscription)
+    own = (F.col("topic") == contract.of) & (F.col("subscription") == contract.subscription)
     said = evidence.events.where(own & (F.col("op") == "acknowledge") & (F.col("outcome") != "failed"))
     places = (
         evidence.owed.where(own & F.col("acknowledged"))
@@ -114,12 +114,12 @@ def _let_go(evidence: Evidence, promised: Contract, messages: DataFrame) -> Data
     )
 
 
-def _attempts(evidence: Evidence, promised: Contract) -> DataFrame:
+def _attempts(evidence: Evidence, contract: Contract) -> DataFrame:
     """Where and when an answer was last asked to be published, by its key."""
     asked = evidence.events.where(
         (F.col("op") == "publish")
         & (F.col("outcome") == "asked")
-        & (F.col("topic") == promised.on)
+        & (F.col("topic") == contract.on)
         & F.col("key").isNotNull()
     )
     last = asked.groupBy("key").agg(F.max(F.struct("at_ms", "region")).alias("last"))
@@ -128,13 +128,13 @@ def _attempts(evidence: Evidence, promised: Contract) -> DataFrame:
     )
 
 
-def _answers(evidence: Evidence, promised: Contract) -> DataFrame:
+def _results(evidence: Evidence, contract: Contract) -> DataFrame:
     there = evidence.messages.where(
-        (F.col("topic") == promised.on)
+        (F.col("topic") == contract.on)
         & (F.col("acked_ms").isNotNull() | (F.size("copies") > 0))
         & ~F.col("unpublished")
     )
-    return there.join(_keys(evidence, promised.on), list(ORIGIN))
+    return there.join(_keys(evidence, contract.on), list(ORIGIN))
 
 
 def _keys(evidence: Evidence, topic: str) -> DataFrame:
@@ -149,10 +149,10 @@ def _keys(evidence: Evidence, topic: str) -> DataFrame:
 
 
 def _conclude(
-    check: Check, promised: Sequence[Contract], found: Sequence[FindingGroup], circumstances: Circumstances
+    check: Check, contracts: Sequence[Contract], found: Sequence[FindingGroup], circumstances: Circumstances
 ) -> CheckResult:
     judged, unanswered = total(found, "judged"), of_kind(found, "without a result")
-    what = "; ".join(map(str, promised))
+    what = "; ".join(map(str, contracts))
     verdict: Verdict = "valid"
     sentences = [f"{what}: {count(judged, 'acknowledged message')}, each with a result of the same key."]
     if unanswered:

@@ -1,7 +1,7 @@
-"""INV-58, INV-59: a transaction is visible as a whole, once it is committed; of any other nobody sees anything.
+"""INV-58, INV-59: a transaction is visible as a whole, once it is committed; any other is invisible.
 
-Committed is a transaction in a topic when the topic's log has its marker. That is held against what clients were told
-of its end, against the other topics of the region, and against what consumers and other regions have.
+Committed is a transaction in a topic when the topic's log has its marker. That is compared with the
+responses that clients received, with the other topics of the region, and with what consumers and other regions have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLACE = ("ledger_id", "entry_id", "batch_index")
 
 
 def find_torn(evidence: Evidence) -> DataFrame | None:
-    """Messages whose fate is not the one that clients were told, and transactions of two fates."""
+    """Messages whose fate differs from what clients were answered, and transactions of two fates."""
     if not evidence.transactional:
         return None
     own = (
@@ -61,7 +61,7 @@ def _two_fates(stored: DataFrame) -> DataFrame:
 
 
 def find_seen(evidence: Evidence) -> DataFrame | None:
-    """What somebody, or another region, has of a transaction that its log does not commit."""
+    """What a consumer or another region has of a transaction that its log does not commit."""
     if not evidence.transactional:
         return None
     return all_of([_given(evidence), _elsewhere(evidence.messages)])

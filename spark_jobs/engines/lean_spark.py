@@ -36,6 +36,6 @@ def lean_home(spark_home: Path, home: Path) -> Path:
                 (partial / "jars" / jar.name).symlink_to(jar)
         os.rename(partial, home)
     except OSError:
-        # Nothing can be written there, or somebody else was quicker.
+        # Nothing can be written there, or another process was faster.
         return home if home.is_dir() else spark_home
     return home

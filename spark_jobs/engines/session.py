@@ -36,7 +36,7 @@ TASK_BYTES = 16 * 1024 * 1024
 CONNECT_SECONDS_MAX = 5.0
 """How long the master of a cluster may take to accept a connection."""
 EXECUTOR_SECONDS_MAX = 60.0
-"""How long work may wait for a cluster that has nobody to do it."""
+"""How long work may wait for a cluster without an executor."""
 _HOME = Path(__file__).resolve().parents[2]
 _INSTALL = "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 
@@ -49,7 +49,7 @@ _ALWAYS = {
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     "spark.sql.execution.arrow.pyspark.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Each plan is written out for a page that nobody can open.
+    # Each plan would be printed for a web page that is switched off.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "0",
     "spark.sql.debug.maxToStringFields": "0",
@@ -106,7 +106,7 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """A session that ends with the block. What Spark and its Java print goes to a file that is shown only if
     the start fails. `archive_to` makes Java leave a class archive behind. Raises SparkUnavailable, also out of the
-    block when the cluster has nobody to do its work."""
+    block when the cluster has no executor."""
     master = master or LOCAL_MASTER
     problem = java_problem() or cluster_problem(master)
     if problem is not None:
@@ -143,7 +143,7 @@ def cluster_problem(master: str) -> str | None:
 
 @contextlib.contextmanager
 def _watched(session: SparkSession, master: str) -> Iterator[None]:
-    """Within, work that nobody does is given up, and SparkUnavailable tells why: Spark would wait for ever."""
+    """Cancel work that no executor takes, and raise SparkUnavailable with the reason: Spark would wait for ever."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     ended, given_up = threading.Event(), threading.Event()
@@ -160,7 +160,7 @@ def _watched(session: SparkSession, master: str) -> Iterator[None]:
                 context.cancelAllJobs()
 
     def watch_as_long_as_there_is_java() -> None:
-        # Whoever waits for it hears of it, too.
+        # The thread that waits for a result gets the same error.
         with contextlib.suppress(Py4JError, OSError):
             watch()
 
@@ -275,7 +275,7 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
 
 @contextlib.contextmanager
 def _lean_spark() -> Iterator[None]:
-    """What is started within has fewer jars. A home that somebody chose is left alone."""
+    """What is started within has fewer jars. A SPARK_HOME that is set stays as it is."""
     import pyspark
 
     if "SPARK_HOME" in os.environ:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LOCAL_BYTES = 8 * 1024 * 1024
-"""So much is read here before a Python worker has begun."""
+"""Sources up to this size are read by this process: that takes less time than starting a Python worker."""
 SMALL_WORKS = 3
 
 
@@ -39,7 +39,7 @@ def spark_engine(master: str | None = None, *, evidence_bytes: int = 0) -> Itera
 
 
 class SparkEngine:
-    """An engine over a session, which is somebody else's to end."""
+    """An engine over a session that the caller ends."""
 
     functions: Any = functions
     window: Any = Window

@@ -1,6 +1,6 @@
-"""Starts the engine that somebody asked for, and ends it.
+"""Starts the engine that was chosen, and ends it.
 
-Spark is asked unless somebody says otherwise. Where it is not installed, or cannot run for want of a Java, the embedded
+Spark is the default. Where it is not installed, or cannot run for want of a Java, the embedded
 engine does its work and says so: the verdict is the same.
 """
 

@@ -2,7 +2,7 @@
 
     latency    of a subscription: from asking to publish a message to the first time that it was received
     lag        of a link: from the acknowledgement of a message to the first time that another region gave it to
-               somebody who was there when it was acknowledged
+               a consumer that was connected when it was acknowledged
 
 A log does not say when an entry arrived, so the lag is what consumers saw: never less than the true one.
 """
@@ -88,7 +88,7 @@ def _latencies(evidence: Evidence) -> DataFrame:
 
 
 def _lags(evidence: Evidence) -> DataFrame:
-    """Of those that came to somebody who was there already: who comes later waits for himself."""
+    """Lags to consumers that were connected already: one that connects later has caused its own wait."""
     came = (
         evidence.owed.where(F.col("acked_ms").isNotNull())
         .select(*SUBSCRIPTION, "origin_region", "acked_ms", F.explode("came").alias("one"))

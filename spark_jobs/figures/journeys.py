@@ -52,9 +52,9 @@ class StoredCopy:
     region: str
     position: str
     after_ms: float | None
-    """It cannot have been there before: nobody had asked for it yet."""
+    """It cannot have been there before: it had not been published yet."""
     by_ms: float | None
-    """It was there by then: the region had acknowledged it, or gave it to somebody."""
+    """It was there by then: the region had acknowledged or delivered it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def collect_journeys(evidence: Evidence, witnesses: Iterable[Witness]) -> tuple[
 
 
 def follow_messages(evidence: Evidence, named: Iterable[tuple[str, int]]) -> tuple[Journey, ...]:
-    """Of all messages that somebody asked for or some region stores under these producers and numbers."""
+    """Of all messages that were published or are stored under these producers and sequence ids."""
     found: set[Origin] = set()
     for producer, number in named:
         of_them = (F.col("producer") == producer) & (F.col("sequence_id") == number)
@@ -124,7 +124,7 @@ def _key(row: Mapping[str, Any]) -> Origin:
 
 
 def _stops(events: DataFrame, wanted: DataFrame, at_places: DataFrame) -> DataFrame:
-    """What clients asked and were told of these messages, by their origin or by their places."""
+    """Operations of clients on these messages and their responses, by origin or by place."""
     publishes = events.where(F.col("op") == "publish").withColumn("origin_region", F.col("region"))
     named = events.where((F.col("op") == "receive") & F.col("producer").isNotNull())
     place = ["topic", "region", "ledger_id", "entry_id", "batch_index"]

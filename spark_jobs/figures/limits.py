@@ -61,7 +61,7 @@ def _hold(limit: Limit, by_actor: Mapping[str, float]) -> LimitResult:
 
 
 def _without_figures(limit: Limit) -> LimitResult:
-    """Nothing was lost, nobody lost a region: kept. Nobody published or received: nothing is known."""
+    """Without a lost region a limit on the loss is kept; without publishes or deliveries the others are unknown."""
     if limit.measure == "unrecovered":
         return LimitResult(limit, "kept", "no region was lost")
     if limit.measure == "gap":
@@ -70,7 +70,7 @@ def _without_figures(limit: Limit) -> LimitResult:
 
 
 def _figures_of(measure: str, figures: Mapping[str, Any]) -> dict[str, float]:
-    """Actor -> figure; the empty name where it is nobody's own."""
+    """Actor -> figure; the empty name where it belongs to no actor."""
     measures = figures["measures"]
     match measure.split("."):
         case ["unrecovered"]:

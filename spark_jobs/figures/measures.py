@@ -1,4 +1,4 @@
-"""How long actors stood still and how late messages came: figures, never defects, until somebody sets a limit.
+"""How long actors stood still and how late messages came: figures, never defects, unless a limit is set.
 
     gap        of a subscription: from the moment its region went down to its next message elsewhere
     stall      of a subscription: the longest time in which an acknowledged message waited and it received nothing
@@ -27,7 +27,7 @@ _WAITS_AND_COMES = pa.schema({"actor": pa.string(), "at_ms": pa.float64(), "come
 STRETCHES_MAX = 5
 """Of one actor."""
 STRETCH_SECONDS_MIN = 0.25
-"""Shorter ones are told of only where they are an actor's longest."""
+"""Shorter ones are listed only where they are an actor's longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _comes(frame: DataFrame, actor: str, at: str) -> DataFrame:
 
 def _longest(waits_and_comes: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]]:
     """For each actor the longest times from the first wait to whatever comes next: one at least."""
-    # Backwards: a frame that reaches to the end of its partition is worked out anew for each row.
+    # Backwards: a frame that reaches to the end of its partition is computed anew for each row.
     later = (
         Window.partitionBy("actor")
         .orderBy(F.desc("at_ms"), F.desc("comes"))

@@ -40,7 +40,7 @@ class ScenarioStep:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What one must know of a run before anything else. Empty is what nobody wrote down."""
+    """What identifies a run. Fields are empty where no file of the run has them."""
 
     scenario: str = ""
     description: str = ""

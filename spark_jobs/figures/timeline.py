@@ -79,7 +79,7 @@ class Timeline:
     """When steps had ended or paused programs; `actor` is the program."""
     actors: tuple[ActorLane, ...] = ()
     actors_left_out: int = 0
-    """So many more have no lane."""
+    """Number of actors without a lane."""
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -88,11 +88,11 @@ class Timeline:
 def collect_counts(
     evidence: Evidence, start_ms: float, end_ms: float, actors: Iterable[str]
 ) -> list[TimelineCount]:
-    """`actors`: names of those that are told apart."""
+    """`actors`: names of those that are counted separately."""
     width_ms = max((end_ms - start_ms) / BINS, 0.001)
     received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
     named = F.col("producer").isNotNull()
-    # What names no origin is told apart by its place.
+    # What names no origin is identified by its place.
     what: list[str | Column] = [*ORIGIN]
     what += (F.when(~named, F.col(name)) for name in ("region", "ledger_id", "entry_id", "batch_index"))
     turn = F.row_number().over(Window.partitionBy("subscription", *what).orderBy("at_ms"))

@@ -1,19 +1,19 @@
 """What every check starts from: logs and history brought together.
 
     stored          one row per message that is in some region's log, markers left out
-    events          what clients asked and were told, one row per line of the history
-    messages        one row per origin: what was asked, what was told, and the copies there are of it
+    events          operations of clients and their responses, one row per line of the history
+    messages        one row per origin: what was published, what was answered, and the copies there are of it
     missing         one row per copy that ought to be there and is not, what that absence proves, and how many
                     copies are `held` elsewhere
     owed            one row per subscription and message that it was to be given, or was given: whether it is `due`
                     to it, how many `times` it came
     strays          one row per place that a consumer was given something from, in which nothing is stored
-    promises        what snapshots, updates and stored cursors say of places (`sources/promises.py`)
-    ownership       who was granted exclusive access, and what clients were told of it (`sources/grants.py`)
+    promises        what snapshots, updates and stored cursors say of places (`sources/stored_values.py`)
+    ownership       who was granted exclusive access, and what clients were answered (`evidence/grants.py`)
     outages         one row per time that a region was down
     trimmed         where retention let entries go
     transactional   whether there is any transaction
-    keys            what coordinators stored of transaction keys (`transaction_keys.py`)
+    keys            what coordinators stored of transaction keys (`evidence/transaction_journals.py`)
 
 A message is its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger, entry) in the
 log of its origin region; replication keeps that order, so a region that holds something later of the same origin

@@ -1,7 +1,7 @@
 """What was done to regions and links, from when to when and in which direction; read off the facts of a run.
 
-A link is two directions, and each has its own state: whole, held or cut, and a latency that somebody gave it. What was
-done to both at once is told once.
+A link is two directions, and each has its own state: whole, held or cut, and a latency. What was
+done to both at once is one fault.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def regions_lost(facts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def marks_of(facts: Iterable[Mapping[str, Any]], start_ms: float) -> tuple[TimelineMark, ...]:
-    """All facts but the steps of the scenario, which are told apart from them. `facts` by time."""
+    """All facts but the steps of the scenario, which are reported separately. `facts` by time."""
     return tuple(
         TimelineMark(
             round((fact["at_ms"] - start_ms) / 1000, 3),

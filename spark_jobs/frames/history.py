@@ -1,4 +1,4 @@
-"""The history as a DataFrame: what clients asked and what they were told, one row per line (`history_files`)."""
+"""The history as a DataFrame: operations of clients and their responses, one row per line (`history_files`)."""
 
 from __future__ import annotations
 

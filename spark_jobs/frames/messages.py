@@ -1,4 +1,4 @@
-"""Messages: what somebody asked to publish, and the copies there are of it."""
+"""Messages: what clients published, and the copies there are of it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def stored_messages(
 
 
 def publishes(events: DataFrame) -> DataFrame:
-    """One row per message that somebody asked to publish. `acked_ms` is null unless it certainly was published;
+    """One row per message that a client published or tried to. `acked_ms` is null unless it certainly was published;
     `refused` means that every attempt certainly was not. A number may have been asked for in several `sessions`, with
     several contents: `asked_payloads` has the digest of each. `told` are the places that receipts named."""
     is_ok, is_asked = F.col("outcome") == "ok", F.col("outcome") == "asked"
@@ -107,7 +107,7 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
     own = F.col("region") == F.col("origin_region")
     place = F.struct(*COPY)
     copies = stored.groupBy(*ORIGIN).agg(
-        # In an order of their own: whoever names the first of several names the same one every time.
+        # Sorted, so that the first of several is the same one every time.
         F.array_sort(F.collect_list(place)).alias("copies"),
         F.min(F.when(own, F.struct("ledger_id", "entry_id"))).alias("own_position"),
         F.min(
@@ -186,7 +186,7 @@ def _owed(place: Column, owing: Mapping[str, Owed], declared: Column) -> Column:
     if not pairs:
         return declared
     since_ms = F.create_map(*pairs)
-    # What nobody asked for is owed by a policy of all the time only.
+    # What no client published is owed only by a policy that held all the time.
     asked_ms = F.coalesce("asked_ms", F.lit(0.0))
 
     def is_owed(region: Column) -> Column:

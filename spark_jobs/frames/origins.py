@@ -1,4 +1,4 @@
-"""What tells messages and places from one another, and how they are written.
+"""Identity of messages and places, and how they are written.
 
 A message is its *origin*: (topic, origin region, producer, sequence id). A place is (region, ledger, entry, index in
 its batch).

@@ -44,7 +44,7 @@ class HistorySummary:
 
     topics: frozenset[str]
     epochs: frozenset[tuple[str, str, str, int]]
-    """Region, topic, producer and the epoch that it was told."""
+    """Region, topic, producer and the epoch in its response."""
     facts: tuple[Mapping[str, Any], ...]
     """By time."""
     damages: tuple[str, ...]
@@ -52,7 +52,7 @@ class HistorySummary:
     start_ms: float
     end_ms: float
     last_client_ms: float
-    """When a client last asked or was told something."""
+    """When a client last sent a request or received a response."""
     in_transactions: int = 0
     """Lines about transactions."""
     with_keys: int = 0

@@ -4,7 +4,7 @@ A transaction belongs to one region, and is known by that region and its two num
 one has a *fate*, which the markers in the same log decide:
 
     committed  published, like any other message
-    aborted    never published: nobody is given it, and no other region gets it
+    aborted    never published: no consumer and no other region receives it
     open       as aborted, for as long as there is no marker
 
 The fate of what belongs to no transaction is null. What a region acknowledged it stores, whatever its fate.

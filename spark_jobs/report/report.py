@@ -39,7 +39,7 @@ EXAMPLES_MAX = 3
 """Witnesses of a check that the terminal shows."""
 
 _GRAVEST: Sequence[Verdict] = ("invalid", "unknown", "valid", "measured", "not applicable")
-"""Checks that failed are told of first."""
+"""Checks that failed come first."""
 
 
 def write_report(evaluation: Evaluation, folder: Path) -> Path:

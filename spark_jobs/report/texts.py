@@ -191,7 +191,7 @@ def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
     """(when, what), in the order in which it happened; a copy stands where it was seen first."""
     lines: list[Line] = [(copy.by_ms, _stored(copy, start_ms)) for copy in journey.stored]
     lines += zip((stop.at_ms for stop in journey.stops), _told(journey), strict=True)
-    # What happened at one moment keeps its order, and what nobody saw comes last.
+    # What happened at one moment keeps its order, and what no client saw comes last.
     lines.sort(key=lambda line: float("inf") if line[0] is None else line[0])
     told = [("" if at_ms is None else _at(at_ms, start_ms), words) for at_ms, words in lines]
     told += [("", f"{region} does not store it, although it should") for region in journey.absent]

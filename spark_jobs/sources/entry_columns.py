@@ -103,7 +103,7 @@ class _Kind(NamedTuple):
 
 
 class EntryColumns:
-    """Collects rows of one region until somebody takes them."""
+    """Collects rows of one region until they are taken."""
 
     def __init__(self, region: str) -> None:
         self._region = region

@@ -281,7 +281,7 @@ class _Reader:
     def _known_topic(self, topic: str) -> str | Wrong:
         full = full_topic(topic)
         namespace = full.split("://", 1)[1].rpartition("/")[0]
-        if namespace in self._namespaces or not self._namespaces:  # a topology that is gone is told elsewhere
+        if namespace in self._namespaces or not self._namespaces:  # a missing topology is reported elsewhere
             return full
         rule = f"must be in a namespace of this run ({', '.join(sorted(self._namespaces))}), not {topic}"
         return Wrong("topic", rule)

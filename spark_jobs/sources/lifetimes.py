@@ -1,4 +1,5 @@
-"""What policies let go of while a run went on: trimmed is neither lost nor proof, and what expired is owed to nobody.
+"""What policies let go of while a run went on: trimmed is neither lost nor proof, and what expired need not be
+delivered.
 
 Any policy that held at any time in any region counts, also one that was taken away again: regions act upon a change at
 different times.

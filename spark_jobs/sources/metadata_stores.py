@@ -1,5 +1,5 @@
 """The configuration stores of a run's clusters, `configuration/<cluster>/configuration.sqlite`, and how their regions
-were told to share them."""
+are configured to share them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StoreUnreadable(Exception):
 
 @dataclass(slots=True)
 class ClusterSync:
-    """How a cluster was told to share its metadata."""
+    """How a cluster is configured to share its metadata."""
 
     topic: str
     excluded: tuple[str, ...]

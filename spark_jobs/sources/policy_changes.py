@@ -1,4 +1,5 @@
-"""Policies that were changed while a run went on: `regions/<name>/metadata.jsonl`, what each region was told and when.
+"""Policies that were changed while a run went on: `regions/<name>/metadata.jsonl`, which change each region
+received, and when.
 
 A message is judged by what held when it was published. Region a owes it to region b if both were among the replication
 clusters of its namespace then, as far as all regions knew, and stayed there until the end: what had not arrived when
@@ -59,7 +60,7 @@ class PolicyHistory:
 
 
 Told = tuple[float, Mapping[str, Any]]
-"""When a region was told, and what; nothing where the place was deleted."""
+"""When a region received a change, and its policies; none where the place was deleted."""
 
 
 def read_changes(run: Path) -> tuple[dict[str, PolicyHistory], list[tuple[str, str]]]:
@@ -83,7 +84,7 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
     everything again."""
     first: dict[int, tuple[StoredKey, Told]] = {}
     text = file.read_text()
-    # A line that is cut off tells of nothing that the region acted upon.
+    # The region did not act upon a line that is cut off.
     for line in text[: text.rfind("\n") + 1].splitlines():
         said = json.loads(line)
         if "away" in said:
@@ -129,7 +130,7 @@ def _lifetime(told: Iterable[Iterable[tuple[StoredKey, Told]]], places: Collecti
 
 
 def _own_lifetimes(told: Collection[Iterable[tuple[StoredKey, Told]]], namespace: str) -> dict[str, Lifetime]:
-    """What a topic is told in all regions of a cluster, and what it is told in one alone."""
+    """Policies of a topic in all regions of a cluster, and those for one region alone."""
     places: dict[str, set[StoredKey]] = {}
     for of_region in told:
         for key, _ in of_region:
@@ -170,7 +171,7 @@ def _owed(told: Collection[Sequence[Told]]) -> Owed:
     member_since = {name: max(_member_since(of_region, name) for of_region in told) for name in ever}
     since: dict[tuple[str, str], float] = {}
     for origin, other in permutations(sorted(ever), 2):
-        # A region that is not among them itself sends nobody anything.
+        # A region that is not among them replicates to none.
         at_ms = max(member_since[origin], member_since[other])
         if at_ms > 0:
             since[origin, other] = at_ms if at_ms == NEVER_MS else at_ms + SETTLING_MS

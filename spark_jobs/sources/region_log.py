@@ -1,7 +1,7 @@
 """What the regions of a run really stored, one row per message: ROW_SCHEMA says of which columns.
 
 Batches are split; markers are rows too (`marker_type`), so that nothing stored is out of sight. What cannot be read
-is a row as well: only `region` and `damage` are set, and whoever judges must not call the rest the whole truth.
+is a row as well: only `region` and `damage` are set, and the rest is not the whole truth.
 One part per region and range of rows; rows come as Arrow batches, never one by one.
 """
 
@@ -59,7 +59,7 @@ class RegionLogs:
         return [part for log in self.logs for part in _slices(log)]
 
     def size_bytes(self) -> int | None:
-        """Of files. Nobody knows how large a log in Kafka is before it was read."""
+        """Of files. The size of a log in Kafka is not known before it was read."""
         if any(log.backend == "kafka" for log in self.logs):
             return None
         return sum(log.size_bytes for log in self.logs)

@@ -51,7 +51,7 @@ class RegionLog:
     bootstrap_servers: str = ""
     """kafka: host:port[,host:port...], as this machine sees them."""
     options: dict[str, Any] = field(default_factory=dict)
-    """kafka: what the region was told (TLS, SASL, topic prefix)."""
+    """kafka: options of the region (TLS, SASL, topic prefix)."""
 
     @property
     def size_bytes(self) -> int:
@@ -87,7 +87,7 @@ class RunFolder:
     in_network: bool = False
     """Logs are called as the regions call them."""
     contracts: tuple[Contract, ...] = ()
-    """What somebody promised for a service of theirs."""
+    """Contracts of services that were declared for the run."""
 
     def trims(self, topic: str) -> bool:
         """Whether a policy lets old entries of the topic go."""
@@ -176,7 +176,7 @@ def _named_regions(topology: Mapping[str, Any], namespaces: Mapping[str, Namespa
 def _namespaces(
     run: Path, declared: Iterable[Mapping[str, Any]]
 ) -> tuple[dict[str, Namespace], list[EvidenceDamage]]:
-    """As the topology declares them, and as regions were told that they are."""
+    """As the topology declares them, and as the regions received them."""
     namespaces = {
         entry["name"]: Namespace(
             tuple(entry["regions"]), bool(entry["deduplication"]), lifetime=_declared_lifetime(entry)

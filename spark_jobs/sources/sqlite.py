@@ -1,6 +1,6 @@
 """Reads the log of a region that keeps it in SQLite (docs/ARCHITECTURE.md, "What is on disk").
 
-Never writes, and asks nobody: the region may be running, stopped or killed. A killed one leaves its newest commits
+Never writes, and asks no region: it may be running, stopped or killed. A killed one leaves its newest commits
 in the write-ahead log beside the file, and SQLite reads both together.
 """
 
@@ -103,7 +103,7 @@ def _opened(log: RegionLog) -> Iterator[sqlite3.Connection]:
 
 
 def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Connection:
-    """Open a database that somebody may have open, or may have been killed with. Closed with `resources`. OSError,
+    """Open a database that a region may have open, or may have been killed with. Closed with `resources`. OSError,
     sqlite3.Error."""
     if not path.is_file():
         raise FileNotFoundError(path)
@@ -111,7 +111,7 @@ def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Co
     if not wal.exists():
         if index.exists():
             raise OSError(f"{wal.name} is missing, and with it the newest commits")
-        # Nobody has it open: SQLite need not create files beside it, which a read-only folder would forbid.
+        # No process has it open: SQLite need not create files beside it, which a read-only folder would forbid.
         return _connect_to(path, "immutable=1", resources)
     try:
         return _connect_to(path, "mode=ro", resources)

@@ -64,12 +64,12 @@ GRANT_SCHEMA = pa.schema(
     }
 )
 """A grant. `until`: the first entry that it does not cover; null: it lasts to the end of the log, or with `is_bounded`
-nobody knows how far. `problem`: a kind of finding, or null."""
+it is unknown how far. `problem`: a kind of finding, or null."""
 
 TOLD_SCHEMA = pa.schema(
     {"region": pa.string(), "topic": pa.string(), "producer": pa.string(), "epoch": pa.int64()}
 )
-"""What a client says that it was told."""
+"""An epoch that a client received, as it says."""
 
 ENTRY_SCHEMA = pa.schema(
     {

@@ -7,7 +7,7 @@ types.py       Spark's names of types, as DuckDB's
 frames.py      QueryFrame, a query with the names of its columns
 engine.py      the engine: reads, keeps, collects
 
-Only what the checks use is here; whatever else somebody uses fails at once, by name. The engines mean different things
+Only what the checks use is here; any other use fails at once, by name. The engines mean different things
 by some words (what nulls do in arrays, in maxima and in sorting): here each means what Spark means by it, and
 `tests/spark_jobs/engines/test_engines.py` asks both.
 """

@@ -9,7 +9,7 @@ from spark_jobs.engines.embedded.windows import WindowSpec
 
 
 class Column:
-    """An expression, and what its result is called unless somebody names it."""
+    """An expression, and the name of its result unless it is aliased."""
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -45,7 +45,7 @@ def _explained(engine: EmbeddedEngine) -> Iterator[None]:
 
 
 class EmbeddedEngine:
-    """A database in this process: in memory, or for much evidence in a folder that is somebody else's to remove."""
+    """A database in this process: in memory, or for much evidence in a folder that the caller removes."""
 
     functions: Any = functions
     window: Any = Window

@@ -44,7 +44,7 @@ def _value(value: Any) -> Any:
 
 
 class QueryFrame:
-    """A query. Nothing is worked out before rows are collected or kept."""
+    """A query. Nothing is computed before rows are collected or cached."""
 
     def __init__(
         self, engine: EmbeddedEngine, sql: str, columns: Sequence[str], table: str | None = None

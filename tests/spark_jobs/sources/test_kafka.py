@@ -16,7 +16,7 @@ from emulator.storage.kafka import open_kafka
 from emulator.storage.sqlite.store import open_sqlite
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import F
-from spark_jobs.sources import kafka as source_kafka
+from spark_jobs.sources import kafka
 from spark_jobs.sources.contract import Group, LogDamaged, LogHead
 from spark_jobs.sources.entry_columns import ROW_SCHEMA
 from spark_jobs.sources.region_log import read_region_logs, read_trimmed
@@ -41,7 +41,7 @@ async def open_store(log: RegionLog) -> Store:
 
 
 def read(log: RegionLog) -> list[Group]:
-    return [group for rows in source_kafka.plan(log) for group in source_kafka.read_groups(log, rows)]
+    return [group for rows in kafka.plan(log) for group in kafka.read_groups(log, rows)]
 
 
 def entries_in(log: RegionLog) -> dict[str, list[tuple[int, bytes]]]:
@@ -72,16 +72,16 @@ def test_all_entries_of_all_topics_and_nothing_else(log: RegionLog) -> None:
     """Fences are no entries."""
     written = asyncio.run(write(log))
     assert entries_in(log) == written
-    assert source_kafka.read_heads(log) == [LogHead(TOPIC, FIRST, 0), LogHead(OTHER, FIRST + 1, 0)]
+    assert kafka.read_heads(log) == [LogHead(TOPIC, FIRST, 0), LogHead(OTHER, FIRST + 1, 0)]
 
 
 def test_a_large_log_is_shared_out_without_loss_or_overlap(
     log: RegionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_kafka, "SLICE_RECORDS", 17)
-    monkeypatch.setattr(source_kafka, "GROUP_RECORDS", 4)
+    monkeypatch.setattr(kafka, "SLICE_RECORDS", 17)
+    monkeypatch.setattr(kafka, "GROUP_RECORDS", 4)
     written = asyncio.run(write(log))
-    assert len(source_kafka.plan(log)) > 10
+    assert len(kafka.plan(log)) > 10
     assert entries_in(log) == written
 
 
@@ -96,7 +96,7 @@ async def test_trimmed_and_deleted(log: RegionLog) -> None:
     await topic.trim(cut)
     await store.delete_log(OTHER)
     await store.close()
-    assert source_kafka.read_heads(log) == [LogHead(TOPIC, FIRST, cut)]
+    assert kafka.read_heads(log) == [LogHead(TOPIC, FIRST, cut)]
     assert entries_in(log) == {TOPIC: written[TOPIC][42:]}
 
 
@@ -105,18 +105,18 @@ async def test_an_empty_region(log: RegionLog) -> None:
     await store.open_log(TOPIC)
     await store.close()
     assert read(log) == []
-    assert source_kafka.read_heads(log) == [LogHead(TOPIC, FIRST, 0)]
+    assert kafka.read_heads(log) == [LogHead(TOPIC, FIRST, 0)]
 
 
 def test_a_kafka_that_is_away_or_knows_nothing_is_a_damage(
     log: RegionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_kafka, "_TIMEOUT_MS", 200)
+    monkeypatch.setattr(kafka, "_TIMEOUT_MS", 200)
     with pytest.raises(LogDamaged, match="has no topic"):
-        source_kafka.plan(log)
+        kafka.plan(log)
     for servers in ("127.0.0.1:1", "", "nonsense"):
         with pytest.raises(LogDamaged, match=r"the Kafka of us-east at .* cannot be read"):
-            source_kafka.plan(RegionLog("us-east", "kafka", "", servers))
+            kafka.plan(RegionLog("us-east", "kafka", "", servers))
 
 
 def test_cursors_and_grants_are_what_was_stored_last_and_nothing_else_is_one(log: RegionLog) -> None:
@@ -133,7 +133,7 @@ def test_cursors_and_grants_are_what_was_stored_last_and_nothing_else_is_one(log
 
     asyncio.run(story())
     kept = [(head.text, b"new"), (part.text, b"part"), (grant.text, b"{}")]
-    assert source_kafka.read_values(log) == sorted(kept)
+    assert kafka.read_values(log) == sorted(kept)
 
 
 def test_the_end_of_a_log_may_be_a_fence(log: RegionLog) -> None:
@@ -145,7 +145,7 @@ def test_the_end_of_a_log_may_be_a_fence(log: RegionLog) -> None:
         await store.close()
 
     asyncio.run(open_once())
-    before = source_kafka.read_ends(log)[TOPIC]
+    before = kafka.read_ends(log)[TOPIC]
     (newest,) = (number for number, _ in entries_in(log)[TOPIC])
     assert before >= newest
 
@@ -155,7 +155,7 @@ def test_the_end_of_a_log_may_be_a_fence(log: RegionLog) -> None:
         await store.close()
 
     asyncio.run(open_again())
-    assert source_kafka.read_ends(log)[TOPIC] > before
+    assert kafka.read_ends(log)[TOPIC] > before
 
 
 COLUMNS = [name for name in ROW_SCHEMA.names if name not in ("damage", "ledger_id", "entry_id")]

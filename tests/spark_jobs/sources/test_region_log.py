@@ -14,7 +14,7 @@ from emulator.wire.entry import build_entry
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.engines.frames import use_engine
-from spark_jobs.sources import region_log as source
+from spark_jobs.sources import region_log
 from spark_jobs.sources.lifetimes import Lifetime
 from spark_jobs.sources.region_log import read_region_logs, read_trimmed
 from spark_jobs.sources.run_folder import open_run_folder
@@ -56,7 +56,7 @@ def test_every_message_of_every_region_is_a_row(engine: QueryEngine, run: Path) 
 def test_a_long_log_is_read_on_by_whichever_thread_takes_the_next_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "BATCH_ROWS", 2)
+    monkeypatch.setattr(region_log, "BATCH_ROWS", 2)
     sample = SampleRun()
     for number in range(60):
         sample.publish("us-east", number, number)

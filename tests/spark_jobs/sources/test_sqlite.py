@@ -11,7 +11,7 @@ import pytest
 
 from emulator.storage.group import decode_group
 from emulator.storage.sqlite.store import open_sqlite
-from spark_jobs.sources import sqlite as source_sqlite
+from spark_jobs.sources import sqlite
 from spark_jobs.sources.contract import Group, LogDamaged, LogHead, RowRange
 from spark_jobs.sources.run_folder import RegionLog
 from tests.spark_jobs.sample_run import TOPIC, place, store_entries
@@ -24,11 +24,7 @@ def log_at(path: Path) -> RegionLog:
 
 
 def read(path: Path) -> list[Group]:
-    return [
-        group
-        for rows in source_sqlite.plan(log_at(path))
-        for group in source_sqlite.read_groups(log_at(path), rows)
-    ]
+    return [group for rows in sqlite.plan(log_at(path)) for group in sqlite.read_groups(log_at(path), rows)]
 
 
 def entries_in(path: Path) -> list[bytes]:
@@ -46,7 +42,7 @@ def test_a_stopped_region(stopped: Path) -> None:
     assert entries_in(stopped) == ENTRIES
     assert [group.first_entry_id for group in read(stopped)] == [0, 3, 6, 9]
     assert {group.topic for group in read(stopped)} == {TOPIC}
-    assert source_sqlite.read_heads(log_at(stopped)) == [LogHead(TOPIC, place("us-east", 0).ledger, 0)]
+    assert sqlite.read_heads(log_at(stopped)) == [LogHead(TOPIC, place("us-east", 0).ledger, 0)]
 
 
 def test_reading_leaves_no_trace(stopped: Path) -> None:
@@ -106,37 +102,37 @@ async def test_trimmed_entries_are_told_by_the_head(tmp_path: Path) -> None:
     await log.append(ENTRIES[5:])
     await log.trim(7)
     await store.close()
-    assert source_sqlite.read_heads(log_at(path)) == [LogHead(TOPIC, place("us-east", 0).ledger, 7)]
+    assert sqlite.read_heads(log_at(path)) == [LogHead(TOPIC, place("us-east", 0).ledger, 7)]
     assert {group.trimmed_below for group in read(path)} == {7}
 
 
 def test_a_large_log_is_shared_out_without_loss_or_overlap(
     stopped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_sqlite, "SLICE_BYTES", stopped.stat().st_size // 2)
-    assert len(source_sqlite.plan(log_at(stopped))) > 1
+    monkeypatch.setattr(sqlite, "SLICE_BYTES", stopped.stat().st_size // 2)
+    assert len(sqlite.plan(log_at(stopped))) > 1
     assert entries_in(stopped) == ENTRIES
 
 
 def test_an_empty_log_has_no_rows(tmp_path: Path) -> None:
     asyncio.run(store_entries(tmp_path / "log.sqlite", "us-east", []))
-    assert source_sqlite.plan(log_at(tmp_path / "log.sqlite")) == []
+    assert sqlite.plan(log_at(tmp_path / "log.sqlite")) == []
 
 
 class TestDamage:
     def test_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(LogDamaged, match=r"regions/us-east/log\.sqlite is missing"):
-            source_sqlite.plan(log_at(tmp_path / "log.sqlite"))
+            sqlite.plan(log_at(tmp_path / "log.sqlite"))
 
     def test_another_region(self, stopped: Path) -> None:
         with pytest.raises(LogDamaged, match="belongs to region us-east"):
-            source_sqlite.plan(RegionLog("us-west", "sqlite", str(stopped)))
+            sqlite.plan(RegionLog("us-west", "sqlite", str(stopped)))
 
     def test_another_version(self, stopped: Path) -> None:
         with sqlite3.connect(stopped) as database:
             database.execute("UPDATE meta SET value = '9' WHERE key = 'format_version'")
         with pytest.raises(LogDamaged, match="format version 9, not 1"):
-            source_sqlite.plan(log_at(stopped))
+            sqlite.plan(log_at(stopped))
 
     @pytest.mark.parametrize(
         "content", [b"", b"SQLite format 3\x00" + b"\xff" * 5000, b"not a database at all"]
@@ -144,7 +140,7 @@ class TestDamage:
     def test_not_a_database(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "log.sqlite").write_bytes(content)
         with pytest.raises(LogDamaged, match="cannot be read"):
-            source_sqlite.plan(log_at(tmp_path / "log.sqlite"))
+            sqlite.plan(log_at(tmp_path / "log.sqlite"))
 
     def test_cut_off_in_the_middle(self, tmp_path: Path) -> None:
         path = tmp_path / "log.sqlite"
@@ -152,9 +148,9 @@ class TestDamage:
         with path.open("r+b") as file:
             file.truncate(path.stat().st_size // 2)
         with pytest.raises(LogDamaged, match="cannot be read"):
-            list(source_sqlite.read_groups(log_at(path), RowRange(0, 1000)))
+            list(sqlite.read_groups(log_at(path), RowRange(0, 1000)))
 
     def test_the_newest_commits_are_gone(self, stopped: Path) -> None:
         Path(f"{stopped}-shm").touch()
         with pytest.raises(LogDamaged, match="newest commits"):
-            source_sqlite.plan(log_at(stopped))
+            sqlite.plan(log_at(stopped))
