@@ -20,8 +20,8 @@ from emulator.storage.contract import Store
 if TYPE_CHECKING:
     from emulator.broker.metadata.schemas import Schemas
     from emulator.broker.replication.entry_forms import ReplicatedEntryCache
-    from emulator.broker.topic.access_metrics import AccessFigures
     from emulator.broker.topic.entry_cache import TailPool
+    from emulator.broker.topic.metrics import AccessFigures
     from emulator.broker.transactions.contract import TransactionAuthority
 
 

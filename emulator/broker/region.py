@@ -20,8 +20,8 @@ from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.broker.replication.entry_forms import ReplicatedEntryCache
 from emulator.broker.replication.link import PeerLink
-from emulator.broker.topic.access_metrics import AccessFigures
 from emulator.broker.topic.entry_cache import TailPool
+from emulator.broker.topic.metrics import AccessFigures
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_assembly import Assembly
 from emulator.broker.topic_directory.deletions import refusal
@@ -412,8 +412,8 @@ class Region:
     def links_changed(self) -> None:
         """A link came up or went down; snapshots may become possible."""
         for topic in self.directory.serving.values():
-            if topic.sync is not None:
-                topic.sync.links_changed()
+            if topic.subscriptions.replicated is not None:
+                topic.subscriptions.replicated.links_changed()
 
     def waiting_for(self, expected_peers: set[str]) -> list[Reason]:
         """Why clients should not be let in yet, a sentence each. Peers that are not expected are not waited for."""

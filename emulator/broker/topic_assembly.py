@@ -116,7 +116,7 @@ class Assembly:
         try:
             remotes = self._remotes(topic.policies)
             if remotes and topic.keeps_messages:
-                topic.sync = ReplicatedSubscriptions(topic, remotes)
+                topic.subscriptions.replicated = ReplicatedSubscriptions(topic, remotes)
             self._restore_subscriptions(topic)
             for remote in remotes:
                 topic.replicators.add(remote)
@@ -134,13 +134,13 @@ class Assembly:
         store = topic.region.store
         pending_rows = pending_rows_of_topic(store, topic.full_name)
         for stored in cursors_of_topic(store, topic.full_name, parts_type):
-            subscription = topic.add_subscription(stored)
+            subscription = topic.subscriptions.add(stored)
             rows = pending_rows.pop(subscription.name, None)
             if rows is not None:
                 subscription.pending_acks = PendingAcksOfSubscription(subscription)
                 subscription.pending_acks.load(rows)
-            if topic.sync is not None and subscription.cursor.replicated:
-                topic.sync.subscription_added(subscription)
+            if topic.subscriptions.replicated is not None and subscription.cursor.replicated:
+                topic.subscriptions.replicated.subscription_added(subscription)
         # What an interrupted deletion left. What cannot be deleted now is found again.
         for name, rows in pending_rows.items():
             for row in rows:

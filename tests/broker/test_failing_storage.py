@@ -29,7 +29,7 @@ async def test_an_append_under_way_is_awaited_before_a_topic_is_loaded_again(wor
     client = world.client("us")
     producer = await client.producer(TOPIC, name="p")
     sent = producer.send_nowait(b"once")
-    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC]._issued > 0)
+    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC].publishing.issued > 0)
     broker_of(world).topic_failed(TOPIC, StorageError("a cursor was not written", definite=False))
     await sent
     await producer.send(b"next")
@@ -102,7 +102,7 @@ async def test_a_producer_is_told_of_what_its_former_life_has_under_way(world: W
 
     host.start(life())
     await world.simulation.until(lambda: TOPIC in broker_of(world).directory.serving)
-    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC]._issued > 0)
+    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC].publishing.issued > 0)
     host.kill()
     again = await world.client("us").producer(TOPIC, name="p")
     assert again.last_sequence_id == 0

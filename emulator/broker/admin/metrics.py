@@ -242,7 +242,7 @@ def _storing(figures: RegionMetrics, topic: Topic, of: Mapping[str, str]) -> Non
     """How entries are written and read; nothing of a topic that keeps none."""
     if not topic.keeps_messages:
         return
-    now, storing = asyncio.get_running_loop().time(), topic.storing
+    now, storing = asyncio.get_running_loop().time(), topic.metrics.storing
     latency, size = storing.latency_us.per_second(now), storing.size_bytes.per_second(now)
     figures.add("pulsar_storage_write_rate", "gauge", "Entries stored per second.", size.times, **of)
     read = storing.read_rate(now)
@@ -279,9 +279,9 @@ def _quotas(figures: RegionMetrics, region: Region, topic: Topic) -> None:
 
 
 def _snapshots(figures: RegionMetrics, topic: Topic, of: Mapping[str, str]) -> None:
-    if topic.sync is None:
+    if topic.subscriptions.replicated is None:
         return
-    counted = topic.sync.summary()
+    counted = topic.subscriptions.replicated.summary()
     prefix = "pulsar_replicated_subscriptions"
     figures.add(f"{prefix}_pending_snapshots", "gauge", "Under way.", counted["pending"], **of)
     figures.add(

@@ -29,7 +29,7 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
     subscriptions = {
         name: _subscription(topic, one, consumers=consumers) for name, one in topic.subscriptions.items()
     }
-    published, now = topic.published, _now_seconds()
+    published, now = topic.metrics.published, _now_seconds()
     found = {
         "msgRateIn": published.message_rate(now),
         "msgThroughputIn": published.byte_rate(now),
@@ -39,13 +39,13 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
         **{field: sum(one[field] for one in subscriptions.values()) for field in _OUT},
         "storageSize": topic.log.size_bytes,
         "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
-        "topicCreationTimeStamp": topic.loaded_ms,
-        "lastPublishTimeStamp": topic.published_ms,
+        "topicCreationTimeStamp": topic.metrics.loaded_ms,
+        "lastPublishTimeStamp": topic.metrics.published_ms,
         "publishers": [_publisher(one, now) for one in clients],
         "subscriptions": subscriptions,
         "replication": {name: _replicator(topic, one, now) for name, one in topic.replicators.items()},
         "compaction": _compaction(topic),
-        "deduplicationStatus": "Enabled" if topic.deduplicates else "Disabled",
+        "deduplicationStatus": "Enabled" if topic.state.deduplicates else "Disabled",
         "waitingPublishers": topic.access.waiting_count,
         "nonContiguousDeletedMessagesRanges": sum(
             one["nonContiguousDeletedMessagesRanges"] for one in subscriptions.values()
@@ -128,12 +128,12 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
     entries = topic.log.next_entry_id - topic.log.first_entry_id
     ledger = {"ledgerId": ledger_id, "entries": entries, "size": topic.log.size_bytes, "offloaded": False}
     return {
-        "entriesAddedCounter": topic.end_entry_id - topic.loaded_end_entry_id,
+        "entriesAddedCounter": topic.readable_end - topic.metrics.loaded_end_entry_id,
         "numberOfEntries": entries,
         "totalSize": topic.log.size_bytes,
         "currentLedgerEntries": entries,
         "currentLedgerSize": topic.log.size_bytes,
-        "lastLedgerCreatedTimestamp": when(topic.loaded_ms),
+        "lastLedgerCreatedTimestamp": when(topic.metrics.loaded_ms),
         "waitingCursorsCount": sum(
             1 for one in topic.subscriptions.values() if one.consumers and not one.backlog()
         ),
@@ -170,13 +170,15 @@ def topic_row(topic: Topic) -> dict[str, Any]:
             }
             for name, one in topic.subscriptions.items()
         },
-        "snapshots": topic.sync.summary() if topic.sync is not None else {},
+        "snapshots": topic.subscriptions.replicated.summary()
+        if topic.subscriptions.replicated is not None
+        else {},
     }
 
 
 def _why_not_replicated(topic: Topic, subscription: Subscription) -> Reason:
-    if topic.sync is not None:
-        return topic.sync.why_not(subscription)
+    if topic.subscriptions.replicated is not None:
+        return topic.subscriptions.replicated.why_not(subscription)
     is_replicated = subscription.cursor.replicated
     return Cause.SNAPSHOT_NO_REMOTES() if is_replicated else Cause.SUBSCRIPTION_NOT_REPLICATED()
 
@@ -267,7 +269,7 @@ def _consumer(consumer: Consumer, draining: int, now: float) -> dict[str, Any]:
         "availablePermits": state.permits,
         "unackedMessages": state.unacked_messages,
         "blockedConsumerOnUnackedMsgs": state.unacked_messages
-        >= consumer.subscription.topic.dispatch_limits.unacked_messages_per_consumer_max,
+        >= consumer.subscription.topic.subscriptions.limits.unacked_messages_per_consumer_max,
         "drainingHashesCount": draining,
         "lastConsumedTimestamp": consumer.sent_ms,
         "lastConsumedFlowTimestamp": consumer.flow_ms,

@@ -77,7 +77,7 @@ class ClientProducers:
         assert claimed is producer
         self.open[producer.producer_id] = producer
         self.closed.pop(producer.producer_id, None)
-        producer.topic.attach(producer)
+        producer.topic.publishing.attach(producer)
         name, request_id = producer.producer_name, producer.request.request_id
         last, version = producer.last_sequence_id(), producer.schema_version
         self._connection.answer(
@@ -116,7 +116,7 @@ class ClientProducers:
             self.closed[producer.producer_id] = None
             if len(self.closed) > CLOSED_PRODUCERS_MAX:
                 del self.closed[next(iter(self.closed))]
-        producer.topic.detach(producer, why)
+        producer.topic.publishing.detach(producer, why)
         producer.detach()
 
     def close(self, producer: Producer) -> None:

@@ -126,7 +126,7 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
         topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
         cursor = topic.region.environment.components.cursor(begin - 1)
         cursor.set_properties(command.subscription_properties)
-        subscription = topic.create_subscription(command.subscription, cursor, durable=command.durable)
+        subscription = topic.subscriptions.create(command.subscription, cursor, durable=command.durable)
     elif subscription.durable != command.durable:
         raise ProtocolError(
             ServerError.NotAllowedError,
@@ -136,7 +136,7 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
         subscription.move(lambda cursor: cursor.set_properties(command.subscription_properties))
     # Three states: absent keeps what is stored, and False does not clear it (upstream does the same).
     if command.replicated and topic.keeps_messages and _may_turn_on(topic, subscription):
-        topic.replicate_subscription(subscription)
+        topic.subscriptions.replicate(subscription)
     return subscription
 
 
@@ -261,7 +261,7 @@ def stats(connection: ClientConnection, command: ConsumerRequest) -> None:
             available_permits=max(0, consumer.state.permits),
             unacknowledged_messages=consumer.state.unacked_messages,
             is_blocked=consumer.state.unacked_messages
-            >= subscription.topic.dispatch_limits.unacked_messages_per_consumer_max,
+            >= subscription.topic.subscriptions.limits.unacked_messages_per_consumer_max,
             backlog_entries=subscription.backlog(),
         )
     )

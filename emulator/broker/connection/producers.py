@@ -155,7 +155,7 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
     if subscription is None:
         topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
         cursor = topic.region.environment.components.cursor(topic.first_entry_id - 1)
-        subscription = topic.create_subscription(name, cursor)
+        subscription = topic.subscriptions.create(name, cursor)
     await subscription.persisted()
 
 

@@ -29,7 +29,7 @@ def check_rate(topic: Topic, host: str, command: Subscribe) -> None:
     rate = topic.policies[SUBSCRIBE_RATE]
     consumer = (host, command.consumer_name, command.consumer_id)
     now_ms = asyncio.get_running_loop().time() * 1000
-    if not topic.arrivals.admit(consumer, rate, now_ms):
+    if not topic.subscriptions.arrivals.admit(consumer, rate, now_ms):
         raise ProtocolError(
             ServerError.NotAllowedError,
             "Subscribe limited by subscribe rate limit per consumer. "

@@ -136,7 +136,7 @@ def _topic(region: Region, words: Words) -> Explanation:
         "topic",
         words,
         "; ".join([what, *access_sentences(topic)]),
-        topic.loaded_ms,
+        topic.metrics.loaded_ms,
         *_lacking(topic),
         why_not_readable(region, topic),
         why_producer_waits(topic),
@@ -199,14 +199,18 @@ def _replication_status(subscription: Subscription) -> str:
 def _replicates_to(topic: Topic, subscription: Subscription) -> tuple[str, ...] | None:
     if not subscription.cursor.replicated:
         return None
-    return () if topic.sync is None else tuple(sorted(topic.sync.controller.remotes))
+    return (
+        ()
+        if topic.subscriptions.replicated is None
+        else tuple(sorted(topic.subscriptions.replicated.controller.remotes))
+    )
 
 
 def _why_position_stays(topic: Topic, subscription: Subscription) -> Reason:
     """Of a subscription that is not replicated only what its users should know."""
-    if topic.sync is None:
+    if topic.subscriptions.replicated is None:
         return Cause.SNAPSHOT_NO_REMOTES() if subscription.cursor.replicated else NO_REASON
-    reason = topic.sync.why_not(subscription)
+    reason = topic.subscriptions.replicated.why_not(subscription)
     return NO_REASON if reason.cause is Cause.SUBSCRIPTION_NOT_REPLICATED else reason
 
 
@@ -249,11 +253,15 @@ def _why_not_replicated(region: Region, topic: Topic, remote: str) -> Reason:
 
 
 def _replicated_topics(region: Region) -> Iterable[Words]:
-    return [(topic.full_name,) for topic in region.directory.serving.values() if topic.sync is not None]
+    return [
+        (topic.full_name,)
+        for topic in region.directory.serving.values()
+        if topic.subscriptions.replicated is not None
+    ]
 
 
 def _snapshot(region: Region, words: Words) -> Explanation:
-    sync = region.directory.serving[words[0]].sync
+    sync = region.directory.serving[words[0]].subscriptions.replicated
     assert sync is not None
     summary = sync.summary()
     what = (

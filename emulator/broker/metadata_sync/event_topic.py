@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, cast
 from emulator.broker.metadata_sync.settings import SUBSCRIPTION
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription
-from emulator.broker.topic.publishing import CheckedEntry, PendingPublish
+from emulator.broker.topic.pending_publish import CheckedEntry, PendingPublish
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.broker.topic_directory.loaded_topic import OpenMode
@@ -85,7 +85,7 @@ class EventTopic:
         subscription = topic.subscriptions.get(SUBSCRIPTION)
         if subscription is None:
             cursor = topic.region.environment.components.cursor(topic.first_entry_id - 1)
-            subscription = topic.create_subscription(SUBSCRIPTION, cursor)
+            subscription = topic.subscriptions.create(SUBSCRIPTION, cursor)
         await subscription.persisted()
         if topic.closed or subscription.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
@@ -99,7 +99,7 @@ class EventTopic:
 
     @property
     def payload_bytes_max(self) -> int:
-        return self._topic.limits.payload_bytes
+        return self._topic.publishing.limits.payload_bytes
 
     @property
     def backlog(self) -> int:
@@ -127,7 +127,7 @@ class EventTopic:
         topic = self._topic
         data = plain_entry(self._name, self._sequence, topic.region.environment.wall_clock_ms(), payload)
         info = scan_entry(data)
-        refusal = check(self.publisher, info, None, len(data), topic.limits)
+        refusal = check(self.publisher, info, None, len(data), topic.publishing.limits)
         if refusal is not None:
             raise ProtocolError(refusal.code, refusal.sentence)
         self._sequence += 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from emulator.broker.replication.replicator_state import ReplicationRate, RetryTimer, StoredProgress
-from emulator.broker.topic.traffic import Traffic
+from emulator.broker.topic.metrics import Traffic
 from emulator.core.replication.progress import Forwarding, ReplicatorLife, ReplicatorState
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError, StorageError
@@ -69,7 +69,7 @@ class Replicator:
 
     def link_down(self) -> None:
         self._end_stream(self.life.lost, self._link_is_down())
-        self.topic.replicator_lost(self.remote)
+        self.topic.subscriptions.link_lost(self.remote)
 
     def producer_ready(self) -> None:
         if not self.life.opened():
@@ -78,7 +78,7 @@ class Replicator:
         self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry_seconds = RETRY_SECONDS
         self.pump()
-        self.topic.replicator_ready(self.remote)
+        self.topic.subscriptions.links_changed()
 
     def refused(self, message: str) -> None:
         """The remote region did not open the producer, or closed it: open it again later, from what is confirmed."""
@@ -146,7 +146,7 @@ class Replicator:
         """The topic is inactive: close the producer in the remote region until there is something to send."""
         if not self.backlog and self._end_stream(self.life.rest, Cause.REPLICATOR_RESTS(region=self.remote)):
             self.peer.remove(self)
-            self.topic.replicator_lost(self.remote)
+            self.topic.subscriptions.link_lost(self.remote)
 
     def wake(self) -> None:
         """The topic is used again. No effect unless the replicator rests."""

@@ -74,14 +74,14 @@ class ReplicationRate:
         self._topic = topic
         self._resume = resume
         self.throttle: Throttle | None = throttle_of(
-            topic.policies[REPLICATOR_DISPATCH_RATE], _now_ms(), topic.publish_rate
+            topic.policies[REPLICATOR_DISPATCH_RATE], _now_ms(), topic.metrics.publish_rate
         )
         """None: no limit."""
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, rate: Pace) -> None:
         """Send no more than that from now on; a wait for the former rate ends."""
-        self.throttle = throttle_of(rate, _now_ms(), self._topic.publish_rate)
+        self.throttle = throttle_of(rate, _now_ms(), self._topic.metrics.publish_rate)
         self._waited()
 
     @property

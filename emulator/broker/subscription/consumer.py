@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from emulator.broker.topic.traffic import Traffic
+from emulator.broker.topic.metrics import Traffic
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher, SubscriptionType
 from emulator.core.transactions.names import TxnId

@@ -28,27 +28,27 @@ class Budget:
         self._topic = topic
         self._owner = owner
         self._throttle_of = topic.region.environment.components.throttle_of
-        self._throttle = self._made(topic.subscription_rate_of(subscription))
+        self._throttle = self._made(topic.subscriptions.rate_of(subscription))
 
     def set_rate(self, rate: Pace) -> None:
         """Of this subscription, from now on."""
         self._throttle = self._made(rate)
 
     def _made(self, rate: Pace) -> Throttle | None:
-        return self._throttle_of(rate, _now_ms(), self._topic.publish_rate)
+        return self._throttle_of(rate, _now_ms(), self._topic.metrics.publish_rate)
 
     @property
     def is_limited(self) -> bool:
-        return self._throttle is not None or self._topic.dispatch_throttle is not None
+        return self._throttle is not None or self._topic.subscriptions.throttle is not None
 
     @property
     def _throttles(self) -> list[Throttle]:
-        both = (self._throttle, self._topic.dispatch_throttle)
+        both = (self._throttle, self._topic.subscriptions.throttle)
         return [one for one in both if one is not None]
 
     def wait_ms(self) -> float:
         """How long nothing may go, for an owner that has something to hand out; 0: something may go now."""
-        mine, topics = self._throttle, self._topic.dispatch_throttle
+        mine, topics = self._throttle, self._topic.subscriptions.throttle
         if mine is None and topics is None:
             return 0.0
         now_ms = _now_ms()
@@ -60,7 +60,7 @@ class Budget:
 
     def why_not(self) -> Reason:
         """Return the rate limit that allows no more now. Changes nothing, unlike `wait_ms`."""
-        of_topic = self._topic.dispatch_throttle
+        of_topic = self._topic.subscriptions.throttle
         for setting, throttle in ("subscription_dispatch_rate", self._throttle), ("dispatch_rate", of_topic):
             wait_ms = 0.0 if throttle is None else throttle.wait_ms(_now_ms())
             if wait_ms > 0:
@@ -69,7 +69,7 @@ class Budget:
 
     def _wait_for_turn_ms(self, wait_ms: float) -> float:
         """What the topic allows goes to the one that has waited longest; where nothing is kept nobody waits."""
-        turns = self._topic.dispatch_turns
+        turns = self._topic.subscriptions.turns
         if not self._topic.keeps_messages:
             return wait_ms
         if wait_ms <= 0 and turns.is_next(self._owner):
@@ -82,14 +82,14 @@ class Budget:
 
     def give_way(self) -> None:
         """The owner has no use for its turn."""
-        turns = self._topic.dispatch_turns
+        turns = self._topic.subscriptions.turns
         was_first = turns.first is self._owner
         turns.leave(self._owner)
         if was_first:
             self._wake_next()
 
     def _wake_next(self) -> None:
-        first = self._topic.dispatch_turns.first
+        first = self._topic.subscriptions.turns.first
         if first is not None:
             first.schedule()
 

@@ -17,7 +17,7 @@ from emulator.wire.codec import message_header
 if TYPE_CHECKING:
     from emulator.broker.subscription.consumer import Consumer
     from emulator.broker.topic.entry_cache import StoredEntry
-    from emulator.broker.topic.traffic import Traffic
+    from emulator.broker.topic.metrics import Traffic
     from emulator.broker.topic.view import Readable, SubscriptionHost
 
 READ_BYTES = 4_194_304
@@ -152,7 +152,7 @@ class HandingOut:
             if self._budget.is_limited:
                 self._budget.take(entries, deliveries)
             self._write(entries, deliveries)
-        self._topic.entries_read(self._subscription.name, entries)
+        self._topic.subscriptions.entries_read(self._subscription.name, entries)
 
     def _write(self, entries: list[StoredEntry], deliveries: list[Delivery]) -> None:
         subscription, consumers = self._subscription, self._subscription.consumers

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emulator.config.compatibility import Compatibility
-from emulator.core.admission import Own, Publisher
+from emulator.core.admission import Own, Publisher, check
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
 from emulator.core.replication.snapshot_types import Effect, Observed, OfferSnapshot, Skip, WriteMarker
@@ -21,11 +21,12 @@ from emulator.errors import StorageError
 from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model.reasons import Cause, Reason
 from emulator.model.values import Position
+from emulator.wire.markers import encode_marker
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
     from emulator.broker.topic.entry_cache import StoredEntry
-    from emulator.broker.topic.publishing import PendingPublish
+    from emulator.broker.topic.pending_publish import PendingPublish
     from emulator.broker.topic.view import CarriedSubscription, PositionsHost
 
 logger = logging.getLogger(__name__)
@@ -216,12 +217,22 @@ class ReplicatedSubscriptions:
 
     def _create(self, name: str) -> CarriedSubscription:
         """Only where there is none of that name: whether an existing one is replicated is decided here alone."""
-        subscription = self.topic.create_subscription(name, self._parts.cursor(self.topic.first_entry_id - 1))
-        self.topic.replicate_subscription(subscription)
+        subscription = self.topic.subscriptions.create(
+            name, self._parts.cursor(self.topic.first_entry_id - 1)
+        )
+        self.topic.subscriptions.replicate(subscription)
         return subscription
 
     def _follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Sequence[str]) -> None:
-        applied = self.topic.follow(cursor, source, own_entry_id, named)
+        parts = self._parts
+        applied = self.topic.state.follow(
+            cursor,
+            source,
+            own_entry_id,
+            named=named,
+            never=parts.never_reaches,
+            apply=parts.apply_update,
+        )
         if applied is Applied.REFUSED:
             logger.warning("%s: update of %s refused: %s", self.topic.full_name, source, applied.value)
 
@@ -297,7 +308,15 @@ class ReplicatedSubscriptions:
         )
 
     def _write(self, wish: WriteMarker) -> None:
-        self.topic.write_marker(self, wish.marker, wish.replicate_to)
+        """Append a marker, for these regions; empty: for all. Not to a topic that was terminated."""
+        topic = self.topic
+        if topic.ending.is_over:
+            return
+        now_ms = topic.region.environment.wall_clock_ms()
+        data, info = encode_marker(wish.marker, now_ms, wish.replicate_to)
+        refusal = check(self.publisher, info, wish.marker, len(data), topic.publishing.limits)
+        assert refusal is None, refusal
+        topic.append_own(self, data, info, wish.marker)
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
         """Our markers are durable; what follows from that is told by `entries_stored`."""

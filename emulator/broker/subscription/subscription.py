@@ -15,7 +15,7 @@ from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.cursor_store import StoredCursor
 from emulator.broker.subscription.dispatch_loop import HandingOut
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription
-from emulator.broker.topic.traffic import Traffic
+from emulator.broker.topic.metrics import Traffic
 from emulator.core.cursor.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch import (
     ConsumerState,
@@ -51,7 +51,7 @@ class Subscription:
         self.consumers: dict[ConsumerState, Consumer] = {}
         parts = topic.region.environment.components
         self._wall_clock_ms = topic.region.environment.wall_clock_ms
-        self.dispatcher = parts.dispatcher(cursor, topic.dispatch_limits, parts.strategy_for)
+        self.dispatcher = parts.dispatcher(cursor, topic.subscriptions.limits, parts.strategy_for)
         self._keeper = parts.debounced_writer(
             topic.region.store, f"cursor {name}", stored.take_changes, self._not_written
         )
@@ -122,7 +122,7 @@ class Subscription:
 
     def _notify_active_later(self) -> None:
         if self._notifying is None:
-            delay_ms = self.topic.dispatch_limits.failover_delay_ms
+            delay_ms = self.topic.subscriptions.limits.failover_delay_ms
             self._notifying = asyncio.get_running_loop().call_later(delay_ms / 1000, self._notify_all)
 
     def _notify_all(self) -> None:
@@ -282,7 +282,7 @@ class Subscription:
                 self.pending_acks.sought()
             self._mark_delete_seen = self.cursor.mark_delete
             self.dispatcher.rewound()
-            self.topic.sought(self.name)
+            self.topic.subscriptions.sought(self.name)
             await self.persisted()
         finally:
             # The cursor stands elsewhere also when whoever asked went away meanwhile.
@@ -307,7 +307,7 @@ class Subscription:
         """One that is not durable ends with its last consumer."""
         if not self.durable and not self.consumers and self._waiting is None and not self.closed:
             self.close()
-            self.topic.subscription_ended(self.name)
+            self.topic.subscriptions.ended(self.name)
 
     # The cursor.
 
@@ -321,7 +321,7 @@ class Subscription:
         if self.cursor.mark_delete != self._mark_delete_seen:
             self._mark_delete_seen = self.cursor.mark_delete
             self.mark_delete_ms = self._wall_clock_ms() if now_ms is None else now_ms
-            self.topic.mark_delete_moved(self.name)
+            self.topic.subscriptions.mark_delete_moved(self.name)
 
     def move(self, change: Callable[[Cursor], object]) -> None:
         """Change the cursor on behalf of others than consumers here (an update of another region, markers)."""
@@ -409,7 +409,7 @@ class Subscription:
                 await self._stored.delete(self.topic.region.store)
                 if self.pending_acks is not None:
                     await self.pending_acks.delete(self.topic.region.store)
-            self.topic.subscription_ended(self.name)
+            self.topic.subscriptions.ended(self.name)
             outcome.set_result(None)
         except StorageError as failure:
             self.topic.failed(failure)

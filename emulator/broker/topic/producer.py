@@ -7,8 +7,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from emulator.broker.topic.publishing import CheckedEntry
-from emulator.broker.topic.traffic import Traffic
+from emulator.broker.topic.metrics import Traffic
+from emulator.broker.topic.pending_publish import CheckedEntry
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scope, scope_of
 from emulator.core.policies.consuming import DELAYED_DELIVERY
 from emulator.core.transactions.names import TxnId
@@ -23,8 +23,10 @@ from emulator.wire.message_metadata import EntryInfo
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
-    from emulator.broker.topic.publishing import Attachment, PendingPublish
+    from emulator.broker.topic.metrics import TopicMetrics
+    from emulator.broker.topic.pending_publish import Attachment, PendingPublish
     from emulator.core.policies.topic_policies import TopicPolicies
+    from emulator.core.topic.state import TopicState
     from emulator.wire.commands import CreateProducer
 
 logger = logging.getLogger(__name__)
@@ -115,6 +117,28 @@ class TransactionsOfTopic(Protocol):
         ...
 
 
+class PublishingOfTopic(Protocol):
+    """The producers of the topic, and its limits."""
+
+    @property
+    def limits(self) -> Limits:
+        """Maximum size of an entry of another region."""
+        ...
+
+    @property
+    def client_limits(self) -> Limits:
+        """Maximum size of an entry of a client."""
+        ...
+
+    def attach(self, producer: Producer) -> None:
+        """A producer is connected; its name was free."""
+        ...
+
+    def detach(self, producer: Producer, why: str) -> None:
+        """It left, unless another one took its name before."""
+        ...
+
+
 class ProducerHost(Protocol):
     """The topic of producers."""
 
@@ -128,32 +152,17 @@ class ProducerHost(Protocol):
     def policies(self) -> TopicPolicies: ...
 
     @property
-    def limits(self) -> Limits:
-        """What an entry of another region may weigh."""
-        ...
-
+    def publishing(self) -> PublishingOfTopic: ...
     @property
-    def client_limits(self) -> Limits:
-        """What an entry of a client may weigh."""
-        ...
+    def state(self) -> TopicState: ...
+    @property
+    def metrics(self) -> TopicMetrics: ...
 
     @property
     def access(self) -> AccessToTopic: ...
 
     @property
     def transactions(self) -> TransactionsOfTopic: ...
-
-    def last_sequence_id(self, producer_name: str) -> int:
-        """The highest durable number of a name, -1 for none."""
-        ...
-
-    def attach(self, producer: Producer) -> None:
-        """A producer is connected; its name was free."""
-        ...
-
-    def detach(self, producer: Producer, why: str) -> None:
-        """It left, unless another one took its name before."""
-        ...
 
     def publish(
         self,
@@ -172,10 +181,6 @@ class ProducerHost(Protocol):
 
     async def issued_so_far(self) -> None:
         """Wait until everything issued before has its outcome."""
-        ...
-
-    def note_published(self, messages: int, bytes_: int) -> None:
-        """So much became durable; for figures."""
         ...
 
 
@@ -239,7 +244,7 @@ class Producer:
 
     def last_sequence_id(self) -> int:
         """Where its client goes on: the highest durable number of its name, -1 for none."""
-        return -1 if self.source_region is not None else self.topic.last_sequence_id(self.producer_name)
+        return -1 if self.source_region is not None else self.topic.state.last_sequence_id(self.producer_name)
 
     def replaces(self, other: Producer) -> bool:
         """Whether that one goes when this one comes."""
@@ -248,7 +253,11 @@ class Producer:
 
     @property
     def _limits(self) -> Limits:
-        return self.topic.client_limits if self.source_region is None else self.topic.limits
+        return (
+            self.topic.publishing.client_limits
+            if self.source_region is None
+            else self.topic.publishing.limits
+        )
 
     def slow_down(self, seconds: float) -> None:
         self.connection.flow_control.slow_down(seconds)
@@ -333,7 +342,7 @@ class Producer:
         answered = sum([len(publish.data) for publish in publishes])
         messages = sum([publish.info.num_messages for publish in publishes])
         self.published.add(messages, answered)
-        self.topic.note_published(messages, answered)
+        self.topic.metrics.note_published(messages, answered)
         if not self.attached:
             return
         self.pending_bytes -= answered

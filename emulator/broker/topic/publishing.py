@@ -1,97 +1,142 @@
-"""What a topic is given to store, and by whom."""
+"""Who publishes to one topic, within which limits, and the entries that are admitted and not yet durable."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import NewType, Protocol, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, cast
 
-from emulator.config.region import RegionConfig
-from emulator.core.admission import Client, Limits, Publisher
+from emulator.broker.environment import RegionServices
+from emulator.broker.topic.pending_publish import PendingPublish, limits_of
+from emulator.broker.topic.producer import Producer
+from emulator.core.admission import Client
 from emulator.core.flow.rate_limit import Throttle
-from emulator.model.markers import Marker
-from emulator.wire.codec import SendCommand
-from emulator.wire.entry import replication_bytes_max
-from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
-from emulator.wire.message_metadata import EntryInfo
+from emulator.core.policies.limits import MAX_MESSAGE_SIZE, PUBLISH_RATE
+from emulator.core.policies.topic_policies import TopicPolicies
+from emulator.core.policies.topics import DEDUPLICATION, KEEP_ALIVE_INTERVAL
+from emulator.errors import StorageError
 
-CheckedEntry = NewType("CheckedEntry", EntryInfo)
-"""Metadata of an entry that passed the gate. Made by a cast behind `core.admission.check`, and nowhere else."""
+if TYPE_CHECKING:
+    from emulator.broker.topic.checkpoints import Checkpoints
+    from emulator.broker.topic.exclusive_access import TopicAccess
+    from emulator.broker.topic.subscriptions import Subscriptions
+    from emulator.core.topic.state import TopicState
 
-
-def limits_of(config: RegionConfig) -> Limits:
-    """What a client of this region may send, so that its form for other regions fits into a frame there (A3). Regions
-    that replicate to each other have the same maximum; whether a topic is replicated at all may change later."""
-    frame_bytes = config.settings.max_message_bytes + FRAME_PADDING_BYTES
-    return Limits(
-        payload_bytes=config.settings.max_message_bytes,
-        entry_bytes=frame_bytes - COMMAND_BYTES_MAX - replication_bytes_max(config.region),
-        batch_bytes=config.settings.max_message_bytes,
-    )
+OBEYS = (DEDUPLICATION, KEEP_ALIVE_INTERVAL, MAX_MESSAGE_SIZE, PUBLISH_RATE)
+"""Policies that this module acts upon (P1)."""
 
 
-class Attachment(Protocol):
-    """One that appends to a topic: a client's producer, the replicator of a peer, the topic itself (markers)."""
+class PublishedTopic(Protocol):
+    """The topic."""
 
-    publisher: Publisher
+    access: TopicAccess
+    checkpoints: Checkpoints
+    closed: bool
+    policies: TopicPolicies
+    region: RegionServices
+    state: TopicState
+    subscriptions: Subscriptions
 
-    def stored(self, publishes: Sequence[PendingPublish]) -> None:
-        """These are durable, in the order of their sends."""
-        ...
+    @property
+    def keeps_messages(self) -> bool: ...
 
-
-class ClientAttachment(Attachment, Protocol):
-    """A client's producer: the only one whose publisher is a `Client`."""
-
-    def slow_down(self, seconds: float) -> None:
-        """Read nothing more from the client for so long."""
-        ...
-
-
-def slow_down(
-    throttle: Throttle, batch: Sequence[PendingPublish], attached: Iterable[ClientAttachment]
-) -> None:
-    """Count what is published. If that was too much, read later whoever may publish to the topic: the allowance is the
-    topic's, and a connection that has sent nothing yet has no part of its own (INV-79). Other regions are not held
-    back: what they send was acknowledged there."""
-    clients = [one for one in batch if type(one.attachment.publisher) is Client]
-    if not clients:
-        return
-    messages = sum(max(1, one.info.num_messages) for one in clients)
-    throttle.take(messages, sum(len(one.data) for one in clients), asyncio.get_running_loop().time() * 1000)
-    published = [cast(ClientAttachment, one.attachment) for one in clients]
-    hold_back(throttle, dict.fromkeys((*attached, *published)))
+    def failed(self, failure: BaseException) -> None: ...
 
 
-def hold_back(throttle: Throttle, attached: Iterable[ClientAttachment]) -> None:
-    """Read these clients later while nothing may be published; also one that has only just come."""
-    wait_ms = throttle.wait_ms(asyncio.get_running_loop().time() * 1000)
-    if wait_ms > 0:
-        for attachment in attached:
-            if type(attachment.publisher) is Client:
-                attachment.slow_down(wait_ms / 1000)
+class Publishing:
+    """Of one topic."""
 
+    def __init__(self, topic: PublishedTopic) -> None:
+        self._topic = topic
+        self.producers: dict[str, Producer] = {}
+        """Connected producers by name, inbound replicators included."""
+        self.limits = self.client_limits = limits_of(topic.region.config)
+        """Maximum size of an entry; of another region, and of a client."""
+        self.batch: list[PendingPublish] = []
+        """Admitted, not yet issued."""
+        self.issued = 0
+        """Groups issued and not yet durable."""
+        self.last_issued: asyncio.Future[int] | None = None
+        self._throttle: Throttle | None = None
+        self._switching_deduplication = asyncio.Lock()
+        """One change after the other; the last one counts."""
 
-class PendingPublish:
-    """One publish between admitted and acknowledged."""
+    def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
+        """Follow changed policies."""
+        topic = self._topic
+        if new.differs(old, KEEP_ALIVE_INTERVAL):
+            for producer in (*self.producers.values(), *topic.access.line):
+                producer.connection.liveness.hurry(new[KEEP_ALIVE_INTERVAL])
+        if new.differs(old, MAX_MESSAGE_SIZE):
+            limits, most = limits_of(topic.region.config), new[MAX_MESSAGE_SIZE]
+            if most:
+                limits = replace(limits, payload_bytes=min(most, limits.payload_bytes))
+            self.client_limits = limits
+        if new.differs(old, PUBLISH_RATE):
+            now_ms = asyncio.get_running_loop().time() * 1000
+            self._throttle = topic.region.environment.components.throttle_of(new[PUBLISH_RATE], now_ms)
+            for producer in self.producers.values():
+                producer.connection.flow_control.speed_up()
+        wanted = new[DEDUPLICATION]
+        switches = topic.state.deduplicates != wanted if old is None else new.differs(old, DEDUPLICATION)
+        if topic.keeps_messages and switches:
+            topic.region.spawn(self._switch_deduplication())
 
-    __slots__ = ("attachment", "data", "duplicate", "entry_id", "info", "marker", "send")
+    async def _switch_deduplication(self) -> None:
+        """Store each message once from now on, or not, as the policies say. What was known of producers is forgotten
+        first, and durably: while nothing was judged they may have begun to count anew."""
+        topic = self._topic
+        async with self._switching_deduplication:
+            wanted = topic.policies[DEDUPLICATION]
+            if topic.closed or topic.state.deduplicates == wanted:
+                return
+            topic.state.forget_producers()
+            try:
+                await topic.checkpoints.write_durably()
+            except StorageError as failure:
+                topic.failed(failure)
+                return
+            topic.state.deduplicates = wanted and not topic.closed
 
-    def __init__(
-        self,
-        attachment: Attachment,
-        send: SendCommand | None,
-        data: bytes,
-        info: CheckedEntry,
-        marker: Marker | None,
-        duplicate: bool,
-    ) -> None:
-        self.attachment = attachment
-        self.send = send
-        """None for what the topic itself writes."""
-        self.data = data
-        self.info = info
-        self.marker = marker
-        self.duplicate = duplicate
-        self.entry_id = -1
-        """Where it is stored, once it is durable; -1 for a duplicate."""
+    def attach(self, producer: Producer) -> None:
+        """A producer is connected; its name was free."""
+        self.producers[producer.producer_name] = producer
+        self._hold_back([producer])
+        if producer.source_region is not None:
+            self._topic.subscriptions.links_changed()
+
+    def detach(self, producer: Producer, why: str) -> None:
+        """It left, unless another one took its name before."""
+        if self.producers.get(producer.producer_name) is not producer:
+            return
+        del self.producers[producer.producer_name]
+        if producer.source_region is None:
+            self._topic.access.left(producer, why)
+        else:
+            self._topic.subscriptions.link_lost(producer.source_region)
+
+    def slow_down(self, batch: Sequence[PendingPublish]) -> None:
+        """Count what is published. While that exceeds the rate, no client that may publish to the topic is read: the
+        allowance is the topic's, and a connection that has sent nothing yet has no part of its own (INV-79). Other
+        regions are not held back: what they send was acknowledged there."""
+        if self._throttle is None:
+            return
+        clients = [one for one in batch if type(one.attachment.publisher) is Client]
+        if not clients:
+            return
+        messages = sum(max(1, one.info.num_messages) for one in clients)
+        now_ms = asyncio.get_running_loop().time() * 1000
+        self._throttle.take(messages, sum(len(one.data) for one in clients), now_ms)
+        published = [cast(Producer, one.attachment) for one in clients]
+        self._hold_back(dict.fromkeys((*self.producers.values(), *published)))
+
+    def _hold_back(self, producers: Iterable[Producer]) -> None:
+        """Read these clients later while nothing may be published; also one that has only just connected."""
+        if self._throttle is None:
+            return
+        wait_ms = self._throttle.wait_ms(asyncio.get_running_loop().time() * 1000)
+        if wait_ms > 0:
+            for producer in producers:
+                if type(producer.publisher) is Client:
+                    producer.slow_down(wait_ms / 1000)

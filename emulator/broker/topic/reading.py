@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.topic.entry_cache import StoredEntry, TailCache
-from emulator.broker.topic.storing import Storing
+from emulator.broker.topic.metrics import TopicMetrics
 from emulator.errors import CheckpointDamaged
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class ReadTopic(Protocol):
     tail: TailCache
     state: TopicState
     checkpoints: Checkpoints
-    storing: Storing
+    metrics: TopicMetrics
 
     def failed(self, failure: BaseException) -> None: ...
 
@@ -48,7 +48,7 @@ class TopicReading:
         if cached is not None:
             return cached
         entries = await self._topic.log.read(from_entry_id, entries_max, bytes_max)
-        self._topic.storing.read += len(entries)
+        self._topic.metrics.storing.read += len(entries)
         end = self._topic.state.readable_end
         return self._readable(
             from_entry_id, [StoredEntry.read(entry_id, data) for entry_id, data in entries if entry_id < end]

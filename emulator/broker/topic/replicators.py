@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
+from emulator.broker.topic.subscriptions import Subscriptions
 from emulator.broker.topic.view import PositionsHost, ReplicatorHost
 from emulator.core.policies.limits import REPLICATOR_DISPATCH_RATE
 from emulator.core.policies.topic_policies import TopicPolicies
@@ -31,10 +32,10 @@ OBEYS = (REPLICATION_CLUSTERS, REPLICATOR_DISPATCH_RATE)
 class ReplicatedTopic(ReplicatorHost, PositionsHost, Protocol):
     """The topic."""
 
-    sync: ReplicatedSubscriptions | None
-
     @property
     def closed(self) -> bool: ...
+    @property
+    def subscriptions(self) -> Subscriptions: ...
     @property
     def producers(self) -> Mapping[str, Publisher]: ...
     @property
@@ -118,13 +119,13 @@ class Replicators(dict[str, Replicator]):
 
     def _start(self, wanted: list[str]) -> None:
         topic = self._topic
-        if topic.sync is not None:
-            topic.sync.remotes_changed(wanted)
+        if topic.subscriptions.replicated is not None:
+            topic.subscriptions.replicated.remotes_changed(wanted)
         elif wanted and topic.keeps_messages:
-            topic.sync = ReplicatedSubscriptions(topic, wanted)
+            topic.subscriptions.replicated = ReplicatedSubscriptions(topic, wanted)
             for subscription in topic.subscriptions.values():
                 if subscription.cursor.replicated:
-                    topic.sync.subscription_added(subscription)
+                    topic.subscriptions.replicated.subscription_added(subscription)
         for remote in wanted:
             if remote not in self:
                 self.add(remote)

@@ -21,7 +21,7 @@ from emulator.wire.markers import encode_transaction_end
 from emulator.wire.message_metadata import EntryInfo
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.publishing import Attachment, PendingPublish
+    from emulator.broker.topic.pending_publish import Attachment, PendingPublish
 
 logger = logging.getLogger(__name__)
 

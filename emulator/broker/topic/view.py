@@ -17,7 +17,7 @@ The ends, all exclusive, and each only grows:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
@@ -26,7 +26,6 @@ from emulator.core.cursor.id_set import IdSet
 from emulator.core.dispatch import Limits as DispatchLimits
 from emulator.core.flow.fair_queue import Turns
 from emulator.core.flow.rate_limit import Pace, Throttle
-from emulator.core.replication.subscription_updates import Applied
 from emulator.core.topic.state import LastData
 from emulator.model.markers import Marker
 from emulator.model.reasons import ReasonRow
@@ -34,8 +33,12 @@ from emulator.model.values import Position, TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
-    from emulator.broker.topic.publishing import Attachment
+    from emulator.broker.topic.metrics import TopicMetrics
+    from emulator.broker.topic.pending_publish import Attachment
+    from emulator.core.admission import Limits
     from emulator.core.policies.topic_policies import TopicPolicies
+    from emulator.core.topic.state import TopicState
+    from emulator.wire.message_metadata import EntryInfo
 
 
 class Readable(Protocol):
@@ -102,9 +105,8 @@ class TopicView(Readable, Protocol):
         """Something of this topic was not stored: it is loaded again."""
         ...
 
-    def publish_rate(self) -> tuple[float, float]:
-        """Return the messages and bytes that are published per second."""
-        ...
+    @property
+    def metrics(self) -> TopicMetrics: ...
 
 
 class SubscriptionHost(TopicView, Protocol):
@@ -119,25 +121,32 @@ class SubscriptionHost(TopicView, Protocol):
         ...
 
     @property
-    def dispatch_limits(self) -> DispatchLimits:
-        """Of all its subscriptions; it changes with the policies."""
+    def subscriptions(self) -> SiblingSubscriptions: ...
+
+
+class SiblingSubscriptions(Protocol):
+    """All subscriptions of the topic, as one of them sees them."""
+
+    @property
+    def limits(self) -> DispatchLimits:
+        """Of each subscription; it changes with the policies."""
         ...
 
     @property
-    def dispatch_throttle(self) -> Throttle | None:
-        """Of all its consumers together; None: as fast as they can."""
+    def throttle(self) -> Throttle | None:
+        """Of all consumers of the topic together; None: no limit."""
         ...
 
     @property
-    def dispatch_turns(self) -> Turns:
-        """Its subscriptions that wait for that."""
+    def turns(self) -> Turns:
+        """Subscriptions that wait for the throttle."""
         ...
 
-    def subscription_rate_of(self, name: str) -> Pace:
+    def rate_of(self, name: str) -> Pace:
         """Return how fast a subscription may send."""
         ...
 
-    def subscription_ended(self, name: str) -> None:
+    def ended(self, name: str) -> None:
         """Its last consumer left and it is not durable, or it was deleted."""
         ...
 
@@ -150,7 +159,7 @@ class SubscriptionHost(TopicView, Protocol):
         ...
 
     def sought(self, name: str) -> None:
-        """A consumer or an operator sent it elsewhere."""
+        """A consumer or an administrator moved its cursor."""
         ...
 
 
@@ -160,11 +169,18 @@ class ReplicatorHost(TopicView, Protocol):
     @property
     def policies(self) -> TopicPolicies: ...
 
-    def replicator_ready(self, remote: str) -> None:
+    @property
+    def subscriptions(self) -> LinkObserver: ...
+
+
+class LinkObserver(Protocol):
+    """The subscriptions of the topic, as a replicator sees them."""
+
+    def links_changed(self) -> None:
         """The remote region has opened our producer."""
         ...
 
-    def replicator_lost(self, remote: str) -> None:
+    def link_lost(self, remote: str) -> None:
         """The link to the remote region broke, or its producer there was closed."""
         ...
 
@@ -204,27 +220,52 @@ class Connectivity(Protocol):
         ...
 
 
+class CarriedSubscriptions(Protocol):
+    """The subscriptions of a topic, as its replicated subscriptions see them."""
+
+    def get(self, name: str, /) -> CarriedSubscription | None: ...
+    def items(self) -> Iterable[tuple[str, CarriedSubscription]]: ...
+
+    def create(self, name: str, cursor: Cursor) -> CarriedSubscription:
+        """Add a durable one that does not exist yet."""
+        ...
+
+    def replicate(self, subscription: CarriedSubscription) -> None:
+        """Send its position to the other regions from now on."""
+        ...
+
+
+class Terminable(Protocol):
+    @property
+    def is_over(self) -> bool:
+        """The topic was terminated: nothing more is published."""
+        ...
+
+
+class EntryLimits(Protocol):
+    @property
+    def limits(self) -> Limits:
+        """Maximum size of an entry for another region."""
+        ...
+
+
 class PositionsHost(TopicView, Protocol):
     """The topic of replicated subscriptions, which carry positions to other regions and back."""
 
     @property
-    def subscriptions(self) -> Mapping[str, CarriedSubscription]: ...
-
-    def create_subscription(self, name: str, cursor: Cursor) -> CarriedSubscription:
-        """Add a durable one that does not exist yet."""
-        ...
-
-    def replicate_subscription(self, subscription: CarriedSubscription) -> None:
-        """From now on its position is carried to the other regions."""
-        ...
-
-    def follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Collection[str]) -> Applied:
-        """Acknowledge what an update of `source`, which names these regions, allows (core.topic_state)."""
-        ...
+    def subscriptions(self) -> CarriedSubscriptions: ...
+    @property
+    def state(self) -> TopicState: ...
+    @property
+    def publishing(self) -> EntryLimits: ...
+    @property
+    def ending(self) -> Terminable: ...
 
     @property
     def replicators(self) -> Connectivity: ...
 
-    def write_marker(self, attachment: Attachment, marker: Marker, replicate_to: Sequence[str]) -> None:
-        """Append a marker for these regions; empty: for all."""
+    def append_own(
+        self, attachment: Attachment, data: bytes, info: EntryInfo, marker: Marker | None = None
+    ) -> None:
+        """Append an entry of our own, behind everything admitted before."""
         ...

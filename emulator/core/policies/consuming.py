@@ -81,7 +81,7 @@ DELAYED_DELIVERY: Policy[Delays | None] = Policy(
     codec=DELAYS,
     default=None,
     scopes=frozenset(Scope),
-    obeyed_by="emulator.broker.topic.policy_application",
+    obeyed_by="emulator.broker.topic.subscriptions",
     doc=(
         "Delayed delivery of Shared and Key_Shared subscriptions: whether, with which tick, and up to "
         "which delay. Unset: on, to the millisecond, without limit."
@@ -95,7 +95,7 @@ UNACKED_PER_CONSUMER: Policy[int | None] = Policy(
     codec=UNACKED,
     default=None,
     scopes=frozenset(Scope),
-    obeyed_by="emulator.broker.topic.policy_application",
+    obeyed_by="emulator.broker.topic.subscriptions",
     doc=(
         "Maximum of unacknowledged messages of a Shared or Key_Shared consumer; above it dispatch to "
         "the consumer pauses. 0: no limit. Unset: the region's setting."
@@ -109,7 +109,7 @@ UNACKED_PER_SUBSCRIPTION: Policy[int | None] = Policy(
     codec=UNACKED,
     default=None,
     scopes=frozenset(Scope),
-    obeyed_by="emulator.broker.topic.policy_application",
+    obeyed_by="emulator.broker.topic.subscriptions",
     doc=(
         "Maximum of unacknowledged messages of a Shared or Key_Shared subscription; above it dispatch "
         "pauses. 0: no limit. Unset: 200,000."

@@ -9,7 +9,9 @@ from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.declaration import BELOW_ZERO, Codec, OutOfRange, Policy, Scope
 from emulator.core.policies.lifetime import fields_of, whole_number
 
-OBEYED_BY: Final = "emulator.broker.topic.policy_application"
+_BY_TOPIC: Final = "emulator.broker.topic.topic"
+_BY_PUBLISHING: Final = "emulator.broker.topic.publishing"
+_BY_SUBSCRIPTIONS: Final = "emulator.broker.topic.subscriptions"
 PERIOD_SECONDS_MAX: Final = 86_400
 
 
@@ -31,7 +33,7 @@ def _number_policy(name: str, at_namespace: str, at_topic: str, doc: str) -> Pol
         codec=NUMBER,
         default=0,
         scopes=_BOTH,
-        obeyed_by=OBEYED_BY,
+        obeyed_by=_BY_TOPIC,
         doc=f"{doc} 0: any number.",
     )
 
@@ -75,7 +77,7 @@ MAX_MESSAGE_SIZE: Policy[int] = Policy(
     codec=NUMBER,
     default=0,
     scopes=frozenset({Scope.TOPIC}),
-    obeyed_by=OBEYED_BY,
+    obeyed_by=_BY_PUBLISHING,
     doc="Maximum size of a client's message in bytes. 0: the region's maximum.",
 )
 
@@ -152,12 +154,12 @@ PUBLISH_RATE: Policy[Pace] = Policy(
     ),
     default=UNLIMITED,
     scopes=_BOTH,
-    obeyed_by=OBEYED_BY,
+    obeyed_by=_BY_PUBLISHING,
     doc="Rate at which clients may publish to a topic; faster clients are read more slowly.",
 )
 
 
-def _dispatch_policy(name: str, segment: str, doc: str, obeyed_by: str = OBEYED_BY) -> Policy[Pace]:
+def _dispatch_policy(name: str, segment: str, doc: str, obeyed_by: str = _BY_SUBSCRIPTIONS) -> Policy[Pace]:
     return Policy(
         name=name,
         at_namespace=segment,
@@ -201,7 +203,7 @@ DISPATCH_RATES_BY_SUBSCRIPTION: Policy[Mapping[str, Pace]] = Policy(
     codec=Codec(_rates_by_subscription, _rates_as_json, {"type": "object"}),
     default={},
     scopes=frozenset({Scope.TOPIC}),
-    obeyed_by=OBEYED_BY,
+    obeyed_by=_BY_SUBSCRIPTIONS,
     doc="How much the consumers of single subscriptions are sent; others follow `subscriptionDispatchRate`.",
 )
 REPLICATOR_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(

@@ -26,7 +26,7 @@ DEDUPLICATION: Policy[bool] = Policy(
     codec=BOOLEAN,
     default=False,
     scopes=frozenset(Scope),
-    obeyed_by="emulator.broker.topic.topic",
+    obeyed_by="emulator.broker.topic.publishing",
     doc="Whether repeated messages of a producer are stored once, from the moment it is set.",
 )
 KEEP_ALIVE_INTERVAL: Policy[int] = Policy(
@@ -35,7 +35,7 @@ KEEP_ALIVE_INTERVAL: Policy[int] = Policy(
     codec=MILLISECONDS,
     default=0,
     scopes=frozenset({Scope.NAMESPACE}),
-    obeyed_by="emulator.broker.topic.topic",
+    obeyed_by="emulator.broker.topic.publishing",
     doc=(
         "Keep-alive interval for clients with a producer here; a client without a response until the "
         "next PING is disconnected. 0: the region's interval."

@@ -78,16 +78,16 @@ async def test_p3_the_topology_never_overwrites_what_a_person_set() -> None:
 async def test_what_one_region_sets_applies_in_the_others_of_its_cluster() -> None:
     async with regions("us", "eu") as world:
         topic = await world.running["eu"].directory.acquire(TOPIC, OpenMode.CREATE)
-        assert topic.deduplicates
+        assert topic.state.deduplicates
         await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, False)
-        await until(lambda: not topic.deduplicates)
+        await until(lambda: not topic.state.deduplicates)
         await world.running["us"].policies.set(TopicPoliciesPath(TOPIC), DEDUPLICATION, True)
-        await until(lambda: topic.deduplicates)
+        await until(lambda: topic.state.deduplicates)
         await world.running["us"].policies.set(TopicPoliciesPath(TOPIC), DEDUPLICATION, None)
-        await until(lambda: not topic.deduplicates)
+        await until(lambda: not topic.state.deduplicates)
         await world.running["us"].policies.set(BROKER_POLICIES_PATH, DEDUPLICATION, True)
         await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, None)
-        await until(lambda: topic.deduplicates)
+        await until(lambda: topic.state.deduplicates)
 
 
 async def test_a_running_topic_is_replicated_to_whom_its_namespace_says_now() -> None:
@@ -102,8 +102,13 @@ async def test_a_running_topic_is_replicated_to_whom_its_namespace_says_now() ->
         policies = world.running["us"].policies
         await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
         await until(lambda: list(topic.replicators) == ["eu"])
-        assert topic.sync is not None
-        await until(lambda: topic.sync is not None and topic.sync.controller.remotes == {"eu"})
+        assert topic.subscriptions.replicated is not None
+        await until(
+            lambda: (
+                topic.subscriptions.replicated is not None
+                and topic.subscriptions.replicated.controller.remotes == {"eu"}
+            )
+        )
         await producer.send(b"1")
         await until(lambda: stored(world.running["eu"]) >= 2)
         await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu", "ap"))
@@ -155,7 +160,7 @@ async def test_a_topic_that_was_not_replicated_becomes_so_while_it_runs() -> Non
         await until(lambda: world.running["eu"].metadata.revision == world.running["us"].metadata.revision)
         await (await client.producer(TOPIC)).send(b"early")
         topic = world.running["us"].directory.serving[TOPIC]
-        assert topic.sync is None
+        assert topic.subscriptions.replicated is None
         assert not topic.replicators
         await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
         await until(lambda: stored(world.running["eu"]) == 1)
@@ -167,7 +172,7 @@ async def test_a_value_that_is_none_is_not_obeyed_and_disturbs_nothing() -> None
         await region.metadata.put(NAMESPACE.text, b'{"policies": {"deduplication": "perhaps"}}')
         assert region.policies.of_topic(TopicName.parse(TOPIC))[DEDUPLICATION] is False
         await region.metadata.put(NAMESPACE.text, b"no document")
-        assert (await region.directory.acquire(TOPIC, OpenMode.CREATE)).deduplicates is False
+        assert (await region.directory.acquire(TOPIC, OpenMode.CREATE)).state.deduplicates is False
 
 
 @pytest.mark.world("us", "eu")
@@ -185,7 +190,7 @@ async def test_m2_regions_serve_while_their_configuration_is_away(world: World) 
     await world.quiet()
     fault.end(world)
     await broker.policies.set(NAMESPACE, DEDUPLICATION, False)
-    assert not broker.directory.serving[TOPIC].deduplicates
+    assert not broker.directory.serving[TOPIC].state.deduplicates
     for region in world.regions.values():
         await world.simulation.until(lambda region=region: "false" in region.deliveries[-1])  # type: ignore[misc]
         assert {json.loads(line)["region"] for line in region.deliveries} == {region.name}

@@ -106,7 +106,7 @@ async def test_a_message_has_no_more_bytes_than_its_topic_allows() -> None:
         send(client, entry(bytes(10), 1), 1)
         assert (await client.next()).send_receipt.sequence_id == 1
         topic = world.running["us"].directory.serving[TOPIC]
-        assert topic.limits.payload_bytes > 10
+        assert topic.publishing.limits.payload_bytes > 10
 
 
 async def test_who_publishes_too_fast_is_read_more_slowly() -> None:
@@ -279,13 +279,13 @@ async def test_deduplication_begins_in_the_middle_of_a_stream() -> None:
             await client.next()
         assert topic.stored_end == 2, "nobody asked for it yet"
         await set_policy(us, DEDUPLICATION, True, OF_TOPIC)
-        await until(lambda: topic.deduplicates, DEADLINE)
+        await until(lambda: topic.state.deduplicates, DEADLINE)
         for number in (1, 1):
             send(client, entry(b"x", number), number)
             assert (await client.next()).send_receipt.sequence_id == number
         assert topic.stored_end == 3
         await set_policy(us, DEDUPLICATION, False, OF_TOPIC)
-        await until(lambda: not topic.deduplicates, DEADLINE)
+        await until(lambda: not topic.state.deduplicates, DEADLINE)
         send(client, entry(b"x", 1), 1)
         await client.next()
         assert topic.stored_end == 4
@@ -297,13 +297,13 @@ async def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_not
         for crashes in (False, True):
             us = world.running["us"]
             topic = await us.directory.acquire(TOPIC, OpenMode.CREATE)
-            await until(lambda topic=topic: topic.deduplicates, DEADLINE)
+            await until(lambda topic=topic: topic.state.deduplicates, DEADLINE)
             async with raw_client(world) as client:
                 await client.open_producer(1)
                 send(client, entry(b"x", 50), 50)
                 await client.next()
             await set_policy(us, DEDUPLICATION, False)
-            await until(lambda topic=topic: not topic.deduplicates, DEADLINE)
+            await until(lambda topic=topic: not topic.state.deduplicates, DEADLINE)
             async with raw_client(world) as client:
                 await client.open_producer(1)
                 send(client, entry(b"x", 0), 0)
@@ -313,7 +313,7 @@ async def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_not
                 us = await world.start("us")
             await set_policy(us, DEDUPLICATION, True)
             topic = await us.directory.acquire(TOPIC, OpenMode.EXISTING)
-            await until(lambda topic=topic: topic.deduplicates, DEADLINE)
+            await until(lambda topic=topic: topic.state.deduplicates, DEADLINE)
             before = topic.stored_end
             async with raw_client(world) as client:
                 await client.open_producer(1)

@@ -72,9 +72,9 @@ async def test_a_policy_that_was_set_in_one_cluster_is_obeyed_in_another() -> No
         await create(us)
         await soon(lambda: eu.policies.has_namespace("acme/orders"))
         topic = await eu.directory.acquire(TOPIC, OpenMode.CREATE)
-        assert not topic.deduplicates
+        assert not topic.state.deduplicates
         await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-        await soon(lambda: topic.deduplicates)
+        await soon(lambda: topic.state.deduplicates)
         await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
         await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
         await us.metadata.put(NAMESPACE.text, None)

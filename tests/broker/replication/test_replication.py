@@ -97,7 +97,7 @@ async def test_a_crash_of_either_side_loses_nothing_and_doubles_nothing(victim: 
     async with regions("us", "eu") as world, world.client("us", settings=PATIENT) as client:
         stream = asyncio.create_task(publish(client, "p", 300))
         topics = world.running["us"].directory.serving
-        await until(lambda: TOPIC in topics and topics[TOPIC].end_entry_id > 100)
+        await until(lambda: TOPIC in topics and topics[TOPIC].readable_end > 100)
         await world.crash(victim)
         await world.start(victim)
         await stream

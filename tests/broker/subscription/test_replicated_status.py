@@ -41,7 +41,7 @@ def is_replicated(world: Regions, region: str, name: str = "s") -> bool:
 
 def refused(world: Regions, region: str) -> int:
     """Updates that the region did not apply."""
-    sync = topic(world, region).sync
+    sync = topic(world, region).subscriptions.replicated
     assert sync is not None
     return int(sync.summary()["updates_not_applied"])
 
@@ -156,17 +156,17 @@ async def test_what_was_decided_before_it_was_turned_off_is_not_written_afterwar
         await consume_in(us)
         await until(lambda: refused(world, "eu") >= 1 and drained(world))
         here = topic(world, "us")
-        sync, one = here.sync, here.subscriptions["s"]
+        sync, one = here.subscriptions.replicated, here.subscriptions["s"]
         assert sync is not None
         snapshot = sync.controller.last_completed
         assert snapshot is not None
         update = update_for("s", snapshot.snapshot)
         writing = sync._tell_when_durable(one, sync._subscriptions["s"], update)
-        here.disable_replication(one)
-        before = here.end_entry_id
+        here.subscriptions.disable_replication(one)
+        before = here.readable_end
         await writing
         await here.issued_so_far()
-        assert here.end_entry_id == before
+        assert here.readable_end == before
 
 
 async def test_a_subscription_without_replication_writes_no_markers() -> None:
@@ -174,7 +174,7 @@ async def test_a_subscription_without_replication_writes_no_markers() -> None:
     async with regions("us", "eu", snapshot_interval_ms=10) as world, world.client("us") as us:
         await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
         producer = await us.producer(TOPIC)
-        sync = topic(world, "us").sync
+        sync = topic(world, "us").subscriptions.replicated
         assert sync is not None
         while sync.controller.counters.started < 2:
             await producer.send(b"x")
@@ -202,7 +202,7 @@ async def test_one_that_is_turned_on_in_a_quiet_topic_is_carried_over_whatever_t
         await consume(other, 5)
         await consume(consumer, 5)
         await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-        await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+        await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
         await switch(world, "us", True)
         await until(lambda: backlog(world, "eu") == 0)
         assert is_replicated(world, "eu")
@@ -216,7 +216,7 @@ async def test_one_without_consumers_is_carried_over_past_the_markers_behind_its
         other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
         await consume(other, 3)
         await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-        await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+        await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
         await switch(world, "us", True)
         await until(lambda: backlog(world, "eu") == 0)
 
@@ -232,7 +232,7 @@ async def test_a_position_in_the_middle_is_carried_over_too() -> None:
                 await producer.send(b"x")
             await consume(other, 5)
             await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-            await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+            await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
         await consume(consumer, 11)
         await switch(world, "us", True)
         await until(lambda: backlog(world, "eu") is not None and backlog(world, "eu") <= 5)  # type: ignore[operator]
@@ -249,7 +249,7 @@ async def test_after_a_restart_the_snapshots_in_the_log_are_still_used() -> None
         await consume(other, 5)
         await consume(consumer, 5)
         await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-        await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+        await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
         await world.crash("ap")
         await world.stop("us")
         await world.start("us")
@@ -265,7 +265,7 @@ async def test_one_that_is_turned_on_takes_the_positions_that_it_refused(restart
         await begun(world, us, "eu")
         await consume_in(us)
         await until(lambda: refused(world, "eu") >= 1 and drained(world))
-        await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+        await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
         if restarts:
             await world.stop("eu")
             await world.start("eu")
@@ -281,7 +281,7 @@ async def test_a_position_that_was_refused_before_a_seek_is_not_taken() -> None:
         await begun(world, us, "eu")
         await consume_in(us)
         await until(lambda: refused(world, "eu") >= 1 and drained(world))
-        await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+        await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
         await subscription(world, "eu").seek(1)
         await switch(world, "eu", True)
         assert not subscription(world, "eu").cursor.unapplied
@@ -295,10 +295,10 @@ async def test_of_an_update_that_is_not_applied_no_more_is_stored_than_there_are
         await consume_in(us)
         await until(lambda: refused(world, "eu") >= 1 and drained(world))
         there = topic(world, "eu")
-        assert there.sync is not None
+        assert there.subscriptions.replicated is not None
         invented = [(f"region-{number}", Position(1, 1)) for number in range(10_000)]
         update = SubscriptionUpdate("s", (("eu", there.last_position), *invented))
-        there.sync._update_stored(update, "us")
+        there.subscriptions.replicated._update_stored(update, "us")
         (unapplied,) = subscription(world, "eu").cursor.unapplied.values()
         assert unapplied == (there.last_position.entry, ("eu",))
         assert backlog(world, "eu") == 3

@@ -69,7 +69,7 @@ async def test_what_was_not_acknowledged_is_not_skipped() -> None:
         for _ in range(5):
             await producer.send(b"more")
             await consume(consumer, 1)
-        sync = world.running["us"].directory.serving[TOPIC].sync
+        sync = world.running["us"].directory.serving[TOPIC].subscriptions.replicated
         assert sync is not None
         await until(lambda: sync.controller.counters.completed >= 2)
         await until(lambda: drained(world))
@@ -98,7 +98,9 @@ async def test_an_update_leaves_messages_that_never_left_their_region() -> None:
 
 def no_snapshot_is_due(world: Regions) -> bool:
     """In no region: one that still takes a snapshot writes markers into the others."""
-    controllers = [region.directory.serving[TOPIC].sync for region in world.running.values()]
+    controllers = [
+        region.directory.serving[TOPIC].subscriptions.replicated for region in world.running.values()
+    ]
     return all(one is not None and one._timer is None for one in controllers)
 
 
@@ -112,11 +114,11 @@ async def test_without_traffic_nothing_is_written() -> None:
         await until(lambda: backlog(world, "eu") == 0)
         topic = world.running["us"].directory.serving[TOPIC]
         await until(lambda: drained(world) and no_snapshot_is_due(world))
-        end = topic.end_entry_id
+        end = topic.readable_end
         loop = asyncio.get_running_loop()
         started = loop.time()
         await until(lambda: loop.time() > started + 0.1)
-        assert topic.end_entry_id == end
+        assert topic.readable_end == end
 
 
 async def test_a_link_that_is_down_is_named_as_the_reason() -> None:
@@ -127,7 +129,9 @@ async def test_a_link_that_is_down_is_named_as_the_reason() -> None:
         producer = await us.producer(TOPIC)
         await producer.send(b"x")
         topic = world.running["us"].directory.serving[TOPIC]
-        await until(lambda: "link to eu is down" in topic.sync.why_not(topic.subscriptions["s"]))  # type: ignore[union-attr]
+        await until(
+            lambda: "link to eu is down" in topic.subscriptions.replicated.why_not(topic.subscriptions["s"])
+        )  # type: ignore[union-attr]
 
 
 async def test_the_position_survives_a_restart_of_the_other_region() -> None:

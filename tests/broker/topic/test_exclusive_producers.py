@@ -128,7 +128,7 @@ async def test_what_a_loser_had_under_way_lies_before_the_new_epoch(world: World
     loser = await world.client("us").producer(TOPIC, name="loser", access_mode=EXCLUSIVE)
     for number in range(5):
         loser.send_nowait(b"%d" % number)
-    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC]._issued > 0)
+    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC].publishing.issued > 0)
     winner = await world.client("us").producer(TOPIC, name="winner", access_mode=FENCING)
     await winner.send(b"after")
     of_winner = [b"winner" in entry for entry in entries(world)]

@@ -93,7 +93,7 @@ async def test_what_was_trimmed_still_counts_as_published() -> None:
         async with world.client("us") as client:
             producer = await client.producer(TOPIC, name="p")
             topic = world.running["us"].directory.serving[TOPIC]
-            assert topic.last_sequence_id("p") == 4
+            assert topic.state.last_sequence_id("p") == 4
             assert topic.log.first_entry_id == 5
 
 
@@ -155,8 +155,8 @@ async def test_markers_behind_the_last_message_go_whoever_reads() -> None:
         await idle.acknowledge(await idle.receive(), confirmed=True)
         await idle.close()
         topic = world.running["us"].directory.serving[TOPIC]
-        assert topic.sync is not None
-        controller = topic.sync.controller
+        assert topic.subscriptions.replicated is not None
+        controller = topic.subscriptions.replicated.controller
         await seen(lambda: controller.counters.completed > 0)
         await consumer.acknowledge(await consumer.receive())
         await seen(lambda: topic.log.first_entry_id > 0 and topic.log.size_bytes == 0)
@@ -194,8 +194,8 @@ async def test_expiry_tells_other_regions_nothing() -> None:
         await set_policy(world.running["us"], MESSAGE_TTL, 1)
         await seen(lambda: not topic.subscriptions["s"].backlog())
         assert not cursor.ahead_of_peers
-        assert topic.sync is not None
-        assert topic.sync.summary()["updates"] == {"s": 0}
+        assert topic.subscriptions.replicated is not None
+        assert topic.subscriptions.replicated.summary()["updates"] == {"s": 0}
 
 
 QUOTA = {QuotaKind.SIZE: Quota(50_000, -1, QuotaAction.HOLD)}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from emulator.broker.topic.entry_cache import StoredEntry
-from emulator.broker.topic.publishing import PendingPublish
+from emulator.broker.topic.pending_publish import PendingPublish
 from emulator.broker.topic.topic import Topic
 from emulator.core.admission import Client, Publisher
 from emulator.core.topic.deduplication import ProducerDeduplication, Verdict
@@ -28,7 +28,7 @@ class _Mute:
 class _AcknowledgesAtOnce(Topic):
     def flush(self) -> None:
         told: dict[Any, list[PendingPublish]] = {}
-        for publish in self._batch:
+        for publish in self.publishing.batch:
             if publish.send is not None:
                 told.setdefault(publish.attachment, []).append(publish)
                 publish.attachment = _Mute()
@@ -55,9 +55,9 @@ class _AcknowledgesDuplicatesAtOnce(_OverlooksFormerLives):
     second safeguard must go too."""
 
     def flush(self) -> None:
-        batch, self._batch = self._batch, []
+        batch, self.publishing.batch = self.publishing.batch, []
         self._acknowledge([publish for publish in batch if publish.duplicate])
-        self._batch = [publish for publish in batch if not publish.duplicate]
+        self.publishing.batch = [publish for publish in batch if not publish.duplicate]
         super().flush()
 
 
@@ -84,8 +84,8 @@ class _ShowsAtOnce(Topic):
     """Visible before durable, under the ids it will probably have."""
 
     def flush(self) -> None:
-        fresh = [publish for publish in self._batch if not publish.duplicate]
-        first = self.end_entry_id
+        fresh = [publish for publish in self.publishing.batch if not publish.duplicate]
+        first = self.readable_end
         super().flush()
         if fresh and not self.closed:
             self.tail.extend(self._numbered(first, fresh))
@@ -93,7 +93,7 @@ class _ShowsAtOnce(Topic):
             self.pump()
 
     def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
-        self._issued -= 1
+        self.publishing.issued -= 1
         failure = done.exception()
         if self.closed:
             return
@@ -126,7 +126,7 @@ class _AcknowledgesWhoeverOwnsIt(Topic):
             super()._stored(batch, done)
             return
         would_be: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        would_be.set_result(self.end_entry_id)
+        would_be.set_result(self.readable_end)
         super()._stored(batch, would_be)
         self.failed(fenced)
 

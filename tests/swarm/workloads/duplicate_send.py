@@ -27,9 +27,9 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 class _AnswersDuplicatesFirst(Topic):
     def flush(self) -> None:
-        batch, self._batch = self._batch, []
+        batch, self.publishing.batch = self.publishing.batch, []
         self._acknowledge([publish for publish in batch if publish.duplicate])
-        self._batch = [publish for publish in batch if not publish.duplicate]
+        self.publishing.batch = [publish for publish in batch if not publish.duplicate]
         super().flush()
 
 

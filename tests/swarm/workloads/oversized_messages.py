@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar, Literal
 
-from emulator.broker.topic.publishing import limits_of
+from emulator.broker.topic.pending_publish import limits_of
 from emulator.client import Batching
 from emulator.core.admission import Limits, Publisher, Refusal, Scanned, check
 from emulator.errors import ServerError

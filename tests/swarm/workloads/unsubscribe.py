@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.subscriptions import SubscribedTopic, Subscriptions
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor
 from emulator.simulation.checkers import Found, InvariantCheck
@@ -69,22 +70,26 @@ def begins_anew(evidence: Evidence) -> Found:
             yield from not_given(evidence, operation, (-1, -1), "was deleted and created again")
 
 
-class _RemembersTheDeleted(Topic):
+class _RemembersTheDeleted(Subscriptions):
     """A subscription goes on where the deleted one of its name stood."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
+    def __init__(self, topic: SubscribedTopic) -> None:
+        super().__init__(topic)
         self._stood_at: dict[str, int] = {}
 
-    def subscription_ended(self, name: str) -> None:
-        if name in self.subscriptions:
-            self._stood_at[name] = self.subscriptions[name].cursor.mark_delete
-        super().subscription_ended(name)
+    def ended(self, name: str) -> None:
+        if name in self:
+            self._stood_at[name] = self[name].cursor.mark_delete
+        super().ended(name)
 
-    def create_subscription(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
+    def create(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
         if name in self._stood_at and self._stood_at[name] > cursor.mark_delete:
             cursor.ack_cumulative(self._stood_at[name])
-        return super().create_subscription(name, cursor, durable=durable)
+        return super().create(name, cursor, durable=durable)
+
+
+class _ReusesCursors(Topic):
+    subscriptions_type = _RemembersTheDeleted
 
 
 WORKLOAD = Workload(
@@ -96,7 +101,7 @@ WORKLOAD = Workload(
             "deleted-cursor-reused",
             "A subscription that is created again continues at the position of the deleted one.",
             ("INV-16",),
-            topic(_RemembersTheDeleted),
+            topic(_ReusesCursors),
         ),
     ),
 )

@@ -40,9 +40,9 @@ async def create(call: AdminRequest) -> Response:
         raise HttpError(409, "Subscription already exists for topic")
     for topic in topics:
         cursor = topic.region.environment.components.cursor(_begin(topic, named) - 1)
-        subscription = topic.create_subscription(name, cursor)
+        subscription = topic.subscriptions.create(name, cursor)
         if call.query.get("replicated", False):
-            topic.replicate_subscription(subscription)
+            topic.subscriptions.replicate(subscription)
         await subscription.persisted()
     return Response(status=204)
 
@@ -124,7 +124,7 @@ async def _expire(topic: Topic, subscription: Subscription, age_ms: int) -> None
 async def pass_over(topic: Topic, subscription: Subscription, end_entry_id: int) -> None:
     """As if consumers had acknowledged everything before it. Durable when it returns."""
     subscription.move(lambda cursor: cursor.ack_cumulative(end_entry_id - 1))
-    topic.mark_delete_moved(subscription.name)
+    topic.subscriptions.mark_delete_moved(subscription.name)
     await subscription.persisted()
 
 
@@ -198,12 +198,12 @@ async def set_replicated(call: AdminRequest) -> Response:
     found = await every_subscription(call)
     if call.body:
         for topic, subscription in found:
-            topic.check_replicable(subscription)
+            topic.subscriptions.check_replicable(subscription)
     for topic, subscription in found:
         if call.body:
-            topic.replicate_subscription(subscription)
+            topic.subscriptions.replicate(subscription)
         elif subscription.durable:
-            topic.disable_replication(subscription)
+            topic.subscriptions.disable_replication(subscription)
         await subscription.persisted()
     return Response(status=204)
 

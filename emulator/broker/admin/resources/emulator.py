@@ -80,8 +80,8 @@ async def conflicts(call: AdminRequest) -> Response:
         [
             {"topic": topic.full_name, "subscription": name, "source": source, "region": region.config.region}
             for topic in region.directory.serving.values()
-            if topic.sync is not None
-            for name, source in topic.sync.refused()
+            if topic.subscriptions.replicated is not None
+            for name, source in topic.subscriptions.replicated.refused()
         ]
     )
 

@@ -79,7 +79,7 @@ async def examine(call: AdminRequest) -> Response:
 
 
 async def _entry(topic: Topic, entry_id: int) -> Response:
-    if not topic.first_entry_id <= entry_id < topic.end_entry_id:
+    if not topic.first_entry_id <= entry_id < topic.readable_end:
         raise _not_found()
     found = await topic.read(entry_id, 1, 1)
     if not found or found[0].entry_id != entry_id or found[0].is_aborted:

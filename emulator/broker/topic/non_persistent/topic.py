@@ -15,6 +15,7 @@ from emulator.broker.environment import RegionServices
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.non_persistent.replicator import LiveReplicator
 from emulator.broker.topic.non_persistent.store import VolatileLog
+from emulator.broker.topic.subscriptions import SubscribedTopic, Subscriptions
 from emulator.broker.topic.topic import Topic
 from emulator.core.dispatch import Read
 from emulator.core.dispatch.at_most_once import at_most_once
@@ -40,18 +41,35 @@ class VolatileServices:
         return getattr(self._region, name)
 
 
+class NonPersistentSubscriptions(Subscriptions):
+    """Counts what their consumers did not receive."""
+
+    def __init__(self, topic: SubscribedTopic) -> None:
+        super().__init__(topic)
+        self.dropped: dict[str, Drops] = {}
+        """By subscription."""
+
+    def ended(self, name: str) -> None:
+        super().ended(name)
+        self.dropped.pop(name, None)
+
+
 class NonPersistentTopic(Topic):
     """Made by `make`."""
 
     keeps_messages = False
+    subscriptions_type = NonPersistentSubscriptions
     replicator_type = LiveReplicator
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.dropped: dict[str, Drops] = {}
-        """By subscription."""
         self.dropped_for: dict[str, Drops] = {}
         """By region that it is replicated to."""
+
+    @property
+    def dropped(self) -> dict[str, Drops]:
+        """By subscription."""
+        return cast(NonPersistentSubscriptions, self.subscriptions).dropped
 
     @property
     def remembered_entry_id(self) -> int:
@@ -90,10 +108,6 @@ class NonPersistentTopic(Topic):
             drops = self.dropped.setdefault(subscription.name, self.region.environment.components.drops())
             drops.count(dropped, self.now_ms())
             subscription.move(lambda cursor: cursor.ack_range(cursor.mark_delete + 1, last))
-
-    def subscription_ended(self, name: str) -> None:
-        super().subscription_ended(name)
-        self.dropped.pop(name, None)
 
     def now_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)

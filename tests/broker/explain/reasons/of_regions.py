@@ -385,7 +385,7 @@ async def replicated_subscription(world: Regions, us: Client) -> Any:
     """A consumer of a replicated subscription, which has acknowledged nothing; and a snapshot."""
     consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
     await replicated(world, us)
-    sync = topic_of(world).sync
+    sync = topic_of(world).subscriptions.replicated
     assert sync is not None
     await until(lambda: sync.newest is not None)
     return consumer
@@ -455,8 +455,8 @@ async def subscription_not_replicated() -> AsyncIterator[Codes]:
     async with linked() as (world, us):
         await us.subscribe(TOPIC, "s")
         topic = topic_of(world)
-        yield of_reason(lambda: topic.sync.why_not(subscription_of(world)))  # type: ignore[union-attr]
-        topic.replicate_subscription(subscription_of(world))
+        yield of_reason(lambda: topic.subscriptions.replicated.why_not(subscription_of(world)))  # type: ignore[union-attr]
+        topic.subscriptions.replicate(subscription_of(world))
         yield tuple
 
 
@@ -486,7 +486,7 @@ def compared(world: Regions, region: str) -> Codes:
 async def position_not_applied_here() -> AsyncIterator[Codes]:
     async with conflict() as world:
         yield compared(world, "eu")
-        topic_of(world, "eu").replicate_subscription(subscription_of(world, "eu"))
+        topic_of(world, "eu").subscriptions.replicate(subscription_of(world, "eu"))
         yield tuple
 
 
@@ -495,7 +495,7 @@ async def position_not_applied_there() -> AsyncIterator[Codes]:
     async with conflict() as world:
         ask = compared(world, "us")
         yield lambda: [code for code in ask() if code == Cause.POSITION_NOT_APPLIED_THERE.code]
-        topic_of(world, "eu").replicate_subscription(subscription_of(world, "eu"))
+        topic_of(world, "eu").subscriptions.replicate(subscription_of(world, "eu"))
         yield tuple
 
 
@@ -674,7 +674,7 @@ async def topic_leaving() -> AsyncIterator[Codes]:
         region = world.running["us"]
         region.store.hold()  # type: ignore[attr-defined]
         sent = asyncio.ensure_future(producer.send(b"x"))
-        await until(lambda: topic_of(world)._issued > 0)
+        await until(lambda: topic_of(world).publishing.issued > 0)
         unloaded = asyncio.ensure_future(region.directory.unload(TOPIC, "a test"))
         yield topic_codes(world)
         region.store.release()  # type: ignore[attr-defined]

@@ -93,12 +93,12 @@ async def test_policies_for_what_is_kept_do_nothing_to_it() -> None:
         producer = await client.producer(TOPIC)
         await producer.send(b"0")
         topic = us.directory.serving[TOPIC]
-        assert not topic.deduplicates
+        assert not topic.state.deduplicates
         await us.policies.set(NAMESPACE, DEDUPLICATION, False)
         await us.policies.set(NAMESPACE, DEDUPLICATION, True)
         await producer.send(b"1")
         assert [(await consumer.receive()).payload for _ in range(2)] == [b"0", b"1"]
-        assert not topic.deduplicates
+        assert not topic.state.deduplicates
         assert not topic.closed
         assert not us.housekeeper.has_work(topic)
 

@@ -195,7 +195,7 @@ async def test_what_a_slow_replicator_never_sent_is_counted_to_the_message(world
     await producer.send(b"last")
     there = world.regions["eu"].broker
     assert there is not None
-    arrived = there.directory.serving[TOPIC].published
+    arrived = there.directory.serving[TOPIC].metrics.published
     await world.simulation.until(lambda: arrived.messages == 10 + waiting + 1)
     stats = await ask(world, "GET", f"{PATH}/ticks/stats")
     assert stats["replication"]["eu"]["msgDropCount"] == 300 - 10 - waiting

@@ -1,0 +1,108 @@
+"""What a region counts of its topics, for stats and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from emulator.core.flow.meters import Distribution, Rate
+
+LATENCY_LIMITS_US: Final = (500, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000)
+SIZE_LIMITS: Final = (128, 512, 1_024, 2_048, 4_096, 16_384, 102_400, 1_048_576)
+
+
+class Traffic:
+    """Messages and bytes of a topic, producer, subscription or consumer since it was loaded, and their rates."""
+
+    __slots__ = ("_byte_rate", "_message_rate", "bytes", "messages")
+
+    def __init__(self, now_seconds: float) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self._message_rate = Rate(now_seconds)
+        self._byte_rate = Rate(now_seconds)
+
+    def add(self, messages: int, bytes_: int) -> None:
+        self.messages += messages
+        self.bytes += bytes_
+
+    def message_rate(self, now_seconds: float) -> float:
+        """Messages per second."""
+        return self._message_rate.per_second(self.messages, now_seconds)
+
+    def byte_rate(self, now_seconds: float) -> float:
+        """Bytes per second."""
+        return self._byte_rate.per_second(self.bytes, now_seconds)
+
+
+class StorageMetrics:
+    """How a topic's entries are stored and read since it was loaded, in the classes that Pulsar's dashboards use."""
+
+    __slots__ = ("_read_rate", "latency_us", "read", "size_bytes")
+
+    def __init__(self, now_seconds: float) -> None:
+        self.latency_us = Distribution(LATENCY_LIMITS_US, now_seconds)
+        """Until a group was durable; each entry of it counts."""
+        self.size_bytes = Distribution(SIZE_LIMITS, now_seconds)
+        self.read = 0
+        """Entries that memory had no more."""
+        self._read_rate = Rate(now_seconds)
+
+    def follow(self, entries: Sequence[bytes], appended: asyncio.Future[int]) -> None:
+        """One group, which was issued now."""
+        loop = asyncio.get_running_loop()
+        issued_at = loop.time()
+
+        def done(appended: asyncio.Future[int]) -> None:
+            if appended.cancelled() or appended.exception() is not None:
+                return
+            self.latency_us.add(round((loop.time() - issued_at) * 1_000_000), len(entries))
+            self.size_bytes.add_each([len(entry) for entry in entries])
+
+        appended.add_done_callback(done)
+
+    def read_rate(self, now_seconds: float) -> float:
+        """Entries read from the store per second."""
+        return self._read_rate.per_second(self.read, now_seconds)
+
+
+class TopicMetrics:
+    """Of one topic, since it was loaded."""
+
+    __slots__ = ("_wall_clock_ms", "loaded_end_entry_id", "loaded_ms", "published", "published_ms", "storing")
+
+    def __init__(self, wall_clock_ms: Callable[[], int], log_end: int) -> None:
+        now_seconds = asyncio.get_running_loop().time()
+        self._wall_clock_ms = wall_clock_ms
+        self.loaded_end_entry_id = log_end
+        """Where the log ended when the topic was loaded."""
+        self.loaded_ms = wall_clock_ms()
+        self.published = Traffic(now_seconds)
+        """What producers and other regions sent."""
+        self.published_ms = 0
+        """When something was published last, by the region's clock; 0: not since the topic was loaded."""
+        self.storing = StorageMetrics(now_seconds)
+
+    def note_published(self, messages: int, bytes_: int) -> None:
+        """This much became durable."""
+        self.published.add(messages, bytes_)
+        self.published_ms = self._wall_clock_ms()
+
+    def publish_rate(self) -> tuple[float, float]:
+        """Return the messages and bytes that are published per second."""
+        now = asyncio.get_running_loop().time()
+        return self.published.message_rate(now), self.published.byte_rate(now)
+
+
+@dataclass(slots=True)
+class AccessFigures:
+    """Events of exclusive producers of all topics of a region since it was started."""
+
+    promotions: int = 0
+    "Producers that were promoted from the wait queue."
+    fences: int = 0
+    "Producers that lost a topic, or their place in the wait queue, by fencing."
+    ownerless_seconds: float = 0.0
+    "Seconds that producers waited for topics without an owner."

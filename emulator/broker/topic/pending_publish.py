@@ -1,0 +1,63 @@
+"""A publish between admitted and acknowledged, and who it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NewType, Protocol
+
+from emulator.config.region import RegionConfig
+from emulator.core.admission import Limits, Publisher
+from emulator.model.markers import Marker
+from emulator.wire.codec import SendCommand
+from emulator.wire.entry import replication_bytes_max
+from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
+from emulator.wire.message_metadata import EntryInfo
+
+CheckedEntry = NewType("CheckedEntry", EntryInfo)
+"""Metadata of an entry that passed the gate. Made by a cast behind `core.admission.check`, and nowhere else."""
+
+
+def limits_of(config: RegionConfig) -> Limits:
+    """What a client of this region may send, so that its form for other regions fits into a frame there (A3). Regions
+    that replicate to each other have the same maximum; whether a topic is replicated at all may change later."""
+    frame_bytes = config.settings.max_message_bytes + FRAME_PADDING_BYTES
+    return Limits(
+        payload_bytes=config.settings.max_message_bytes,
+        entry_bytes=frame_bytes - COMMAND_BYTES_MAX - replication_bytes_max(config.region),
+        batch_bytes=config.settings.max_message_bytes,
+    )
+
+
+class Attachment(Protocol):
+    """One that appends to a topic: a client's producer, the replicator of a peer, the topic itself (markers)."""
+
+    publisher: Publisher
+
+    def stored(self, publishes: Sequence[PendingPublish]) -> None:
+        """These are durable, in the order of their sends."""
+        ...
+
+
+class PendingPublish:
+    """One publish between admitted and acknowledged."""
+
+    __slots__ = ("attachment", "data", "duplicate", "entry_id", "info", "marker", "send")
+
+    def __init__(
+        self,
+        attachment: Attachment,
+        send: SendCommand | None,
+        data: bytes,
+        info: CheckedEntry,
+        marker: Marker | None,
+        duplicate: bool,
+    ) -> None:
+        self.attachment = attachment
+        self.send = send
+        """None for what the topic itself writes."""
+        self.data = data
+        self.info = info
+        self.marker = marker
+        self.duplicate = duplicate
+        self.entry_id = -1
+        """Where it is stored, once it is durable; -1 for a duplicate."""

@@ -1,0 +1,187 @@
+"""The subscriptions of one topic: how they are created, found and removed, and what limits their dispatch."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from emulator.broker.subscription.cursor_store import StoredCursor
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.view import CarriedSubscription, SubscriptionHost
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.dispatch import Limits
+from emulator.core.flow.fair_queue import Turns
+from emulator.core.flow.rate_limit import Pace, Throttle
+from emulator.core.policies.consuming import (
+    DELAYED_DELIVERY,
+    TICK_MS,
+    UNACKED_PER_CONSUMER,
+    UNACKED_PER_SUBSCRIPTION,
+    Delays,
+)
+from emulator.core.policies.limits import (
+    DISPATCH_RATE,
+    DISPATCH_RATES_BY_SUBSCRIPTION,
+    SUBSCRIPTION_DISPATCH_RATE,
+)
+from emulator.core.policies.topic_policies import TopicPolicies
+from emulator.core.topic.limits import Arrivals
+from emulator.model.stored_keys import CursorKey
+
+if TYPE_CHECKING:
+    from emulator.broker.subscription.replicated import ReplicatedSubscriptions
+    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.reading import TopicReading
+
+DISPATCH: Final = (DELAYED_DELIVERY, UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION)
+SUBSCRIPTION_RATES: Final = (SUBSCRIPTION_DISPATCH_RATE, DISPATCH_RATES_BY_SUBSCRIPTION)
+OBEYS = (*DISPATCH, *SUBSCRIPTION_RATES, DISPATCH_RATE)
+"""Policies that this module acts upon (P1)."""
+
+UNACKED_OF_SUBSCRIPTION_MAX: Final = 200_000
+"""Unless a policy says otherwise. Upstream's number."""
+_UNSET: Final = Delays(active=True, tick_ms=TICK_MS, delay_ms_max=0)
+
+
+class SubscribedTopic(SubscriptionHost, Protocol):
+    """The topic."""
+
+    @property
+    def policies(self) -> TopicPolicies: ...
+    @property
+    def reading(self) -> TopicReading: ...
+
+    def pump(self) -> None: ...
+
+
+class Subscriptions(dict[str, Subscription]):
+    """By name."""
+
+    def __init__(self, topic: SubscribedTopic) -> None:
+        super().__init__()
+        self._topic = topic
+        self._components = topic.region.environment.components
+        self.replicated: ReplicatedSubscriptions | None = None
+        """Replicated subscriptions (PIP-33); present when the topic is replicated at all."""
+        settings = topic.region.config.settings
+        self.limits = Limits(
+            settings.max_unacked_messages_per_consumer,
+            settings.failover_delay_ms,
+            partition_index=topic.name.partition_index,
+        )
+        self.throttle: Throttle | None = None
+        """Of all consumers together. None: no limit."""
+        self.turns = Turns()
+        """Subscriptions that wait for the throttle."""
+        self.arrivals = Arrivals()
+        """How often each consumer subscribed."""
+
+    def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
+        """Follow changed policies."""
+        if new.differs(old, *DISPATCH):
+            self._limit_dispatch(new)
+        if new.differs(old, DISPATCH_RATE):
+            now_ms = asyncio.get_running_loop().time() * 1000
+            publish_rate = self._topic.metrics.publish_rate
+            self.throttle = self._components.throttle_of(new[DISPATCH_RATE], now_ms, publish_rate)
+            self._topic.pump()
+        if new.differs(old, *SUBSCRIPTION_RATES):
+            for subscription in self.values():
+                subscription.handing_out.set_rate(self.rate_of(subscription.name))
+
+    def _limit_dispatch(self, policies: TopicPolicies) -> None:
+        delays = policies[DELAYED_DELIVERY] or _UNSET
+        of_region = self._topic.region.config.settings.max_unacked_messages_per_consumer
+        limits = self.limits
+        limits.delays, limits.tick_ms = delays.active, delays.tick_ms
+        limits.unacked_messages_per_consumer_max = _number(policies[UNACKED_PER_CONSUMER], of_region)
+        limits.unacked_messages_max = _number(policies[UNACKED_PER_SUBSCRIPTION], UNACKED_OF_SUBSCRIPTION_MAX)
+        for subscription in self.values():
+            subscription.handing_out.limits_changed()
+
+    def rate_of(self, name: str) -> Pace:
+        """Return how fast a subscription may send: its own rate, else that of all subscriptions."""
+        policies = self._topic.policies
+        return policies[DISPATCH_RATES_BY_SUBSCRIPTION].get(name, policies[SUBSCRIPTION_DISPATCH_RATE])
+
+    # Creating and removing.
+
+    def create(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
+        """Add a subscription that does not exist yet. Not durable before its `persisted` returns."""
+        assert name not in self
+        parts = self._components.cursor_parts(cursor)
+        return self.add(StoredCursor(CursorKey(self._topic.full_name, name), parts), durable=durable)
+
+    def add(self, stored: StoredCursor, *, durable: bool = True) -> Subscription:
+        """Add one whose cursor the store may have. CheckpointDamaged: see `TopicReading.remember_from`."""
+        name = stored.key.subscription
+        subscription = Subscription(self._topic, name, stored, durable=durable)
+        self._topic.reading.remember_from(subscription.cursor.mark_delete + 1)
+        self[name] = subscription
+        return subscription
+
+    def ended(self, name: str) -> None:
+        """The last consumer of a non-durable subscription left, or a subscription was deleted."""
+        self.pop(name, None)
+        if self.replicated is not None:
+            self.replicated.subscription_removed(name)
+
+    # Replication (PIP-33).
+
+    def check_replicable(self, subscription: CarriedSubscription) -> None:
+        """ProtocolError when it cannot be replicated."""
+        self._components.check_replicable(subscription.name, durable=subscription.durable)
+
+    def replicate(self, subscription: CarriedSubscription) -> None:
+        """Send the subscription's position to the other regions from now on, and apply theirs. ProtocolError when it is
+        not durable."""
+        self.check_replicable(subscription)
+        subscription.move(lambda cursor: cursor.set_replicated(True))
+        if self.replicated is not None:
+            self.replicated.subscription_added(subscription)
+
+    def disable_replication(self, subscription: CarriedSubscription) -> None:
+        """Send and apply no position of the subscription until an administrator enables it again."""
+        subscription.move(lambda cursor: cursor.disable_replication())
+        if self.replicated is not None:
+            self.replicated.subscription_removed(subscription.name)
+
+    def links_changed(self) -> None:
+        """A replicator to or from a remote region connected."""
+        if self.replicated is not None:
+            self.replicated.links_changed()
+
+    def link_lost(self, remote: str) -> None:
+        """A replicator to or from a remote region lost its connection."""
+        if self.replicated is not None:
+            self.replicated.link_lost(remote)
+
+    # What a subscription reports.
+
+    def entries_read(self, name: str, entries: Sequence[StoredEntry]) -> None:
+        """Its dispatcher read these, markers included."""
+        subscription = self.get(name)
+        if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
+            self.replicated.entries_read(subscription, entries)
+
+    def mark_delete_moved(self, name: str) -> None:
+        """Its consumers acknowledged something."""
+        subscription = self.get(name)
+        if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
+            self.replicated.mark_delete_moved(subscription)
+
+    def sought(self, name: str) -> None:
+        """A consumer or an administrator moved its cursor."""
+        subscription = self.get(name)
+        if subscription is None:
+            return
+        self._topic.reading.remember_from(subscription.cursor.mark_delete + 1)
+        if self.replicated is not None:
+            self.replicated.sought(subscription)
+
+
+def _number(policy: int | None, unset: int) -> int:
+    """0 is Pulsar's word for: any number."""
+    return (unset if policy is None else policy) or sys.maxsize
