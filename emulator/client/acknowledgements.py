@@ -51,7 +51,7 @@ class Acknowledgements:
             raise ClientError("not connected: not acknowledged", definite=True)
         request_id = session.client.new_id()
         command = encode_ack(session.id, ids, cumulative=cumulative, request_id=request_id)
-        await session.request(request_id, frame_of(command))
+        await session.request_frame(request_id, frame_of(command))
 
     def discard(self, entry: MessageId) -> None:
         """Acknowledge a whole entry that cannot be read."""
@@ -71,7 +71,7 @@ class Acknowledgements:
             txn_most=most,
             batch_sizes=[message.batch_size for message in messages],
         )
-        await self._session.request(request_id, frame_of(command))
+        await self._session.request_frame(request_id, frame_of(command))
 
 
 class OpenBatches:

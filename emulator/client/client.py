@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from emulator.client.config import Batching, ConsumerConfig, DeadLetters, ProducerConfig
-from emulator.client.connection import answered_otherwise
+from emulator.client.connection import unexpected
 from emulator.client.consumer import Consumer
 from emulator.client.encryption import Decryption, Encryption
 from emulator.client.messages import partition_index
@@ -41,9 +41,13 @@ from emulator.model.hashing import KeyHash
 from emulator.model.transaction_names import check_key
 from emulator.model.values import AccessMode, Schema
 from emulator.net.network import Network
-from emulator.wire import requests
+from emulator.wire.commands.producers import (
+    GetOrCreateSchema,
+    GetOrCreateSchemaResponse,
+    GetSchema,
+    GetSchemaResponse,
+)
 from emulator.wire.compression import Compression
-from emulator.wire.replies import SchemaFound
 
 Opened = TypeVar("Opened", "Producer", "Consumer", "Reader")
 
@@ -234,26 +238,21 @@ class Client(ConsumerClient):
     async def schema(self, topic: str, version: bytes = b"") -> tuple[Schema, bytes] | None:
         """Return a topic's schema and its version, by default the newest; None if there is none. ClientError."""
         connection = await self.connection_for(topic)
-        request_id = self.new_id()
         try:
-            answer = await connection.request(request_id, requests.get_schema(request_id, topic, version))
+            found = await connection.ask(GetSchema(self.new_id(), topic, version), GetSchemaResponse)
         except ClientError as refused:
             if refused.code is ServerError.TopicNotFound:
                 return None
             raise
-        if not isinstance(answer, SchemaFound) or answer.schema is None:
-            raise answered_otherwise("a request for a schema", answer)
-        return answer.schema, answer.version
+        if found.schema is None:
+            raise unexpected("GetSchema", found)
+        return found.schema, found.version or b""
 
     async def schema_version(self, topic: str, schema: Schema) -> bytes:
         """Register a schema if it is new, and return its version. ClientError when the region rejects it."""
         connection = await self.connection_for(topic)
-        request_id = self.new_id()
-        frame = requests.get_or_create_schema(request_id, topic, schema)
-        answer = await connection.request(request_id, frame)
-        if not isinstance(answer, SchemaFound):
-            raise answered_otherwise("a request for a version", answer)
-        return answer.version
+        command = GetOrCreateSchema(self.new_id(), topic, schema)
+        return (await connection.ask(command, GetOrCreateSchemaResponse)).version or b""
 
     async def _start(self, opened: Opened) -> Opened:
         self._handles[opened] = None

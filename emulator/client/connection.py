@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from emulator.client.types import ClientError, ClientSettings, ExpiredTransaction
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
-from emulator.wire import replies, requests
 from emulator.wire.codec import (
     PING_FRAME,
     PONG_FRAME,
@@ -18,13 +17,43 @@ from emulator.wire.codec import (
     decode_message,
     decode_receipt,
 )
+from emulator.wire.commands.connections import (
+    PROTOCOL_VERSION,
+    Connect,
+    Connected,
+    TopicsUpdate,
+)
+from emulator.wire.commands.consumers import AckResponse, ActiveConsumerChange, CloseConsumer
+from emulator.wire.commands.producers import CloseProducer, GetOrCreateSchemaResponse, SendError
+from emulator.wire.commands.spec import COMMANDS, Command, RequestCommand
+from emulator.wire.commands.transactions import COORDINATOR_RESPONSES
 from emulator.wire.frames import FrameBuffer
-from emulator.wire.replies import Refused, Reply
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
 """Where the region does not say."""
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 CLIENT_VERSION = "geoemu-client"
+RESPONSES: Final = frozenset(
+    {
+        CommandType.SUCCESS,
+        CommandType.ERROR,
+        CommandType.PRODUCER_SUCCESS,
+        CommandType.LOOKUP_RESPONSE,
+        CommandType.GET_LAST_MESSAGE_ID_RESPONSE,
+        CommandType.ACK_RESPONSE,
+        CommandType.PARTITIONED_METADATA_RESPONSE,
+        CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+        CommandType.WATCH_TOPIC_LIST_SUCCESS,
+        CommandType.TC_CLIENT_CONNECT_RESPONSE,
+        CommandType.NEW_TXN_RESPONSE,
+        CommandType.ADD_PARTITION_TO_TXN_RESPONSE,
+        CommandType.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+        CommandType.END_TXN_RESPONSE,
+        CommandType.GET_SCHEMA_RESPONSE,
+        CommandType.GET_OR_CREATE_SCHEMA_RESPONSE,
+    }
+)
+Response = TypeVar("Response", bound=Command)
 
 
 class Handler(Protocol):
@@ -48,7 +77,7 @@ class ConsumerHandler(Handler, Protocol):
 
 
 class WatchHandler(Handler, Protocol):
-    def topics_changed(self, change: replies.TopicsChanged) -> None: ...
+    def topics_changed(self, change: TopicsUpdate) -> None: ...
 
 
 class BrokerConnection(asyncio.Protocol):
@@ -72,8 +101,8 @@ class BrokerConnection(asyncio.Protocol):
         self.watchers: dict[int, WatchHandler] = {}
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
-        self._requests: dict[int, asyncio.Future[Reply]] = {}
-        self._later: dict[int, Callable[[Reply], None]] = {}
+        self._requests: dict[int, asyncio.Future[Command]] = {}
+        self._later: dict[int, Callable[[Command], None]] = {}
         """Request id -> who hears of a second answer (a producer that waits to become exclusive)."""
         self._keep_alive: asyncio.TimerHandle | None = None
         self._heard = True
@@ -88,7 +117,7 @@ class BrokerConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._schedule_keep_alive()
-        self.write(requests.connect(CLIENT_VERSION))
+        self.write(Connect(CLIENT_VERSION, PROTOCOL_VERSION).encode())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -132,14 +161,27 @@ class BrokerConnection(asyncio.Protocol):
 
     # Requests.
 
+    async def ask(self, command: RequestCommand, expected: type[Response]) -> Response:
+        """Send a request and return its response. ClientError as `request_frame`, or for a response of another type:
+        then the operation may have happened."""
+        response = await self.request(command)
+        if not isinstance(response, expected):
+            raise unexpected(type(command).__name__, response)
+        return response
+
     async def request(
-        self, request_id: int, frame: bytes, later: Callable[[Reply], None] | None = None
-    ) -> Reply:
-        """Send a request and wait for its answer. ClientError when it is refused, lost or not answered in time
-        (the connection is then given up, because a late answer could not be told from another's)."""
+        self, command: RequestCommand, later: Callable[[Command], None] | None = None
+    ) -> Command:
+        return await self.request_frame(command.request_id, command.encode(), later)
+
+    async def request_frame(
+        self, request_id: int, frame: bytes, later: Callable[[Command], None] | None = None
+    ) -> Command:
+        """Send a request and wait for its response. ClientError when it is rejected, lost or times out; a timeout
+        closes the connection, because a late response could be taken for that of another request."""
         if not self.is_open:
             raise ClientError("not connected", definite=True)
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         self._requests[request_id] = future
         if later is not None:
             self._later[request_id] = later
@@ -156,17 +198,14 @@ class BrokerConnection(asyncio.Protocol):
     def forget_request(self, request_id: int) -> None:
         self._later.pop(request_id, None)
 
-    def _answered(self, answer: Reply) -> None:
-        future = self._requests.pop(answer.request_id, None)
+    def _responded(self, response: Command, request_id: int) -> None:
+        future = self._requests.pop(request_id, None)
         if future is None or future.done():
-            later = self._later.pop(answer.request_id, None)
+            later = self._later.pop(request_id, None)
             if later is not None:
-                later(answer)
+                later(response)
             return
-        if isinstance(answer, Refused):
-            future.set_exception(refusal(answer))
-        else:
-            future.set_result(answer)
+        resolve(future, response)
 
     # Bytes in.
 
@@ -193,50 +232,67 @@ class BrokerConnection(asyncio.Protocol):
                 producer.receipt(receipt)
         elif type_ == CommandType.PING:
             self.write(PONG_FRAME)
-        elif (reply := replies.read_reply(type_, command)) is not None:
-            self._answered(reply)
-        elif type_ != CommandType.PONG:
-            self._handle_notice(replies.read_notice(type_, command))
+        elif (declared := COMMANDS.get(type_)) is not None:
+            self._handle_cold(declared.read(command))
 
-    def _handle_notice(self, notice: replies.Notice | None) -> None:
-        match notice:
-            case replies.Connected(max_message_bytes):
-                self.max_message_bytes = max_message_bytes or MESSAGE_BYTES_MAX
+    def _handle_cold(self, command: Command) -> None:
+        match command:
+            case Connected():
+                self.max_message_bytes = max(0, command.max_message_bytes or 0) or MESSAGE_BYTES_MAX
                 if not self.connected.done():
                     self.connected.set_result(None)
-            case replies.SendRefused(producer_id, sequence_id, code, message):
-                producer = self.producers.get(producer_id)
+            case SendError():
+                producer = self.producers.get(command.producer_id)
                 if producer is not None:
-                    producer.send_error(sequence_id, code, message)
-            case replies.ProducerClosed(producer_id):
-                self._closed(self.producers.pop(producer_id, None))
-            case replies.ConsumerClosed(consumer_id):
-                self._closed(self.consumers.pop(consumer_id, None))
-            case replies.ActiveChanged(consumer_id, is_active):
-                consumer = self.consumers.get(consumer_id)
+                    producer.send_error(command.sequence_id, command.error, command.message)
+            case CloseProducer():
+                self._closed(self.producers.pop(command.producer_id, None))
+            case CloseConsumer():
+                self._closed(self.consumers.pop(command.consumer_id, None))
+            case ActiveConsumerChange():
+                consumer = self.consumers.get(command.consumer_id)
                 if consumer is not None:
-                    consumer.active_changed(is_active)
-            case replies.TopicsChanged(watcher_id):
-                watcher = self.watchers.get(watcher_id)
+                    consumer.active_changed(command.is_active)
+            case TopicsUpdate():
+                watcher = self.watchers.get(command.watcher_id)
                 if watcher is not None:
-                    watcher.topics_changed(notice)
+                    watcher.topics_changed(command)
+            case _ if command.type_ in RESPONSES:
+                self._responded(command, cast(RequestCommand, command).request_id)
 
     def _closed(self, handler: Handler | None) -> None:
         if handler is not None:
             handler.closed_by_broker()
 
 
-def refusal(answer: Refused) -> ClientError:
-    """What somebody is told who asked for it."""
-    return refused(answer.code, answer.message, definite=answer.is_definite)
+def resolve(future: asyncio.Future[Command], response: Command) -> None:
+    """Pass a response, or the error that it reports, to the task that waits for it."""
+    error = _error_of(response)
+    if error is None:
+        future.set_result(response)
+    else:
+        future.set_exception(error)
 
 
-def refused(code: ServerError, message: str, *, definite: bool) -> ClientError:
-    """What a region said. The wire has no code for an expired transaction, but words."""
+def _error_of(response: Any) -> ClientError | None:
+    """None for a response that reports success."""
+    code: ServerError | None = getattr(response, "error", None)
+    if not getattr(response, "is_failed", code is not None):
+        return None
+    code = code or ServerError.UnknownError
+    may_have_happened = isinstance(response, AckResponse | GetOrCreateSchemaResponse) or (
+        # What a coordinator could not store may be stored nevertheless.
+        code is ServerError.PersistenceError and isinstance(response, COORDINATOR_RESPONSES)
+    )
+    return rejected(code, response.message or "", definite=not may_have_happened)
+
+
+def rejected(code: ServerError, message: str, *, definite: bool) -> ClientError:
+    """The error of a response. The protocol has no code for an expired transaction, only a message."""
     is_expired = code is ServerError.NotAllowedError and message.startswith(EXPIRED_TRANSACTION)
     return (ExpiredTransaction if is_expired else ClientError)(message, definite=definite, code=code)
 
 
-def answered_otherwise(request: str, answer: Reply) -> ClientError:
-    """A region that answers with something else may have done anything."""
-    return ClientError(f"unexpected response to {request}: {type(answer).__name__}", definite=False)
+def unexpected(request: str, response: Command) -> ClientError:
+    """After a response of the wrong type the operation may have happened."""
+    return ClientError(f"unexpected response to {request}: {type(response).__name__}", definite=False)

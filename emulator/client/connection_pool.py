@@ -10,13 +10,17 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from emulator.client.connection import BrokerConnection, answered_otherwise
+from emulator.client.connection import BrokerConnection
 from emulator.client.types import FINAL_ERRORS, ClientError, ClientSettings
 from emulator.errors import ServerError
 from emulator.model.values import PARTITIONS_MAX
 from emulator.net.network import Network, SocketNetwork
-from emulator.wire import requests
-from emulator.wire.replies import LookedUp, Partitions
+from emulator.wire.commands.connections import (
+    Lookup,
+    LookupResponse,
+    PartitionMetadata,
+    PartitionMetadataResponse,
+)
 
 T = TypeVar("T")
 Address = tuple[str, int]
@@ -85,14 +89,11 @@ class ConnectionPool:
         """Look the topic up and connect to whoever serves it. Tries the next service URL when one fails.
         ClientError (definite) when no way was found this time."""
         connection = await self.service_connection()
-        request_id = self.new_id()
-        answer = await connection.request(request_id, requests.lookup(request_id, topic))
-        if not isinstance(answer, LookedUp):
-            raise answered_otherwise("a lookup", answer)
+        found = await connection.ask(Lookup(self.new_id(), topic), LookupResponse)
         try:
-            addresses = parse_service_url(answer.service_url)
+            addresses = parse_service_url(found.service_url or "")
         except ValueError as problem:
-            sentence = f"the lookup of {topic} returned {answer.service_url!r}: {problem}"
+            sentence = f"the lookup of {topic} returned {found.service_url!r}: {problem}"
             raise ClientError(sentence, definite=True) from None
         return await self.connect(addresses[0])
 
@@ -101,15 +102,12 @@ class ConnectionPool:
         `may_create`: one that is not there is created as its namespace says. ClientError when that cannot be told this
         time, or is told wrongly."""
         connection = await self.service_connection()
-        request_id = self.new_id()
-        frame = requests.partitions(request_id, topic, may_create=may_create)
-        answer = await connection.request(request_id, frame)
-        if not isinstance(answer, Partitions):
-            raise answered_otherwise("a request for partitions", answer)
-        if answer.partitions > PARTITIONS_MAX:
-            sentence = f"the region reports {answer.partitions} partitions of {topic}; the maximum is {PARTITIONS_MAX}"
+        command = PartitionMetadata(self.new_id(), topic, may_create=may_create)
+        count = (await connection.ask(command, PartitionMetadataResponse)).partitions or 0
+        if count > PARTITIONS_MAX:
+            sentence = f"the region reports {count} partitions of {topic}; the maximum is {PARTITIONS_MAX}"
             raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
-        return answer.partitions
+        return count
 
     async def service_connection(self) -> BrokerConnection:
         """To any host of the region; for what is no one topic's. ClientError (definite) when it cannot be had; then the

@@ -8,14 +8,23 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from emulator.client.config import ConsumerConfig
-from emulator.client.connection import BrokerConnection, answered_otherwise
+from emulator.client.connection import BrokerConnection, unexpected
 from emulator.client.connection_pool import ConnectionPool
 from emulator.client.types import ClientError, ConsumerType
 from emulator.errors import ServerError
-from emulator.wire import requests
+from emulator.model.values import Position
 from emulator.wire.codec import MessageMeta, encode_flow
+from emulator.wire.commands.consumers import (
+    AUTO_SPLIT,
+    STICKY,
+    CloseConsumer,
+    GetLastMessageId,
+    LastMessageIdResponse,
+    Redeliver,
+    Subscribe,
+)
+from emulator.wire.commands.spec import Command, MessageIdData, RequestCommand
 from emulator.wire.frames import frame_of
-from emulator.wire.replies import LastMessage, Reply
 
 RETRIED_AFTER_LOSS: Final = frozenset({ServerError.ConsumerBusy})
 """On a reconnect the broker may not know yet that the former connection is gone. Other clients retry, too."""
@@ -30,7 +39,7 @@ class SessionConsumer(Protocol):
     @property
     def config(self) -> ConsumerConfig: ...
 
-    def start_place(self) -> requests.Place | None:
+    def start_place(self) -> MessageIdData | None:
         """Where a reader starts; None: at the position of the subscription."""
         ...
 
@@ -68,14 +77,13 @@ class ConsumerSession:
 
     async def _open(self) -> None:
         connection = await self.client.connection_for(self._consumer.topic)
-        request_id = self.client.new_id()
         connection.consumers[self.id] = self
         try:
-            await connection.request(request_id, self._subscribe_request(request_id))
+            await connection.request(self._subscribe_request())
         except BaseException as reason:
             connection.consumers.pop(self.id, None)
             if isinstance(reason, asyncio.CancelledError):  # The broker may have subscribed it nevertheless.
-                connection.write(requests.close_consumer(self.client.new_id(), self.id))
+                connection.write(CloseConsumer(self.client.new_id(), self.id).encode())
             raise
         if connection.consumers.get(self.id) is not self or not connection.is_open:
             # It was closed before this task was resumed with the response.
@@ -84,27 +92,29 @@ class ConsumerSession:
         self.times_opened += 1
         self._consumer.subscribed()
 
-    def _subscribe_request(self, request_id: int) -> bytes:
-        config = self._consumer.config
-        return requests.subscribe(
-            request_id,
-            self.id,
-            self._consumer.topic,
-            config.subscription,
-            type_=config.type_.value,
-            name=config.name,
-            initial_position=config.initial_position.value,
+    def _subscribe_request(self) -> Subscribe:
+        config, start = self._consumer.config, self._consumer.start_place()
+        is_key_shared = config.type_ is ConsumerType.KEY_SHARED
+        return Subscribe(
+            request_id=self.client.new_id(),
+            topic=self._consumer.topic,
+            subscription=config.subscription,
+            type_number=config.type_.value,
+            consumer_id=self.id,
+            consumer_name=config.name,
             priority_level=config.priority_level,
-            replicated=config.replicated,
-            is_key_shared=config.type_ is ConsumerType.KEY_SHARED,
-            key_ranges=config.key_ranges,
-            out_of_order=config.out_of_order,
-            start=self._consumer.start_place(),
-            schema=config.schema,
+            initial_position=config.initial_position.value,
+            durable=start is None,
+            start_message_id=start,
             read_compacted=config.read_compacted,
-            may_create=config.may_create,
-            properties=config.properties,
-            subscription_properties=config.subscription_properties,
+            replicated=True if config.replicated else None,
+            may_create_topic=config.may_create,
+            key_shared_mode=(STICKY if config.key_ranges else AUTO_SPLIT) if is_key_shared else None,
+            hash_ranges=tuple(config.key_ranges) if is_key_shared else (),
+            may_reorder=config.out_of_order if is_key_shared else None,
+            schema=config.schema,
+            metadata=dict(config.properties or {}),
+            subscription_properties=dict(config.subscription_properties or {}),
         )
 
     # Events of the connection.
@@ -144,21 +154,25 @@ class ConsumerSession:
         if self._connection is not None:
             self._connection.write(frame)
 
-    async def request(self, request_id: int, frame: bytes) -> Reply:
+    async def request(self, command: RequestCommand) -> Command:
+        return await self.request_frame(command.request_id, command.encode())
+
+    async def request_frame(self, request_id: int, frame: bytes) -> Command:
         if self._connection is None:
             raise ClientError("not connected", definite=True)
-        return await self._connection.request(request_id, frame)
+        return await self._connection.request_frame(request_id, frame)
 
     def redeliver(self, entries: Iterable[tuple[int, int]]) -> None:
-        self.write(requests.redeliver(self.id, sorted(entries)))
+        ids = tuple(Position(*entry) for entry in sorted(entries))
+        self.write(Redeliver(self.id, ids).encode())
 
-    async def last_message(self) -> LastMessage:
+    async def last_message(self) -> LastMessageIdResponse:
         """The newest message of the topic and the mark-delete position of this consumer."""
-        request_id = self.client.new_id()
-        answer = await self.request(request_id, requests.last_message_id(request_id, self.id))
-        if not isinstance(answer, LastMessage):
-            raise answered_otherwise("a request for the last message id", answer)
-        return answer
+        command = GetLastMessageId(self.client.new_id(), self.id)
+        response = await self.request(command)
+        if not isinstance(response, LastMessageIdResponse):
+            raise unexpected(type(command).__name__, response)
+        return response
 
     # Closing.
 
@@ -173,9 +187,8 @@ class ConsumerSession:
         if connection is None:
             return
         connection.consumers.pop(self.id, None)
-        request_id = self.client.new_id()
         with contextlib.suppress(ClientError):
-            await connection.request(request_id, requests.close_consumer(request_id, self.id))
+            await connection.request(CloseConsumer(self.client.new_id(), self.id))
 
 
 class Permits:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from emulator.client.config import ProducerConfig
-from emulator.client.connection import BrokerConnection, ProducerHandler, answered_otherwise, refusal
+from emulator.client.connection import BrokerConnection, ProducerHandler, resolve, unexpected
 from emulator.client.connection_pool import ConnectionPool
 from emulator.client.types import ClientError, Standing, return_delay_seconds
 from emulator.model.values import AccessMode
-from emulator.wire import requests
-from emulator.wire.replies import ProducerOpened, Refused, Reply
+from emulator.wire.commands.producers import CloseProducer, CreateProducer, ProducerSuccess
+from emulator.wire.commands.spec import Command
 
 
 class SessionProducer(ProducerHandler, Protocol):
@@ -21,7 +21,7 @@ class SessionProducer(ProducerHandler, Protocol):
 
     def stands(self, standing: Standing) -> None: ...
 
-    def attached(self, opened: ProducerOpened) -> None:
+    def attached(self, opened: ProducerSuccess) -> None:
         """Before anything more is sent."""
         ...
 
@@ -46,7 +46,7 @@ class ProducerSession:
         self._topic = topic
         self._config = config
         self._times_asked = 0
-        self._turn: asyncio.Future[Reply] | None = None
+        self._turn: asyncio.Future[Command] | None = None
         """The second answer, when it waits in line."""
         self._reconnecting: asyncio.Task[None] | None = None
         self._is_over = False
@@ -60,26 +60,26 @@ class ProducerSession:
     async def _attempt(self) -> None:
         connection = await self._client.connection_for(self._topic)
         await self._let_others_pass()
-        request_id = self._client.new_id()
-        turn: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        request = self._create_request()
+        turn: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         connection.producers[self.id] = self._producer
         self.connection = None
         self._producer.stands(Standing.ASKS)
         try:
-            opened = await connection.request(request_id, self._create_request(request_id), _resolve(turn))
+            opened = await connection.request(request, _resolver(turn))
             self._still_wanted_by(connection)
-            if isinstance(opened, ProducerOpened) and not opened.is_ready:
+            if isinstance(opened, ProducerSuccess) and not opened.is_ready:
                 opened = await self._wait_in_line(turn)
                 self._still_wanted_by(connection)
-            if not isinstance(opened, ProducerOpened):
-                raise answered_otherwise("a request for a producer", opened)
+            if not isinstance(opened, ProducerSuccess):
+                raise unexpected("CreateProducer", opened)
         except BaseException as reason:
             connection.producers.pop(self.id, None)
             if isinstance(reason, asyncio.CancelledError):  # In line or not yet: out of it at once.
                 self._send_close(connection)
             raise
         finally:
-            connection.forget_request(request_id)
+            connection.forget_request(request.request_id)
         self._opened(connection, opened)
 
     def _still_wanted_by(self, connection: BrokerConnection) -> None:
@@ -87,7 +87,7 @@ class ProducerSession:
         if connection.producers.get(self.id) is not self._producer or not connection.is_open:
             raise ClientError("closed again at once", definite=True)
 
-    async def _wait_in_line(self, turn: asyncio.Future[Reply]) -> Reply:
+    async def _wait_in_line(self, turn: asyncio.Future[Command]) -> Command:
         """Queued for exclusive access: the second answer comes when it is our turn."""
         self._turn = turn
         self._producer.stands(Standing.WAITS)
@@ -100,25 +100,26 @@ class ProducerSession:
         if asks_again and longest_seconds and self._config.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE:
             await asyncio.sleep(return_delay_seconds(self._config.priority, longest_seconds))
 
-    def _create_request(self, request_id: int) -> bytes:
+    def _create_request(self) -> CreateProducer:
         epoch, self._times_asked = self._times_asked, self._times_asked + 1
-        return requests.create_producer(
-            request_id,
-            self.id,
-            self._topic,
-            self.name,
-            name_is_given=self._config.name is not None,
+        config = self._config
+        return CreateProducer(
+            request_id=self._client.new_id(),
+            topic=self._topic,
+            producer_id=self.id,
             epoch=epoch,
-            access_mode=self._config.access_mode.value,
+            access_mode=config.access_mode,
+            is_name_given=config.name is not None,
+            producer_name=self.name,
             topic_epoch=self.topic_epoch,
-            priority=self._config.priority,
-            schema=self._config.schema,
-            initial_subscription=self._config.initial_subscription,
-            encrypts=self._config.encryption is not None,
+            queue_priority=config.priority,
+            schema=config.schema,
+            initial_subscription_name=config.initial_subscription or "",
+            encrypts=config.encryption is not None,
         )
 
-    def _opened(self, connection: BrokerConnection, opened: ProducerOpened) -> None:
-        self.name = opened.name
+    def _opened(self, connection: BrokerConnection, opened: ProducerSuccess) -> None:
+        self.name = opened.producer_name
         if opened.topic_epoch is not None:
             self.topic_epoch = opened.topic_epoch
         self.connection = connection
@@ -147,7 +148,7 @@ class ProducerSession:
 
     def _send_close(self, connection: BrokerConnection) -> None:
         connection.producers.pop(self.id, None)
-        connection.write(requests.close_producer(self._client.new_id(), self.id))
+        connection.write(CloseProducer(self._client.new_id(), self.id).encode())
 
     async def close(self) -> None:
         """Leave the topic. A region that is gone is as good as left."""
@@ -157,18 +158,13 @@ class ProducerSession:
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.producers.pop(self.id, None)
-            request_id = self._client.new_id()
             with contextlib.suppress(ClientError):
-                await connection.request(request_id, requests.close_producer(request_id, self.id))
+                await connection.request(CloseProducer(self._client.new_id(), self.id))
 
 
-def _resolve(future: asyncio.Future[Reply]) -> Callable[[Reply], None]:
-    def resolve(answer: Reply) -> None:
-        if future.done():
-            return
-        if isinstance(answer, Refused):
-            future.set_exception(refusal(answer))
-        else:
-            future.set_result(answer)
+def _resolver(future: asyncio.Future[Command]) -> Callable[[Command], None]:
+    def resolve_once(response: Command) -> None:
+        if not future.done():
+            resolve(future, response)
 
-    return resolve
+    return resolve_once

@@ -15,7 +15,7 @@ from emulator.client.redelivery import ConsumerClient
 from emulator.client.topic_consumer import TopicConsumer
 from emulator.client.topic_names import TopicSource
 from emulator.client.types import EARLIEST, LATEST, ClientError, MessageId
-from emulator.wire import requests
+from emulator.wire.commands.spec import MessageIdData
 
 
 class Reader(Consumer):
@@ -52,8 +52,8 @@ class TopicReader(TopicConsumer, Reader):
         if self._start == LATEST and self._inclusive and (last := await self.last_message_id()) is not None:
             await self.seek(last)
 
-    def start_place(self) -> requests.Place | None:
-        return self._start[:3]
+    def start_place(self) -> MessageIdData | None:
+        return MessageIdData(*self._start[:3])
 
     def _wants(self, message_id: MessageId) -> bool:
         """The broker begins at the start id itself; what was not asked for is dropped here."""
@@ -82,12 +82,13 @@ class TopicReader(TopicConsumer, Reader):
     async def has_message(self) -> bool:
         if self._queue.has_of(self):
             return True
-        last = await self.session.last_message()
-        if last.place is None:
+        response = await self.session.last_message()
+        last = response.last
+        if last.entry < 0:
             return False
         if self._begins_at_a_time or self._start == LATEST:
-            return last.done is None or last.place[:2] > last.done
-        return self._wants(MessageId(*last.place))
+            return response.mark_delete is None or last.position > response.mark_delete
+        return self._wants(MessageId(last.ledger, last.entry, last.index_in_batch))
 
 
 class MultiTopicReader(MultiTopicConsumer, Reader):

@@ -26,8 +26,9 @@ from emulator.client.messages import (
 from emulator.client.redelivery import ConsumerClient, RedeliveryTracker
 from emulator.client.transactions import Transaction
 from emulator.client.types import ClientError, InitialPosition, MessageId
-from emulator.wire import requests
 from emulator.wire.codec import MessageMeta
+from emulator.wire.commands.consumers import Seek, Unsubscribe
+from emulator.wire.commands.spec import MessageIdData
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class TopicConsumer(Consumer):
         consumer (INV-61)."""
         self.config = replace(self.config, initial_position=InitialPosition.EARLIEST)
 
-    def start_place(self) -> requests.Place | None:
+    def start_place(self) -> MessageIdData | None:
         """Where a reader starts; None: at the position of the subscription."""
         return None
 
@@ -210,24 +211,25 @@ class TopicConsumer(Consumer):
 
     async def seek(self, target: MessageId | int) -> None:
         self._check_usable()
-        request_id = self.client.new_id()
-        place = target if isinstance(target, int) else target[:3]
-        ack_set = () if isinstance(target, int) else from_index_on(target)
-        await self.session.request(request_id, requests.seek(request_id, self.session.id, place, ack_set))
+        request_id, id_ = self.client.new_id(), self.session.id
+        if isinstance(target, int):
+            await self.session.request(Seek(request_id, id_, publish_time_ms=target))
+        else:
+            place = MessageIdData(*target[:3], ack_set=from_index_on(target))
+            await self.session.request(Seek(request_id, id_, place))
         self._queue.drop(self)
         await self.session.reconnected()
 
     async def last_message_ids(self) -> dict[str, MessageId | None]:
         self._check_usable()
-        answer = await self.session.last_message()
-        if answer.place is None:
+        last = (await self.session.last_message()).last
+        if last.entry < 0:
             return {self.topic: None}
-        return {self.topic: MessageId(*answer.place, partition=self._partition)}
+        return {self.topic: MessageId(last.ledger, last.entry, last.index_in_batch, self._partition)}
 
     async def unsubscribe(self) -> None:
         self._check_usable()
-        request_id = self.client.new_id()
-        await self.session.request(request_id, requests.unsubscribe(request_id, self.session.id))
+        await self.session.request(Unsubscribe(self.client.new_id(), self.session.id))
         await self.close()
 
     async def close(self) -> None:

@@ -13,9 +13,15 @@ from emulator.client.connection_pool import ConnectionPool
 from emulator.client.messages import partition_index
 from emulator.client.types import ClientError
 from emulator.errors import ServerError
-from emulator.wire import requests
-from emulator.wire.replies import TopicsChanged, TopicsListed
-from emulator.wire.topic_lists import topics_hash
+from emulator.wire.commands.connections import (
+    EndWatch,
+    GetTopics,
+    GetTopicsResponse,
+    TopicsUpdate,
+    WatchTopics,
+    WatchTopicsSuccess,
+    topics_hash,
+)
 
 _PARTITION: Final = re.compile(r"-partition-\d+$")
 TOPICS_MAX: Final = 100_000
@@ -134,12 +140,12 @@ class PatternTopics:
         request_id = self._client.new_id()
         connection.watchers[self._id] = self
         try:
-            frame = requests.watch_topics(request_id, self._id, self._namespace, self._pattern, self._hash)
-            self._learn(await connection.request(request_id, frame))
+            command = WatchTopics(request_id, self._id, self._namespace, self._pattern, self._hash)
+            self._learn(await connection.request(command))
         except BaseException as reason:
             connection.watchers.pop(self._id, None)
             if isinstance(reason, asyncio.CancelledError):  # The region may watch all the same.
-                connection.write(requests.end_watch(self._client.new_id(), self._id))
+                connection.write(EndWatch(self._client.new_id(), self._id).encode())
             if not isinstance(reason, ClientError) or reason.code is not ServerError.NotAllowedError:
                 raise
             self._may_watch = False
@@ -148,12 +154,11 @@ class PatternTopics:
             self._connection = connection
 
     async def _ask(self, connection: BrokerConnection) -> None:
-        request_id = self._client.new_id()
-        frame = requests.topics(request_id, self._namespace, self._pattern, self._hash)
-        self._learn(await connection.request(request_id, frame))
+        command = GetTopics(self._client.new_id(), self._namespace, self._pattern, self._hash)
+        self._learn(await connection.request(command))
 
     def _learn(self, answer: object) -> None:
-        if not isinstance(answer, TopicsListed):
+        if not isinstance(answer, GetTopicsResponse | WatchTopicsSuccess):
             raise ClientError(
                 f"unexpected response to a request for topics: {type(answer).__name__}", definite=True
             )
@@ -170,7 +175,7 @@ class PatternTopics:
 
     # Being told (connection.WatchHandler).
 
-    def topics_changed(self, change: TopicsChanged) -> None:
+    def topics_changed(self, change: TopicsUpdate) -> None:
         """If it does not add up, `names` asks for all of them."""
         with contextlib.suppress(ClientError):
             self._become(self._names.union(change.new).difference(change.deleted), change.hash)
@@ -190,7 +195,7 @@ class PatternTopics:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.watchers.pop(self._id, None)
-            connection.write(requests.end_watch(self._client.new_id(), self._id))
+            connection.write(EndWatch(self._client.new_id(), self._id).encode())
 
 
 def _parsed(pattern: str) -> tuple[str, re.Pattern[str]]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from emulator.client.config import ProducerConfig
-from emulator.client.connection import MESSAGE_BYTES_MAX, refused
+from emulator.client.connection import MESSAGE_BYTES_MAX, rejected
 from emulator.client.connection_pool import ConnectionPool
 from emulator.client.encryption import PayloadSeal
 from emulator.client.messages import partition_index
@@ -17,7 +17,7 @@ from emulator.client.types import ClientError, MessageId, Standing
 from emulator.errors import ServerError
 from emulator.wire.batches import batch_entry, piece_entries, single_entry
 from emulator.wire.codec import Receipt, send_frame
-from emulator.wire.replies import ProducerOpened
+from emulator.wire.commands.producers import ProducerSuccess
 
 
 class TopicProducer(Producer):
@@ -69,7 +69,7 @@ class TopicProducer(Producer):
     def stands(self, standing: Standing) -> None:
         self._stands(standing)
 
-    def attached(self, opened: ProducerOpened) -> None:
+    def attached(self, opened: ProducerSuccess) -> None:
         if self._last_sequence_id < 0 and self.config.initial_sequence_id is None:
             # Nothing was sent yet, however often opening it was tried: go on where the region says.
             self._last_sequence_id = opened.last_sequence_id
@@ -239,7 +239,7 @@ class TopicProducer(Producer):
         lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)
         if code in lasting and self._pending and self._pending.head.first == sequence_id:
             pending = self._pending.pop()
-            pending.fail(refused(code, message, definite=pending.times_sent == 1))
+            pending.fail(rejected(code, message, definite=pending.times_sent == 1))
         elif code is ServerError.TopicTerminatedError:
             self.ended(ClientError(message, definite=False, code=code))
         else:

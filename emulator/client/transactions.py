@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from emulator.client.connection import BrokerConnection, answered_otherwise
+from emulator.client.connection import BrokerConnection
 from emulator.client.connection_pool import ConnectionPool
 from emulator.client.types import ClientError
 from emulator.errors import ServerError
 from emulator.model.transaction_names import COORDINATORS, TxnId, check_key, coordinator_of
-from emulator.wire import requests, transaction_requests
-from emulator.wire.replies import CoordinatorConnected, Partitions, Reply, TransactionBegun
-from emulator.wire.transaction_requests import NO_EPOCH
-
-FrameBuilder = Callable[[int], bytes]
-"""The frame of a request with this number."""
+from emulator.wire.commands.connections import PartitionMetadata, PartitionMetadataResponse
+from emulator.wire.commands.spec import Command, RequestCommand
+from emulator.wire.commands.transactions import (
+    NO_EPOCH,
+    AddPartitions,
+    AddSubscriptions,
+    ConnectCoordinator,
+    CoordinatorConnected,
+    EndTransaction,
+    NewTransaction,
+    NewTransactionResponse,
+)
 
 
 class Transaction:
@@ -108,14 +115,12 @@ class TransactionCoordinatorClient:
         async def attempt() -> Transaction:
             number = await self._choose()
             connection = await self._connection(number)
-            request_id = self._client.new_id()
-            frame = transaction_requests.begin(request_id, number, timeout_ms)
-            answer = await connection.request(request_id, frame)
-            if not isinstance(answer, TransactionBegun):
-                raise answered_otherwise("a request for a transaction", answer)
-            return Transaction(self, TxnId(answer.most, answer.least), self._client.service_address)
+            command = NewTransaction(self._client.new_id(), number, timeout_ms)
+            begun = await connection.ask(command, NewTransactionResponse)
+            txn = TxnId(begun.most or 0, begun.least or 0)
+            return Transaction(self, txn, self._client.service_address)
 
-        return await self._client.retry(attempt, deadline_seconds=self._patience)
+        return await self._client.retry(attempt, deadline_seconds=self._deadline_seconds)
 
     async def take_key(self) -> None:
         """Connect under the key now rather than with the first transaction: whoever has the key is fenced. ClientError,
@@ -124,38 +129,38 @@ class TransactionCoordinatorClient:
         async def attempt() -> None:
             await self._connection(await self._choose())
 
-        await self._client.retry(attempt, deadline_seconds=self._patience)
+        await self._client.retry(attempt, deadline_seconds=self._deadline_seconds)
 
     async def add(self, transaction: Transaction, topic: str, subscription: str | None) -> None:
         """A topic that it publishes to, or a subscription that it acknowledges at."""
 
-        def frame(request_id: int) -> bytes:
+        def command(request_id: int) -> RequestCommand:
             if subscription is None:
-                return transaction_requests.add_partitions(request_id, transaction.id, [topic])
-            return transaction_requests.add_subscription(request_id, transaction.id, topic, subscription)
+                return AddPartitions(request_id, *transaction.id, (topic,))
+            return AddSubscriptions(request_id, *transaction.id, ((topic, subscription),))
 
-        await self._ask(transaction, frame)
+        await self._request(transaction, command)
 
     async def end(self, transaction: Transaction, *, commit: bool) -> None:
-        await self._ask(
-            transaction,
-            lambda request_id: transaction_requests.end(request_id, transaction.id, commit=commit),
+        await self._request(
+            transaction, lambda request_id: EndTransaction(request_id, *transaction.id, commit)
         )
 
-    async def _ask(self, transaction: Transaction, frame: FrameBuilder) -> None:
-        async def attempt() -> Reply:
+    async def _request(self, transaction: Transaction, command: Callable[[int], RequestCommand]) -> None:
+        """`command` builds the request with a new request id for each attempt."""
+
+        async def attempt() -> Command:
             if self._client.service_address != transaction.address:
                 where = "{}:{}".format(*transaction.address)
                 sentence = f"{transaction} belongs to the region at {where}; this client uses another one now"
                 raise ClientError(sentence, definite=False, code=ServerError.TransactionNotFound)
             connection = await self._connection(transaction.id.most)
-            request_id = self._client.new_id()
-            return await connection.request(request_id, frame(request_id))
+            return await connection.request(command(self._client.new_id()))
 
-        await self._client.retry(attempt, deadline_seconds=self._patience)
+        await self._client.retry(attempt, deadline_seconds=self._deadline_seconds)
 
     @property
-    def _patience(self) -> float:
+    def _deadline_seconds(self) -> float:
         return self._client.settings.operation_timeout_seconds
 
     # Finding a coordinator.
@@ -170,14 +175,12 @@ class TransactionCoordinatorClient:
 
     async def _count(self) -> int:
         connection = await self._client.connection_for(f"{COORDINATORS}-partition-0")
-        request_id = self._client.new_id()
-        answer = await connection.request(request_id, requests.partitions(request_id, COORDINATORS))
-        if not isinstance(answer, Partitions):
-            raise answered_otherwise("a request for the coordinators", answer)
-        if not answer.partitions:
+        command = PartitionMetadata(self._client.new_id(), COORDINATORS, may_create=False)
+        count = (await connection.ask(command, PartitionMetadataResponse)).partitions
+        if not count:
             sentence = "transactions are not enabled in this region"
             raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
-        return answer.partitions
+        return count
 
     async def _connection(self, number: int) -> BrokerConnection:
         """One at a time: two connects under a key would fence each other."""
@@ -191,13 +194,10 @@ class TransactionCoordinatorClient:
         address = self._client.service_address
         if self._at != address:  # an epoch of another region means nothing here
             self._epoch, self._at = NO_EPOCH, address
-        request_id = self._client.new_id()
-        frame = transaction_requests.connect(
-            request_id, number, key=self._key, epoch=self._epoch, process=self._process
-        )
-        answer = await connection.request(request_id, frame)
-        if not isinstance(answer, CoordinatorConnected):
-            raise answered_otherwise("a connect to a coordinator", answer)
-        if answer.epoch is not None:
-            self._epoch = answer.epoch
+        command = ConnectCoordinator(self._client.new_id(), number)
+        if self._key:
+            command = replace(command, key=self._key, known_epoch=self._epoch, process=self._process)
+        connected = await connection.ask(command, CoordinatorConnected)
+        if connected.epoch is not None:
+            self._epoch = connected.epoch
         self._connected[number] = connection

@@ -22,13 +22,10 @@ from emulator.wire.protobuf import (
     ABSENT_I32,
     ABSENT_U64,
     UNREADABLE,
-    Malformed,
     malformed,
-    may_have_text,
     parse,
     present_or_0,
     read_varint,
-    require_text,
     tag,
     varint,
 )
@@ -43,7 +40,6 @@ __all__ = [
     "Receipt",
     "SendCommand",
     "decode_ack",
-    "decode_command",
     "decode_flow",
     "decode_message",
     "decode_receipt",
@@ -60,47 +56,6 @@ __all__ = [
 
 PING_FRAME: Final = simple_frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
 PONG_FRAME: Final = simple_frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
-
-# Any command.
-
-_BODY_NAMES: Final = {
-    number: pb.BaseCommand.DESCRIPTOR.fields_by_number[number].name
-    for number in pb.BaseCommand.Type.values()
-    if number != pb.BaseCommand.NOT_KNOWN
-}
-"""Command type -> the field of its body."""
-_TYPES_WITH_TEXT: Final = frozenset(
-    number
-    for number, name in _BODY_NAMES.items()
-    if may_have_text(pb.BaseCommand.DESCRIPTOR.fields_by_name[name].message_type)
-)
-_OPTIONAL_BODIES: Final = frozenset((CommandType.PING, CommandType.PONG))
-"""They have nothing to say."""
-
-
-def decode_command(command: bytes) -> pb.BaseCommand:
-    """Read any command as a protobuf object. Its body and all required fields are there, and text is text.
-
-    A type that is newer than our protocol reads as NOT_KNOWN: ignore it.
-    """
-    try:
-        decoded = pb.BaseCommand.FromString(command)
-        if decoded.type != pb.BaseCommand.NOT_KNOWN:
-            _require_complete(decoded)
-    except UNREADABLE as problem:
-        raise malformed("command", problem) from None
-    return decoded
-
-
-def _require_complete(command: pb.BaseCommand) -> None:
-    body_name = _BODY_NAMES[command.type]
-    if command.type not in _OPTIONAL_BODIES and not command.HasField(body_name):
-        raise Malformed(f"{body_name} is missing")
-    if not command.IsInitialized():
-        raise Malformed(f"a required field of {body_name} is missing")
-    if command.type in _TYPES_WITH_TEXT:
-        require_text(getattr(command, body_name))
-
 
 # How a command lies in bytes: type, then the body in the field of the same number.
 

@@ -14,6 +14,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from emulator.errors import ProtocolError, ServerError
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.command_types import CommandType
 
 MASK_64: Final = 2**64 - 1
 
@@ -78,6 +80,45 @@ def require_text(message: Message) -> None:
                 require_text(each)
             elif not isinstance(each, str):
                 raise Malformed(f"{descriptor.name} is not UTF-8")
+
+
+BODY_NAMES: Final = {
+    number: pb.BaseCommand.DESCRIPTOR.fields_by_number[number].name
+    for number in pb.BaseCommand.Type.values()
+    if number != pb.BaseCommand.NOT_KNOWN
+}
+"""Command type -> the field of its body."""
+_TYPES_WITH_TEXT: Final = frozenset(
+    number
+    for number, name in BODY_NAMES.items()
+    if may_have_text(pb.BaseCommand.DESCRIPTOR.fields_by_name[name].message_type)
+)
+_OPTIONAL_BODIES: Final = frozenset((CommandType.PING, CommandType.PONG))
+"""They have nothing to say."""
+
+
+def decode_command(command: bytes) -> pb.BaseCommand:
+    """Read any command as a protobuf object. Its body and all required fields are there, and text is text.
+
+    A type that is newer than our protocol reads as NOT_KNOWN: ignore it.
+    """
+    try:
+        decoded = pb.BaseCommand.FromString(command)
+        if decoded.type != pb.BaseCommand.NOT_KNOWN:
+            _require_complete(decoded)
+    except UNREADABLE as problem:
+        raise malformed("command", problem) from None
+    return decoded
+
+
+def _require_complete(command: pb.BaseCommand) -> None:
+    body_name = BODY_NAMES[command.type]
+    if command.type not in _OPTIONAL_BODIES and not command.HasField(body_name):
+        raise Malformed(f"{body_name} is missing")
+    if not command.IsInitialized():
+        raise Malformed(f"a required field of {body_name} is missing")
+    if command.type in _TYPES_WITH_TEXT:
+        require_text(getattr(command, body_name))
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -1,0 +1,216 @@
+"""Commands of the connection itself: handshake, lookups and the topics of a namespace."""
+
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+from crc32c import crc32c
+
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.command_types import CommandType
+from emulator.wire.commands.spec import Command, command, error_fields
+
+PROTOCOL_VERSION: Final = 21
+"""The newest version of Pulsar's binary protocol that is supported."""
+HANDSHAKE_REQUEST_ID: Final = 2**64 - 1
+"""Request id of an ERROR that answers no request: the handshake failed."""
+SERVER_VERSION: Final = "Pulsar Server geoemu"
+
+
+@command(CommandType.CONNECT)
+class Connect(Command):
+    """The first command of every connection."""
+
+    client_version: str
+    protocol_version: int = 0
+    auth_method_name: str = ""
+    auth_data: bytes = b""
+    wants_source_positions: Annotated[bool, "feature_flags.supports_repl_dedup_by_lid_and_eid"] = False
+    """A replicator: receipts name positions in its own log."""
+
+
+@command(CommandType.CONNECTED)
+class Connected(Command):
+    server_version: str
+    protocol_version: int
+    max_message_bytes: Annotated[int | None, "max_message_size"]
+    has_topic_watchers: Annotated[bool, "feature_flags.supports_topic_watchers"] = False
+    can_ask_partitions_without_creation: Annotated[
+        bool, "feature_flags.supports_get_partitioned_metadata_without_auto_creation"
+    ] = False
+    has_source_positions: Annotated[bool, "feature_flags.supports_repl_dedup_by_lid_and_eid"] = False
+
+
+def connected(client_protocol_version: int, max_message_bytes: int) -> Connected:
+    """The response of this broker: the smaller of both protocol versions and the supported features."""
+    version = min(PROTOCOL_VERSION, client_protocol_version)
+    return Connected(SERVER_VERSION, version, max_message_bytes, True, True, True)
+
+
+@command(CommandType.AUTH_CHALLENGE)
+class AuthChallenge(Command):
+    method: Annotated[str, "challenge.auth_method_name"]
+    data: Annotated[bytes, "challenge.auth_data"]
+
+
+@command(CommandType.AUTH_RESPONSE)
+class AuthResponse(Command):
+    method: Annotated[str, "response.auth_method_name"]
+    data: Annotated[bytes, "response.auth_data"]
+
+
+@command(CommandType.SUCCESS)
+class Success(Command):
+    request_id: int
+
+
+@command(CommandType.ERROR)
+class Error(Command):
+    request_id: int
+    error: ServerError
+    message: str
+
+
+def error(request_id: int, problem: ProtocolError) -> Error:
+    return Error(request_id, problem.code, str(problem))
+
+
+# Lookups.
+
+
+@command(CommandType.LOOKUP)
+class Lookup(Command):
+    """Which broker serves this topic?"""
+
+    request_id: int
+    topic: str
+    listener_name: Annotated[str, "advertised_listener_name"] = ""
+    """Which of the broker's advertised addresses is requested; empty: the default one."""
+
+
+@command(CommandType.LOOKUP_RESPONSE)
+class LookupResponse(Command):
+    request_id: int
+    response: int
+    service_url: Annotated[str | None, "brokerServiceUrl"] = None
+    authoritative: bool | None = None
+    proxy_through_service_url: bool | None = None
+    error: ServerError | None = None
+    message: str | None = None
+
+    @property
+    def is_failed(self) -> bool:
+        return self.response == pb.CommandLookupTopicResponse.Failed
+
+
+def lookup_connect(request_id: int, service_url: str) -> LookupResponse:
+    """The topic is served at `service_url`."""
+    return LookupResponse(request_id, pb.CommandLookupTopicResponse.Connect, service_url, True, False)
+
+
+def lookup_failed(request_id: int, problem: ProtocolError) -> LookupResponse:
+    return LookupResponse(request_id, pb.CommandLookupTopicResponse.Failed, **error_fields(problem))
+
+
+@command(CommandType.PARTITIONED_METADATA)
+class PartitionMetadata(Command):
+    """How many partitions does this topic have?"""
+
+    request_id: int
+    topic: str
+    may_create: Annotated[bool, "metadata_auto_creation_enabled"]
+    """Create a missing topic if its namespace allows it."""
+
+
+@command(CommandType.PARTITIONED_METADATA_RESPONSE)
+class PartitionMetadataResponse(Command):
+    request_id: int
+    response: int
+    partitions: int | None = None
+    """0: not partitioned."""
+    error: ServerError | None = None
+    message: str | None = None
+
+    @property
+    def is_failed(self) -> bool:
+        return self.response == pb.CommandPartitionedTopicMetadataResponse.Failed
+
+
+def partitions(request_id: int, count: int) -> PartitionMetadataResponse:
+    return PartitionMetadataResponse(request_id, pb.CommandPartitionedTopicMetadataResponse.Success, count)
+
+
+def partitions_failed(request_id: int, problem: ProtocolError) -> PartitionMetadataResponse:
+    failed = pb.CommandPartitionedTopicMetadataResponse.Failed
+    return PartitionMetadataResponse(request_id, failed, **error_fields(problem))
+
+
+# The topics of a namespace.
+
+
+def topics_hash(names: Iterable[str]) -> str:
+    """The hash that clients compute from the names they know."""
+    return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
+
+
+@command(CommandType.GET_TOPICS_OF_NAMESPACE)
+class GetTopics(Command):
+    request_id: int
+    namespace: str
+    pattern: Annotated[str, "topics_pattern"] = ""
+    """Empty: all topics. The client filters the response itself if the broker does not apply the pattern."""
+    hash: Annotated[str, "topics_hash"] = ""
+    """Of the names that the client knows; empty: none."""
+    mode: int = pb.CommandGetTopicsOfNamespace.PERSISTENT
+
+    @property
+    def wants_persistent(self) -> bool:
+        return self.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT
+
+    @property
+    def wants_non_persistent(self) -> bool:
+        return self.mode != pb.CommandGetTopicsOfNamespace.PERSISTENT
+
+
+@command(CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+class GetTopicsResponse(Command):
+    request_id: int
+    names: Annotated[tuple[str, ...], "topics"]
+    hash: Annotated[str, "topics_hash"]
+    """Of all names."""
+    filtered: bool
+    """The pattern was applied."""
+    changed: bool
+    """False: the client knows the names already, and none is sent."""
+
+
+@command(CommandType.WATCH_TOPIC_LIST)
+class WatchTopics(Command):
+    request_id: int
+    watcher_id: int
+    namespace: str
+    pattern: Annotated[str, "topics_pattern"]
+    hash: Annotated[str, "topics_hash"] = ""
+
+
+@command(CommandType.WATCH_TOPIC_LIST_SUCCESS)
+class WatchTopicsSuccess(Command):
+    request_id: int
+    watcher_id: int
+    names: Annotated[tuple[str, ...], "topic"]
+    hash: Annotated[str, "topics_hash"]
+
+
+@command(CommandType.WATCH_TOPIC_UPDATE)
+class TopicsUpdate(Command):
+    watcher_id: int
+    new: Annotated[tuple[str, ...], "new_topics"]
+    deleted: Annotated[tuple[str, ...], "deleted_topics"]
+    hash: Annotated[str, "topics_hash"]
+    """Of all names after the update."""
+
+
+@command(CommandType.WATCH_TOPIC_LIST_CLOSE)
+class EndWatch(Command):
+    request_id: int
+    watcher_id: int

@@ -1,0 +1,108 @@
+"""Commands of producers and schemas. SEND and its receipt are in `codec_hot`."""
+
+from dataclasses import field
+from typing import Annotated
+
+from emulator.errors import ServerError
+from emulator.model.values import AccessMode, Schema
+from emulator.wire.command_types import CommandType
+from emulator.wire.commands.connections import HANDSHAKE_REQUEST_ID
+from emulator.wire.commands.spec import Command, command
+
+
+@command(CommandType.PRODUCER)
+class CreateProducer(Command):
+    request_id: int
+    topic: str
+    producer_id: int
+    epoch: int
+    """How often the client has created this producer again; higher replaces lower."""
+    access_mode: Annotated[AccessMode, "producer_access_mode"]
+    is_name_given: Annotated[bool, "user_provided_producer_name"]
+    producer_name: str = ""
+    """Empty: the broker generates one."""
+    topic_epoch: int | None = None
+    """The epoch that the client was granted (PIP-68)."""
+    queue_priority: int = 0
+    """In the wait queue, highest first (PIP-440)."""
+    schema: Schema | None = None
+    initial_subscription_name: str = ""
+    """A subscription to create with the producer; empty: none."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Properties of the producer, informational."""
+    encrypts: Annotated[bool, "encrypted"] = False
+
+
+@command(CommandType.PRODUCER_SUCCESS)
+class ProducerSuccess(Command):
+    request_id: int
+    producer_name: str
+    last_sequence_id: int
+    """The last one known of this name; -1: none."""
+    schema_version: bytes
+    """Of the producer's schema; empty: it has none."""
+    is_ready: Annotated[bool, "producer_ready"]
+    """False: the producer is in the wait queue; another response with this request id follows (PIP-68)."""
+    topic_epoch: int | None = None
+    """Granted for exclusive access (PIP-68)."""
+
+
+@command(CommandType.CLOSE_PRODUCER)
+class CloseProducer(Command):
+    """From a broker: the client creates the producer again and resends what has no receipt."""
+
+    request_id: int
+    producer_id: int
+
+
+def close_producer(producer_id: int) -> CloseProducer:
+    return CloseProducer(HANDSHAKE_REQUEST_ID, producer_id)
+
+
+@command(CommandType.SEND_ERROR)
+class SendError(Command):
+    """One SEND was rejected."""
+
+    producer_id: int
+    sequence_id: int
+    error: ServerError
+    message: str
+
+
+# Schemas.
+
+
+@command(CommandType.GET_SCHEMA)
+class GetSchema(Command):
+    request_id: int
+    topic: str
+    version: Annotated[bytes, "schema_version"] = b""
+    """Empty: the newest."""
+
+
+@command(CommandType.GET_SCHEMA_RESPONSE)
+class GetSchemaResponse(Command):
+    """Clients read the error TopicNotFound as "no schema"."""
+
+    request_id: int
+    error: Annotated[ServerError | None, "error_code"] = None
+    message: Annotated[str | None, "error_message"] = None
+    schema: Schema | None = None
+    schema_name: Annotated[str, "schema.name"] = ""
+    version: Annotated[bytes | None, "schema_version"] = None
+
+
+@command(CommandType.GET_OR_CREATE_SCHEMA)
+class GetOrCreateSchema(Command):
+    request_id: int
+    topic: str
+    schema: Schema | None
+
+
+@command(CommandType.GET_OR_CREATE_SCHEMA_RESPONSE)
+class GetOrCreateSchemaResponse(Command):
+    request_id: int
+    error: Annotated[ServerError | None, "error_code"] = None
+    message: Annotated[str | None, "error_message"] = None
+    version: Annotated[bytes | None, "schema_version"] = None
+    """Empty: no schema."""
