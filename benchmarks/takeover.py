@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 from benchmarks.brokers import geoemu
 from emulator.client import AccessMode, Client
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire import requests
-from emulator.wire.codec import PONG_FRAME, CommandType, decode_command
+from emulator.wire.codec import PONG_FRAME, CommandType
+from emulator.wire.commands import PROTOCOL_VERSION, Connect, CreateProducer
 from emulator.wire.frames import FrameBuffer
+from emulator.wire.protobuf import decode_command
 
 TOPICS = 10_000
 HOSTS = 10
@@ -45,7 +46,7 @@ class Host(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.write(requests.connect("benchmark"))
+        transport.write(Connect("benchmark", PROTOCOL_VERSION).encode())
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
@@ -72,15 +73,16 @@ class Host(asyncio.Protocol):
                 await self._room.wait()
             rank = 0 if priority is None else priority.randrange(2**31)
             self._transport.write(
-                requests.create_producer(
-                    number,
+                CreateProducer(
                     number,
                     f"checked-{number}",
-                    f"{self.name}-{number}",
-                    name_is_given=True,
-                    access_mode=WAITING.value,
-                    priority=rank,
-                )
+                    number,
+                    0,
+                    WAITING,
+                    is_name_given=True,
+                    producer_name=f"{self.name}-{number}",
+                    queue_priority=rank,
+                ).encode()
             )
         while self.answered < topics:
             self._room.clear()

@@ -42,6 +42,7 @@ __all__ = [
     "decode_ack",
     "decode_flow",
     "decode_message",
+    "decode_peer_receipt",
     "decode_receipt",
     "decode_send",
     "encode_ack",
@@ -301,6 +302,18 @@ def decode_receipt(command: bytes) -> Receipt:
             position.entryId,
         ),
     )
+
+
+def decode_peer_receipt(command: bytes) -> tuple[int, int, int]:
+    """Read (producer id, ledger, entry) of a SEND_RECEIPT between regions: the position in the sender's log, at the
+    place of the sequence ids. -1 for both: none."""
+    try:
+        receipt = _read(command).send_receipt
+    except UNREADABLE as problem:
+        raise malformed("SEND_RECEIPT", problem) from None
+    if receipt.producer_id == ABSENT_U64:
+        raise malformed("SEND_RECEIPT", "producer_id is missing")
+    return receipt.producer_id, receipt.sequence_id, receipt.highest_sequence_id
 
 
 # MESSAGE.

@@ -1,24 +1,24 @@
-"""What somebody reads who stands between a client and a region: answers to requests, and the messages of an entry."""
+"""What a recording proxy reads from the traffic between a client and a region: errors and the messages of an entry."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from emulator.errors import ProtocolError
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import decode_command
 from emulator.wire.frames import simple_frame
 from emulator.wire.message_metadata import EntryDetails, read_entry, read_metadata
 from emulator.wire.payloads import decompress, split_batch
-from emulator.wire.transaction_commands import signed
+from emulator.wire.protobuf import decode_command
 
 NO_BATCH = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ObservedMessage:
     """One message of an entry, as its publisher gave it."""
 
     batch_index: int
@@ -32,85 +32,9 @@ class Message:
     is_open: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """To a request, by its number."""
-
-    request_id: int
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerReady:
-    """PRODUCER_SUCCESS of a producer that may send."""
-
-    request_id: int
-    name: str
-    last_sequence_id: int
-    is_ready: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """END_TXN_RESPONSE."""
-
-    request_id: int
-    error: str | None = None
-    is_certain: bool = False
-    """The transaction ended the other way, or will."""
-
-
-def read_ended(command: bytes) -> Ended:
-    body = decode_command(command).endTxnResponse
-    if not body.HasField("error"):
-        return Ended(body.request_id)
-    return Ended(body.request_id, body.message or "refused", body.error == pb.InvalidTxnStatus)
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorReady:
-    """TC_CLIENT_CONNECT_RESPONSE. `epoch`: granted to a client with a transaction key, signed."""
-
-    request_id: int
-    epoch: int | None = None
-    error: str | None = None
-
-
-def read_coordinator_ready(command: bytes) -> CoordinatorReady:
-    body = decode_command(command).tcClientConnectResponse
-    if body.HasField("error"):
-        return CoordinatorReady(body.request_id, error=body.message or "refused")
-    return CoordinatorReady(body.request_id, signed(body.epoch) if body.HasField("epoch") else None)
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """NEW_TXN_RESPONSE: the transaction (most, least), or why there is none."""
-
-    request_id: int
-    transaction: tuple[int, int]
-    error: str | None = None
-
-
-def read_begun(command: bytes) -> Begun:
-    body = decode_command(command).newTxnResponse
-    refusal = (body.message or "refused") if body.HasField("error") else None
-    return Begun(body.request_id, (body.txnid_most_bits, body.txnid_least_bits), refusal)
-
-
-def read_success(command: bytes) -> Answer:
-    return Answer(decode_command(command).success.request_id)
-
-
-def read_error(command: bytes) -> Answer:
-    body = decode_command(command).error
-    return Answer(body.request_id, body.message or "refused")
-
-
-def read_producer_ready(command: bytes) -> ProducerReady:
-    """`is_ready` False: it waits for others that have the topic to itself, and is told again."""
-    body = decode_command(command).producer_success
-    return ProducerReady(body.request_id, body.producer_name, body.last_sequence_id, body.producer_ready)
+def error_text(response: Any) -> str | None:
+    """The error that a response reports; None for success."""
+    return None if response.error is None else response.message or "refused"
 
 
 def lookup_answered_with(command: bytes, service_url: str) -> bytes:
@@ -123,7 +47,7 @@ def lookup_answered_with(command: bytes, service_url: str) -> bytes:
     return simple_frame(decoded)
 
 
-def read_messages(entry: bytes, earlier_chunks: bytes = b"") -> tuple[EntryDetails, list[Message]]:
+def read_messages(entry: bytes, earlier_chunks: bytes = b"") -> tuple[EntryDetails, list[ObservedMessage]]:
     """The messages of an entry. `earlier_chunks`: what came before the last piece of one that came in pieces.
     ProtocolError when it cannot be read."""
     info = read_entry(entry)
@@ -136,7 +60,7 @@ def read_messages(entry: bytes, earlier_chunks: bytes = b"") -> tuple[EntryDetai
         ]
     if opened is None:
         sealed = [
-            Message(index, info.sequence_id + index, payload, None, {}, 0, None, is_open=False)
+            ObservedMessage(index, info.sequence_id + index, payload, None, {}, 0, None, is_open=False)
             for index in range(info.num_messages)
         ]
         return info, sealed
@@ -151,7 +75,7 @@ def chunk_of(entry: bytes) -> tuple[str, bytes, bool] | None:
     return info.uuid or "", entry[info.payload_offset :], info.chunk_id == info.num_chunks - 1
 
 
-def _of_batch(info: EntryDetails, payload: bytes) -> Iterator[Message]:
+def _of_batch(info: EntryDetails, payload: bytes) -> Iterator[ObservedMessage]:
     for index, (single, message) in enumerate(split_batch(info, payload)):
         if single.compacted_out:
             continue  # the client shows it to nobody
@@ -165,11 +89,11 @@ def _message(
     payload: bytes,
     said: pb.MessageMetadata | pb.SingleMessageMetadata,
     opened: bytes | None,
-) -> Message:
+) -> ObservedMessage:
     key: str | bytes | None = said.partition_key if said.HasField("partition_key") else None
     if key is not None and said.partition_key_b64_encoded:
         key = base64.b64decode(key)
-    return Message(
+    return ObservedMessage(
         batch_index=index,
         sequence_id=number,
         payload=payload,

@@ -16,8 +16,8 @@ from emulator.net.network import SocketNetwork
 from emulator.storage.configuration.memory import MemoryConfiguration
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import decode_command
 from emulator.wire.frames import FrameBuffer, simple_frame
+from emulator.wire.protobuf import decode_command
 
 
 async def looked_up(port: int, host: str = "127.0.0.1") -> str:

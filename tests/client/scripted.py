@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from emulator.client import Client, ClientSettings
 from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import CommandType, decode_command, decode_send, encode_receipt
+from emulator.wire.codec import CommandType, decode_send, encode_receipt
 from emulator.wire.frames import FrameBuffer, simple_frame
+from emulator.wire.protobuf import decode_command
 
 QUICK = ClientSettings(
     backoff_seconds=0.01,

@@ -11,8 +11,7 @@ import pytest
 from emulator.client import Client, ClientError
 from emulator.client.topic_names import TOPICS_MAX, FixedTopics, PatternTopics
 from emulator.client.types import ClientSettings
-from emulator.wire.replies import LookedUp, Reply, TopicsChanged, TopicsListed
-from emulator.wire.topic_lists import topics_hash
+from emulator.wire.commands import Command, GetTopicsResponse, Success, TopicsUpdate, topics_hash
 
 NAMESPACE = "persistent://public/default"
 PATTERN = f"{NAMESPACE}/orders-.*"
@@ -25,12 +24,12 @@ def orders(*names: str) -> tuple[str, ...]:
 class SayingConnection:
     """Answers each question with what comes next."""
 
-    def __init__(self, answers: Iterable[Reply]) -> None:
+    def __init__(self, answers: Iterable[Command]) -> None:
         self.answers = list(answers)
         self.watchers: dict[int, PatternTopics] = {}
         self.asked = 0
 
-    async def request(self, request_id: int, frame: bytes) -> Reply:
+    async def request(self, command: Command) -> Command:
         self.asked += 1
         return self.answers.pop(0)
 
@@ -38,7 +37,7 @@ class SayingConnection:
         pass
 
 
-def topics_of(*answers: Reply, interval_seconds: float = 600.0) -> tuple[PatternTopics, SayingConnection]:
+def topics_of(*answers: Command, interval_seconds: float = 600.0) -> tuple[PatternTopics, SayingConnection]:
     client = Client("pulsar://nowhere:1", settings=ClientSettings(topics_interval_seconds=interval_seconds))
     connection = SayingConnection(answers)
 
@@ -49,9 +48,9 @@ def topics_of(*answers: Reply, interval_seconds: float = 600.0) -> tuple[Pattern
     return PatternTopics(client, PATTERN), connection
 
 
-def listed(names: Iterable[str], hash_: str | None = None) -> TopicsListed:
+def listed(names: Iterable[str], hash_: str | None = None) -> GetTopicsResponse:
     names = tuple(names)
-    return TopicsListed(1, names, topics_hash(names) if hash_ is None else hash_)
+    return GetTopicsResponse(1, names, topics_hash(names) if hash_ is None else hash_, True, True)
 
 
 async def test_what_does_not_fit_is_left_out_whatever_the_region_says() -> None:
@@ -71,7 +70,7 @@ async def test_a_change_that_does_not_add_up_is_asked_about() -> None:
     truth = orders("a", "c")
     topics, connection = topics_of(listed(orders("a")), listed(truth))
     assert await topics.names() == set(orders("a"))
-    topics.topics_changed(TopicsChanged(1, orders("b"), (), topics_hash(truth)))
+    topics.topics_changed(TopicsUpdate(1, orders("b"), (), topics_hash(truth)))
     async with asyncio.timeout(1):
         await topics.changed()
     assert await topics.names() == set(truth)
@@ -84,13 +83,13 @@ async def test_a_list_without_bound_is_refused_and_what_was_known_stays() -> Non
     assert await topics.names() == set(orders("a"))
     with pytest.raises(ClientError, match="topics; the maximum is"):
         await topics.names()
-    topics.topics_changed(TopicsChanged(1, tuple(endless), (), topics_hash(endless)))
+    topics.topics_changed(TopicsUpdate(1, tuple(endless), (), topics_hash(endless)))
     assert await topics.names() == set(orders("a"))
 
 
 async def test_an_answer_to_something_else_is_an_error() -> None:
-    topics, _ = topics_of(LookedUp(1, "pulsar://x:1"))
-    with pytest.raises(ClientError, match=re.escape("request for topics: LookedUp")):
+    topics, _ = topics_of(Success(1))
+    with pytest.raises(ClientError, match=re.escape("request for topics: Success")):
         await topics.names()
 
 

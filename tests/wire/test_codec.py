@@ -23,7 +23,6 @@ from emulator.wire.codec import (
     Receipt,
     SendCommand,
     decode_ack,
-    decode_command,
     decode_flow,
     decode_message,
     decode_receipt,
@@ -38,6 +37,7 @@ from emulator.wire.codec import (
 )
 from emulator.wire.commands import CreateProducer
 from emulator.wire.frames import FrameBuffer, frame_of
+from emulator.wire.protobuf import decode_command
 from tests.wire.strategies import (
     U64_MAX,
     ack_ids,

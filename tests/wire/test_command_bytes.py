@@ -22,12 +22,11 @@ from emulator.wire.commands.connections import (
     TopicsUpdate,
     WatchTopics,
     WatchTopicsSuccess,
-    connected,
-    error,
+    connected_response,
     lookup_connect,
     lookup_failed,
-    partitions,
     partitions_failed,
+    partitions_response,
 )
 from emulator.wire.commands.consumers import (
     AUTO_SPLIT,
@@ -97,7 +96,7 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         "0000001a000000160824a20211120f0a0667656f656d7512056e6f6e6365",
     ),
     "connected": (
-        connected(19, 5_242_880),
+        connected_response(19, 5_242_880),
         "0000002d0000002908031a250a1450756c736172205365727665722067656f656d751013188080c0022206200128013001",
     ),
     "error": (
@@ -133,11 +132,11 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         "00000015000000110815aa010c0a066f726465727310073001",
     ),
     "partitions": (
-        partitions(7, 0),
+        partitions_response(7, 0),
         "0000000f0000000b0816b20106080010071800",
     ),
     "partitions_4": (
-        partitions(7, 4),
+        partitions_response(7, 4),
         "0000000f0000000b0816b20106080410071800",
     ),
     "partitions_failed": (

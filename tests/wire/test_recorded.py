@@ -9,7 +9,6 @@ from emulator.wire.codec import (
     AckCommand,
     SendCommand,
     decode_ack,
-    decode_command,
     decode_flow,
     decode_send,
     encode_ack,
@@ -19,6 +18,7 @@ from emulator.wire.codec import (
 from emulator.wire.entry import build_entry
 from emulator.wire.message_metadata import read_entry, read_metadata, scan_entry
 from emulator.wire.payloads import decompress, split_batch
+from emulator.wire.protobuf import decode_command
 
 CONNECT = "080212210a1150756c7361722d4350502d76342e322e3020142a046e6f6e65520408011001"
 PRODUCER = (

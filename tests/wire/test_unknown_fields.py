@@ -10,14 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import (
-    decode_ack,
-    decode_command,
-    decode_flow,
-    decode_message,
-    decode_receipt,
-    decode_send,
-)
+from emulator.wire.codec import decode_ack, decode_flow, decode_message, decode_receipt, decode_send
 from emulator.wire.entry import build_entry
 from emulator.wire.message_metadata import (
     read_entry,
@@ -26,7 +19,7 @@ from emulator.wire.message_metadata import (
     scan_entry,
     scan_for_dispatch,
 )
-from emulator.wire.protobuf import length_delimited, tag, varint
+from emulator.wire.protobuf import decode_command, length_delimited, tag, varint
 
 NUMBERS = (200, 1_000, 536_870_911)
 """Of no field that Pulsar or a proposal has; the last one is the largest there can be."""

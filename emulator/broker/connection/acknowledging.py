@@ -9,8 +9,8 @@ from emulator.broker.subscription.consumer import Consumer
 from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Claim
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import answers
 from emulator.wire.codec import AckCommand
+from emulator.wire.commands import AckResponse, error_fields
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -51,7 +51,7 @@ def refuse_acknowledgement(command: AckCommand, problem: ProtocolError) -> bytes
     """Empty when the client does not wait for an answer."""
     if command.request_id is None:
         return b""
-    return answers.acknowledgement_failed(command.consumer_id, command.request_id, problem)
+    return AckResponse(command.consumer_id, command.request_id, **error_fields(problem)).encode()
 
 
 def topic_of_flow(connection: ClientConnection, command: tuple[int, int]) -> ProtectedResource:

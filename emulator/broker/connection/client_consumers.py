@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.subscription.consumer import Consumer
 from emulator.core.dispatch import SubscriptionType
-from emulator.wire import answers
-from emulator.wire.consumer_commands import Subscribe
+from emulator.wire.commands import Subscribe, close_consumer
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
@@ -55,7 +54,7 @@ class ClientConsumers:
     def close(self, consumer: Consumer) -> None:
         """Disconnect a consumer; its client subscribes again."""
         self.forget(consumer)
-        self._connection.answer(answers.close_consumer(consumer.consumer_id))
+        self._connection.answer(close_consumer(consumer.consumer_id).encode())
 
     def set_blocked(self, *, blocked: bool) -> None:
         """Pause or resume delivery, because the client does not read, or reads again."""

@@ -12,9 +12,8 @@ from emulator.broker.connection.tasks import TaskGroup
 from emulator.broker.topic.producer import Producer
 from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import answers
 from emulator.wire.codec import CommandType
-from emulator.wire.commands import CreateProducer
+from emulator.wire.commands import CreateProducer, ProducerSuccess, close_producer
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
@@ -81,7 +80,7 @@ class ClientProducers:
         name, request_id = producer.producer_name, producer.request.request_id
         last, version = producer.last_sequence_id(), producer.schema_version
         self._connection.answer(
-            answers.producer_success(request_id, name, last, epoch, schema_version=version)
+            ProducerSuccess(request_id, name, last, version, is_ready=True, topic_epoch=epoch).encode()
         )
 
     def waits(self, producer: Producer) -> None:
@@ -89,7 +88,9 @@ class ClientProducers:
         request_id = producer.request.request_id
         if self._notified.get(producer.producer_id) != request_id:
             self._notified[producer.producer_id] = request_id
-            self._connection.answer(answers.producer_waits(request_id, producer.producer_name))
+            self._connection.answer(
+                ProducerSuccess(request_id, producer.producer_name, -1, b"", is_ready=False).encode()
+            )
 
     def refused(self, producer: Producer, problem: ProtocolError) -> None:
         """The topic does not admit the producer."""
@@ -122,7 +123,7 @@ class ClientProducers:
     def close(self, producer: Producer) -> None:
         """Disconnect a producer; its client reconnects and sends again what has no receipt."""
         self.forget(producer)
-        self._connection.answer(answers.close_producer(producer.producer_id))
+        self._connection.answer(close_producer(producer.producer_id).encode())
 
     def connection_lost(self) -> None:
         self.opening.clear()

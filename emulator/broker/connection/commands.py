@@ -21,7 +21,7 @@ from emulator.broker.connection import (
 from emulator.broker.connection.command_spec import CommandSpec, Execution, command_number
 from emulator.broker.connection.dispatch import AnyCommandSpec, CommandTable
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import answers, codec, commands, consumer_commands, topic_lists, transaction_commands
+from emulator.wire import codec, commands
 from emulator.wire.codec import CommandType
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ SCHEMA_REQUEST_BYTES: Final = 65_536
 """The same where it brings a schema: four of the largest that are allowed count as one."""
 
 
-def _error(command: commands.Request, problem: ProtocolError) -> bytes:
-    return answers.error(command.request_id, problem)
+def _error(command: commands.RequestCommand, problem: ProtocolError) -> bytes:
+    return commands.error_response(command.request_id, problem).encode()
 
 
 def _named_topic(connection: ClientConnection, command: Any) -> ProtectedResource:
@@ -42,7 +42,7 @@ def _named_topic(connection: ClientConnection, command: Any) -> ProtectedResourc
 
 
 def _namespace(
-    connection: ClientConnection, command: topic_lists.GetTopics | topic_lists.WatchTopics
+    connection: ClientConnection, command: commands.GetTopics | commands.WatchTopics
 ) -> ProtectedResource:
     return ProtectedResource("namespace", command.namespace)
 
@@ -83,14 +83,13 @@ def _task(
     )
 
 
-def _refused(name: str, body_name: str) -> CommandSpec[commands.NumberedRequest]:
-    """A request that is known and always refused."""
+def _end_by_another(connection: ClientConnection, command: object) -> None:
+    sentence = "only coordinators of this region may end a transaction on its topics"
+    raise ProtocolError(ServerError.NotAllowedError, sentence)
 
-    def handle(connection: ClientConnection, command: commands.NumberedRequest) -> None:
-        sentence = "only coordinators of this region may end a transaction on its topics"
-        raise ProtocolError(ServerError.NotAllowedError, sentence)
 
-    return CommandSpec(name, commands.NumberedRequest.reader(body_name), handle, _error, _region)
+def _read_nothing(command: bytes) -> None:
+    """PING and PONG have no content."""
 
 
 COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
@@ -106,8 +105,8 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         _region,
         trust=TrustLevel.UNAUTHENTICATED,
     ),
-    CommandSpec("PING", commands.read_nothing, session.ping, None, _region, trust=TrustLevel.UNAUTHENTICATED),
-    CommandSpec("PONG", commands.read_nothing, session.pong, None, _region, trust=TrustLevel.UNAUTHENTICATED),
+    CommandSpec("PING", _read_nothing, session.ping, None, _region, trust=TrustLevel.UNAUTHENTICATED),
+    CommandSpec("PONG", _read_nothing, session.pong, None, _region, trust=TrustLevel.UNAUTHENTICATED),
     # Lookups.
     CommandSpec(
         "LOOKUP", commands.Lookup.read, lookups.lookup, lookups.refuse_lookup, _named_topic, Action.LOOK_UP
@@ -122,7 +121,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     ),
     CommandSpec(
         "GET_TOPICS_OF_NAMESPACE",
-        topic_lists.GetTopics.read,
+        commands.GetTopics.read,
         lookups.topics_of_namespace,
         _error,
         _namespace,
@@ -130,13 +129,13 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     ),
     CommandSpec(
         "WATCH_TOPIC_LIST",
-        topic_lists.WatchTopics.read,
+        commands.WatchTopics.read,
         topic_watchers.watch,
         _error,
         _namespace,
         Action.LOOK_UP,
     ),
-    CommandSpec("WATCH_TOPIC_LIST_CLOSE", topic_lists.EndWatch.read, topic_watchers.close, _error, _region),
+    CommandSpec("WATCH_TOPIC_LIST_CLOSE", commands.EndWatch.read, topic_watchers.close, _error, _region),
     # Schemas.
     _task(
         "GET_SCHEMA",
@@ -169,7 +168,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     # Consumers.
     _task(
         "SUBSCRIBE",
-        consumer_commands.Subscribe.read,
+        commands.Subscribe.read,
         consumers.subscribe,
         _error,
         _named_topic,
@@ -185,32 +184,30 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     ),
     CommandSpec(
         "REDELIVER_UNACKNOWLEDGED_MESSAGES",
-        consumer_commands.Redeliver.read,
+        commands.Redeliver.read,
         consumers.redeliver,
         None,
         _topic_of_consumer,
     ),
-    _task("SEEK", consumer_commands.Seek.read, consumers.seek, _error, _topic_of_consumer),
-    _task(
-        "UNSUBSCRIBE", consumer_commands.Unsubscribe.read, consumers.unsubscribe, _error, _topic_of_consumer
-    ),
+    _task("SEEK", commands.Seek.read, consumers.seek, _error, _topic_of_consumer),
+    _task("UNSUBSCRIBE", commands.Unsubscribe.read, consumers.unsubscribe, _error, _topic_of_consumer),
     _task(
         "CLOSE_CONSUMER",
-        consumer_commands.ConsumerRequest.read_close,
+        commands.CloseConsumer.read,
         consumers.close,
         _error,
         _topic_of_consumer,
     ),
     _task(
         "GET_LAST_MESSAGE_ID",
-        consumer_commands.ConsumerRequest.read_last_message_id,
+        commands.GetLastMessageId.read,
         consumers.get_last_message_id,
         _error,
         _topic_of_consumer,
     ),
     CommandSpec(
         "CONSUMER_STATS",
-        consumer_commands.ConsumerRequest.read_stats,
+        commands.ConsumerStats.read,
         consumers.stats,
         _error,
         _topic_of_consumer,
@@ -218,42 +215,50 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     # Transactions.
     _task(
         "TC_CLIENT_CONNECT_REQUEST",
-        transaction_commands.ConnectCoordinator.read,
+        commands.ConnectCoordinator.read,
         transactions.connect,
-        transaction_commands.connect_refused,
+        transactions.connect_refused,
         _coordinator,
     ),
     _task(
         "NEW_TXN",
-        transaction_commands.NewTransaction.read,
+        commands.NewTransaction.read,
         transactions.begin,
-        transaction_commands.begin_refused,
+        transactions.begin_refused,
         _coordinator,
     ),
     _task(
         "ADD_PARTITION_TO_TXN",
-        transaction_commands.AddPartitions.read,
+        commands.AddPartitions.read,
         transactions.add_partitions,
-        transaction_commands.partitions_added,
+        transactions.add_partitions_response,
         _transaction,
     ),
     _task(
         "ADD_SUBSCRIPTION_TO_TXN",
-        transaction_commands.AddSubscriptions.read,
+        commands.AddSubscriptions.read,
         transactions.add_subscriptions,
-        transaction_commands.subscriptions_added,
+        transactions.add_subscriptions_response,
         _transaction,
     ),
     _task(
         "END_TXN",
-        transaction_commands.EndTransaction.read,
+        commands.EndTransaction.read,
         transactions.end,
-        transaction_commands.ended,
+        transactions.end_response,
         _transaction,
     ),
     # Requests that are always refused.
-    _refused("END_TXN_ON_PARTITION", "endTxnOnPartition"),
-    _refused("END_TXN_ON_SUBSCRIPTION", "endTxnOnSubscription"),
+    CommandSpec(
+        "END_TXN_ON_PARTITION", commands.EndTransactionOnPartition.read, _end_by_another, _error, _region
+    ),
+    CommandSpec(
+        "END_TXN_ON_SUBSCRIPTION",
+        commands.EndTransactionOnSubscription.read,
+        _end_by_another,
+        _error,
+        _region,
+    ),
 )
 
 _SENT_BY_BROKERS: Final = """

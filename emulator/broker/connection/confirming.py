@@ -5,8 +5,8 @@ from __future__ import annotations
 from emulator.broker.connection.dispatch import CommandingConnection, refuse
 from emulator.broker.subscription.consumer import SubscriptionOfConsumer
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.wire import answers
 from emulator.wire.codec import AckCommand, CommandType
+from emulator.wire.commands import AckResponse
 
 
 async def confirm(
@@ -21,7 +21,7 @@ async def confirm(
             refuse(connection, connection.table.rows[CommandType.ACK], command, problem)
         return
     confirmed = [
-        answers.acknowledged(command.consumer_id, command.request_id)
+        AckResponse(command.consumer_id, command.request_id).encode()
         for command in commands
         if command.request_id is not None
     ]

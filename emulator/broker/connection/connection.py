@@ -26,7 +26,7 @@ from emulator.errors import ProtocolError
 from emulator.model.values import TopicName
 from emulator.net.addresses import in_url
 from emulator.net.network import own_address
-from emulator.wire import answers
+from emulator.wire.commands import HANDSHAKE_REQUEST_ID, error_response
 
 if TYPE_CHECKING:
     from emulator.broker.metadata.policies import Policies
@@ -196,7 +196,7 @@ class ClientConnection(asyncio.Protocol):
         logger.warning("connection %s: %s; it is closed", self.address, problem)
         self.reader.is_broken = True
         if self.trust is TrustLevel.UNAUTHENTICATED:
-            self.write(answers.handshake_error(problem))
+            self.write(error_response(HANDSHAKE_REQUEST_ID, problem).encode())
         self.close()
 
     def pause_writing(self) -> None:

@@ -15,8 +15,18 @@ from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.values import Position, SchemaType
-from emulator.wire import answers
-from emulator.wire.consumer_commands import ConsumerRequest, Redeliver, Seek, Subscribe, Unsubscribe
+from emulator.wire.commands import (
+    ConsumerRequest,
+    ConsumerStatsResponse,
+    LastMessageIdResponse,
+    MessageIdData,
+    Redeliver,
+    Seek,
+    Subscribe,
+    Success,
+    Unsubscribe,
+    close_consumer,
+)
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -40,7 +50,7 @@ async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
                 return
         finally:
             connection.consumers.no_longer_opening(command)
-    connection.answer(answers.success(command.request_id))
+    connection.answer(Success(command.request_id).encode())
 
 
 async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
@@ -70,7 +80,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     if connection.consumers.opening.get(command.consumer_id) is not command or not connection.is_open:
         return False
     name = command.consumer_name or f"consumer-{command.consumer_id}"
-    sharing = KeySharing(command.is_sticky, command.hash_ranges, command.may_reorder)
+    sharing = KeySharing(command.is_sticky, command.hash_ranges, bool(command.may_reorder))
     state = ConsumerState(name, command.priority_level, key_sharing=sharing)
     consumer = Consumer(
         connection,
@@ -121,7 +131,10 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
         source = topic.compacted if command.read_compacted else topic
         begin = topic.readable_end
         if topic.keeps_messages:
-            begin = positions.begin_of(source, command.start_message_id, from_earliest=command.from_earliest)
+            start = command.start_message_id
+            begin = positions.begin_of(
+                source, None if start is None else start.position, from_earliest=command.from_earliest
+            )
     if subscription is None:
         topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
         cursor = topic.region.environment.components.cursor(begin - 1)
@@ -190,7 +203,7 @@ async def close(connection: ClientConnection, command: ConsumerRequest) -> None:
         connection.consumers.forget(consumer)
         # A client that closes in an orderly way keeps the acknowledgements it sent.
         await consumer.subscription.flush()
-    connection.answer(answers.success(command.request_id))
+    connection.answer(Success(command.request_id).encode())
 
 
 async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> None:
@@ -207,10 +220,10 @@ async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> Non
     except StorageError:
         # For all that its client knows it is still subscribed, and would wait for messages for ever. It is told behind
         # the error: before that a client takes it for part of the end that it asked for.
-        sent_away = answers.close_consumer(consumer.consumer_id)
+        sent_away = close_consumer(consumer.consumer_id).encode()
         asyncio.get_running_loop().call_soon(connection.answer, sent_away)
         raise
-    connection.answer(answers.success(command.request_id))
+    connection.answer(Success(command.request_id).encode())
 
 
 def redeliver(connection: ClientConnection, command: Redeliver) -> None:
@@ -225,15 +238,18 @@ async def seek(connection: ClientConnection, command: Seek) -> None:
     consumer = _consumer(connection, command.consumer_id)
     subscription, source = consumer.subscription, _source(consumer)
     if not subscription.topic.keeps_messages:  # as upstream: there is one place to be at, and it is there
-        connection.answer(answers.success(command.request_id))
+        connection.answer(Success(command.request_id).encode())
         return
-    if command.message_id is not None:
-        next_entry_id = positions.sought(source, command.message_id)
+    target = command.message_id
+    if target is not None:
+        next_entry_id = positions.sought(source, target.position)
     else:
-        next_entry_id = await positions.published_from(source, command.publish_time_ms)
-    named = command.message_id is not None and command.message_id == (source.ledger_id, next_entry_id)
-    await subscription.seek(next_entry_id, command.ack_set if named else ())
-    connection.answer(answers.success(command.request_id))
+        next_entry_id = await positions.published_from(source, command.publish_time_ms or 0)
+    if target is not None and target.position == (source.ledger_id, next_entry_id):
+        await subscription.seek(next_entry_id, target.ack_set)
+    else:
+        await subscription.seek(next_entry_id, ())
+    connection.answer(Success(command.request_id).encode())
 
 
 async def get_last_message_id(connection: ClientConnection, command: ConsumerRequest) -> None:
@@ -246,14 +262,18 @@ async def get_last_message_id(connection: ClientConnection, command: ConsumerReq
     last, batch_index = await positions.last_message(_source(consumer))
     mark_delete = Position(topic.ledger_id, subscription.cursor.mark_delete)
     partition = topic.name.partition_index
-    connection.answer(answers.last_message_id(command.request_id, last, partition, batch_index, mark_delete))
+    connection.answer(
+        LastMessageIdResponse(
+            command.request_id, MessageIdData(*last, batch_index, partition), mark_delete
+        ).encode()
+    )
 
 
 def stats(connection: ClientConnection, command: ConsumerRequest) -> None:
     consumer = _consumer(connection, command.consumer_id)
     subscription = consumer.subscription
     connection.answer(
-        answers.consumer_stats(
+        ConsumerStatsResponse(
             command.request_id,
             consumer_name=consumer.state.name,
             subscription_type=subscription.dispatcher.type.name.title(),
@@ -263,5 +283,5 @@ def stats(connection: ClientConnection, command: ConsumerRequest) -> None:
             is_blocked=consumer.state.unacked_messages
             >= subscription.topic.subscriptions.limits.unacked_messages_per_consumer_max,
             backlog_entries=subscription.backlog(),
-        )
+        ).encode()
     )

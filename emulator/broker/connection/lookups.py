@@ -10,10 +10,17 @@ from emulator.broker.transactions.coordinators import NOT_ENABLED
 from emulator.core.topic_patterns import TopicPattern
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import COORDINATORS
-from emulator.wire import answers
-from emulator.wire.commands import Lookup, PartitionMetadata
-from emulator.wire.topic_lists import GetTopics, topics_hash
-from emulator.wire.topic_lists import topics as topics_answer
+from emulator.wire.commands import (
+    GetTopics,
+    GetTopicsResponse,
+    Lookup,
+    PartitionMetadata,
+    lookup_connect,
+    lookup_failed,
+    partitions_failed,
+    partitions_response,
+    topics_hash,
+)
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -31,7 +38,7 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
         _check_enabled(connection)
     else:
         region.check_topic(command.topic)
-    connection.answer(answers.lookup_connect(command.request_id, connection.service_url))
+    connection.answer(lookup_connect(command.request_id, connection.service_url).encode())
 
 
 def _check_enabled(connection: ClientConnection) -> None:
@@ -41,7 +48,7 @@ def _check_enabled(connection: ClientConnection) -> None:
 
 
 def refuse_lookup(command: Lookup, problem: ProtocolError) -> bytes:
-    return answers.lookup_failed(command.request_id, problem)
+    return lookup_failed(command.request_id, problem).encode()
 
 
 async def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
@@ -51,7 +58,7 @@ async def partition_metadata(connection: ClientConnection, command: PartitionMet
         count = connection.region.coordinators.count
     else:
         count = await _partitions_of(connection, command)
-    connection.answer(answers.partitions(command.request_id, count))
+    connection.answer(partitions_response(command.request_id, count).encode())
 
 
 async def _partitions_of(connection: ClientConnection, command: PartitionMetadata) -> int:
@@ -68,7 +75,7 @@ async def _partitions_of(connection: ClientConnection, command: PartitionMetadat
 
 
 def refuse_partition_metadata(command: PartitionMetadata, problem: ProtocolError) -> bytes:
-    return answers.partitions_failed(command.request_id, problem)
+    return partitions_failed(command.request_id, problem).encode()
 
 
 def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> None:
@@ -84,13 +91,13 @@ def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> Non
     hash_ = topics_hash(names)
     changed = hash_ != command.hash
     connection.answer(
-        topics_answer(
+        GetTopicsResponse(
             command.request_id,
-            names if changed else (),
+            tuple(names) if changed else (),
             hash_,
             filtered=fits is not None,
             changed=changed,
-        )
+        ).encode()
     )
 
 

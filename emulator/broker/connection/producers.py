@@ -13,8 +13,7 @@ from emulator.broker.topic_directory.directory import RETRY_SECONDS, RETRY_SECON
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
-from emulator.wire import answers
-from emulator.wire.commands import CloseProducer, CreateProducer
+from emulator.wire.commands import CloseProducer, CreateProducer, Success
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -195,4 +194,4 @@ async def close(connection: ClientConnection, command: CloseProducer) -> None:
     producer = producer or connection.producers.claims.get(command.producer_id)
     if producer is not None:
         connection.producers.forget(producer, "it was closed")
-    connection.answer(answers.success(command.request_id))
+    connection.answer(Success(command.request_id).encode())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from emulator.broker.authorization import ProtectedResource
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import answers
 from emulator.wire.codec import SendCommand
+from emulator.wire.commands import SendError
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -36,7 +36,7 @@ def _send_of_nobody(connection: ClientConnection, command: SendCommand) -> None:
 
 
 def refuse_send(command: SendCommand, problem: ProtocolError) -> bytes:
-    return answers.send_error(command.producer_id, command.sequence_id, problem)
+    return SendError(command.producer_id, command.sequence_id, problem.code, str(problem)).encode()
 
 
 def topic_of(connection: ClientConnection, producer_id: int) -> ProtectedResource:

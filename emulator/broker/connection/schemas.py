@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 from emulator.core.schemas.versions import version_bytes, version_number
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import Schema, SchemaType, TopicName
-from emulator.wire import answers
-from emulator.wire.commands import GetOrCreateSchema, GetSchema
+from emulator.wire.commands import (
+    GetOrCreateSchema,
+    GetOrCreateSchemaResponse,
+    GetSchema,
+    GetSchemaResponse,
+    error_fields,
+)
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -61,14 +66,18 @@ async def get_schema(connection: ClientConnection, command: GetSchema) -> None:
         found = schemas.newest(topic)
     if found is None or found.schema is None:
         none = ProtocolError(ServerError.TopicNotFound, "Topic not found or no-schema")
-        connection.answer(answers.schema_failed(command.request_id, none))
+        connection.answer(GetSchemaResponse(command.request_id, **error_fields(none)).encode())
     else:
         version = version_bytes(found.number)
-        connection.answer(answers.schema(command.request_id, topic.topic, found.schema, version))
+        connection.answer(
+            GetSchemaResponse(
+                command.request_id, schema=found.schema, schema_name=topic.topic, version=version
+            ).encode()
+        )
 
 
 def refuse_get_schema(command: GetSchema, problem: ProtocolError) -> bytes:
-    return answers.schema_failed(command.request_id, problem)
+    return GetSchemaResponse(command.request_id, **error_fields(problem)).encode()
 
 
 async def get_or_create_schema(connection: ClientConnection, command: GetOrCreateSchema) -> None:
@@ -77,8 +86,8 @@ async def get_or_create_schema(connection: ClientConnection, command: GetOrCreat
     if not region.directory.exists(str(topic)) and not region.partitioned.count(topic):
         raise ProtocolError(ServerError.TopicNotFound, f"Topic not found: {topic}")
     version = await of_producer(connection, topic, command.schema)
-    connection.answer(answers.schema_version(command.request_id, version))
+    connection.answer(GetOrCreateSchemaResponse(command.request_id, version=version).encode())
 
 
 def refuse_get_or_create_schema(command: GetOrCreateSchema, problem: ProtocolError) -> bytes:
-    return answers.schema_version_failed(command.request_id, problem)
+    return GetOrCreateSchemaResponse(command.request_id, **error_fields(problem)).encode()

@@ -8,9 +8,8 @@ from emulator.broker.authorization import TrustLevel
 from emulator.broker.replication import peer_auth
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import answers
 from emulator.wire.codec import PONG_FRAME
-from emulator.wire.commands import AuthResponse, Connect
+from emulator.wire.commands import AuthChallenge, AuthResponse, Connect, connected_response
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -24,7 +23,7 @@ def connect(connection: ClientConnection, command: Connect) -> None:
         draw = connection.region.environment.random.randbytes
         challenge = peer_auth.challenge(config, command.auth_data, draw)
         connection.handshake = peer_auth.Handshake(command, challenge)
-        connection.answer(answers.auth_challenge(method, challenge.nonce))
+        connection.answer(AuthChallenge(method, challenge.nonce).encode())
     else:
         _welcome(connection, command, peer_auth.declared_peer(config.pulsar_peers, method, command.auth_data))
 
@@ -43,7 +42,7 @@ def _welcome(connection: ClientConnection, greeting: Connect, peer: Peer | None)
     connection.peer = peer
     connection.raise_trust(TrustLevel.CLIENT if peer is None else TrustLevel.PEER)
     settings = connection.region.config.settings
-    connection.answer(answers.connected(greeting.protocol_version, settings.max_message_bytes))
+    connection.answer(connected_response(greeting.protocol_version, settings.max_message_bytes).encode())
 
 
 def ping(connection: ClientConnection, command: None) -> None:

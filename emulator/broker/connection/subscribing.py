@@ -12,7 +12,7 @@ from emulator.core.policies.subscribing import (
     SUBSCRIPTION_TYPES_ENABLED,
 )
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire.consumer_commands import Subscribe
+from emulator.wire.commands import Subscribe
 
 OBEYS = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIBE_RATE, SUBSCRIPTION_TYPES_ENABLED)
 """Policies that this module acts upon (P1)."""

@@ -7,8 +7,14 @@ from typing import Final, Protocol
 from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.topic_directory.listing import Listing, TopicLists
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import answers, topic_lists
-from emulator.wire.topic_lists import EndWatch, WatchTopics
+from emulator.wire.commands import (
+    EndWatch,
+    Success,
+    TopicsUpdate,
+    WatchTopics,
+    WatchTopicsSuccess,
+    topics_hash,
+)
 
 WATCHERS_MAX: Final = 100
 """Of one connection: each may have a list of its own."""
@@ -49,9 +55,11 @@ class TopicWatcher:
         except ValueError as problem:
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
         self._told = names = self.listing.names
-        hash_ = topic_lists.topics_hash(names)
+        hash_ = topics_hash(names)
         known = () if request.hash == hash_ else sorted(names)
-        self._connection.answer(topic_lists.watching(request.request_id, self._id, known, hash_))
+        self._connection.answer(
+            WatchTopicsSuccess(request.request_id, self._id, tuple(known), hash_).encode()
+        )
 
     def changed(self, listing: Listing) -> None:
         self._went |= self._told - listing.names
@@ -66,9 +74,9 @@ class TopicWatcher:
         if names == told:
             return
         self._connection.answer(
-            topic_lists.watched(
-                self._id, sorted(names - told), sorted(told - names), topic_lists.topics_hash(names)
-            )
+            TopicsUpdate(
+                self._id, tuple(sorted(names - told)), tuple(sorted(told - names)), topics_hash(names)
+            ).encode()
         )
 
     def catch_up(self) -> None:
@@ -97,4 +105,4 @@ def close(connection: WatchingConnection, command: EndWatch) -> None:
     watcher = connection.watchers.pop(command.watcher_id, None)
     if watcher is not None:
         watcher.end()
-    connection.answer(answers.success(command.request_id))
+    connection.answer(Success(command.request_id).encode())

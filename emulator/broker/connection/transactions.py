@@ -12,13 +12,18 @@ from emulator.core.transactions.journal_format import Holder, name_bytes
 from emulator.core.transactions.keys import PROCESS_BYTES_MAX, client_text
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import check_key
-from emulator.wire import transaction_commands as answers
-from emulator.wire.transaction_commands import (
+from emulator.wire.commands import (
     AddPartitions,
+    AddPartitionsResponse,
     AddSubscriptions,
+    AddSubscriptionsResponse,
     ConnectCoordinator,
+    CoordinatorConnected,
     EndTransaction,
+    EndTransactionResponse,
     NewTransaction,
+    NewTransactionResponse,
+    error_fields,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +36,7 @@ OWNER_WITHOUT_ROLE: Final = ""
 async def connect(connection: ClientConnection, command: ConnectCoordinator) -> None:
     life = connection.region.coordinators.opening_life(command.coordinator)
     if not command.key:
-        connection.answer(answers.connected(command.request_id, None))
+        connection.answer(CoordinatorConnected(command.request_id, None).encode())
         return
     turn = connection.transaction_keys.requests.setdefault(life.number, asyncio.Lock())
     async with turn:  # of two connects at once the second finds what the first was granted
@@ -43,7 +48,7 @@ async def connect(connection: ClientConnection, command: ConnectCoordinator) -> 
         )
         holder = Holder(OWNER_WITHOUT_ROLE, command.key, epoch)
         connection.transaction_keys.held[command.coordinator] = holder
-    connection.answer(answers.connected(command.request_id, epoch))
+    connection.answer(CoordinatorConnected(command.request_id, epoch).encode())
 
 
 def _check_key(connection: ClientConnection, command: ConnectCoordinator) -> None:
@@ -72,7 +77,7 @@ def begin(connection: ClientConnection, command: NewTransaction) -> Work:
     if keyed or not life.may_begin_at_once:
         return _begin_patiently(connection, command)
     txn, written = life.begin_at_once(command.timeout_ms)
-    return PendingResponse(written, answers.begun(command.request_id, txn.most, txn.least))
+    return PendingResponse(written, NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
 
 
 async def _begin_patiently(connection: ClientConnection, command: NewTransaction) -> None:
@@ -83,7 +88,7 @@ async def _begin_patiently(connection: ClientConnection, command: NewTransaction
     life = connection.region.coordinators.opening_life(command.coordinator)
     holder = connection.transaction_keys.held.get(command.coordinator)
     txn = await life.begin(command.timeout_ms, holder)
-    connection.answer(answers.begun(command.request_id, txn.most, txn.least))
+    connection.answer(NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
 
 
 async def _key_granted(connection: ClientConnection, command: NewTransaction, turn: asyncio.Lock) -> None:
@@ -99,7 +104,7 @@ def add_partitions(connection: ClientConnection, command: AddPartitions) -> Pend
     region = connection.region
     life = region.coordinators.life(command.most)
     topics = [_participant(region, topic) for topic in command.topics]
-    return PendingResponse(life.add_partitions(command.least, topics), answers.partitions_added(command))
+    return PendingResponse(life.add_partitions(command.least, topics), add_partitions_response(command))
 
 
 def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> PendingResponse:
@@ -108,7 +113,7 @@ def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -
     named = [
         (_participant(region, topic), _checked_subscription(name)) for topic, name in command.subscriptions
     ]
-    return PendingResponse(life.add_subscriptions(command.least, named), answers.subscriptions_added(command))
+    return PendingResponse(life.add_subscriptions(command.least, named), add_subscriptions_response(command))
 
 
 def _participant(region: ServingRegion, topic: str) -> str:
@@ -135,4 +140,36 @@ def end(connection: ClientConnection, command: EndTransaction) -> PendingRespons
         raise ProtocolError(ServerError.NotAllowedError, "END_TXN must say whether to commit or to abort")
     life = connection.region.coordinators.life(command.most)
     told = life.finish(command.least, commit=command.commit, why=ASKED)
-    return PendingResponse(told, answers.ended(command))
+    return PendingResponse(told, end_response(command))
+
+
+# Responses, also to rejected requests.
+
+
+def connect_refused(command: ConnectCoordinator, problem: ProtocolError) -> bytes:
+    return CoordinatorConnected(command.request_id, **error_fields(problem)).encode()
+
+
+def begin_refused(command: NewTransaction, problem: ProtocolError) -> bytes:
+    return NewTransactionResponse(command.request_id, **error_fields(problem)).encode()
+
+
+def add_partitions_response(command: AddPartitions, problem: ProtocolError | None = None) -> bytes:
+    return _response(AddPartitionsResponse, command, problem)
+
+
+def add_subscriptions_response(command: AddSubscriptions, problem: ProtocolError | None = None) -> bytes:
+    return _response(AddSubscriptionsResponse, command, problem)
+
+
+def end_response(command: EndTransaction, problem: ProtocolError | None = None) -> bytes:
+    return _response(EndTransactionResponse, command, problem)
+
+
+def _response(
+    type_: type[AddPartitionsResponse | AddSubscriptionsResponse | EndTransactionResponse],
+    command: AddPartitions | AddSubscriptions | EndTransaction,
+    problem: ProtocolError | None,
+) -> bytes:
+    error = {} if problem is None else error_fields(problem)
+    return type_(command.request_id, command.most, command.least, **error).encode()

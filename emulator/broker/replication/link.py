@@ -19,9 +19,9 @@ from emulator.core.flow.failure_detector import Silence
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import NO_REASON, Cause
 from emulator.model.values import Schema
-from emulator.wire import peering, requests
-from emulator.wire.codec import PING_FRAME, PONG_FRAME, CommandType
-from emulator.wire.commands import CloseProducer
+from emulator.wire import commands
+from emulator.wire.codec import PING_FRAME, PONG_FRAME, CommandType, decode_peer_receipt
+from emulator.wire.commands import create_producer
 from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES, FrameBuffer
 
 if TYPE_CHECKING:
@@ -94,23 +94,25 @@ class PeerLink(asyncio.Protocol):
         """The replicator sends nothing more."""
         self.requests.producer_gone(user.producer_id)
         if self._users.pop(user.producer_id, None) is not None and self.connected:
-            self.write(requests.close_producer(self.requests.new_id(), user.producer_id))
+            self.write(commands.CloseProducer(self.requests.new_id(), user.producer_id).encode())
 
     def open_producer(self, user: LinkUser, topic: str) -> None:
         """Ask the peer for a producer; the response arrives as `producer_ready` or `refused`."""
         request_id = self.requests.producer_asked(user.producer_id)
         name = peer_auth.replicator_name(self.region.config.region, self.config.region)
-        self.write(requests.create_producer(request_id, user.producer_id, topic, name, name_is_given=True))
+        self.write(create_producer(request_id, topic, user.producer_id, name).encode())
 
     def ask_partitions(self, topic: str) -> asyncio.Future[int]:
         """Return how many partitions a topic has in the peer; 0: none, or no such topic. ProtocolError when the link is
         down or breaks."""
-        return self._ask(lambda request_id: requests.partitions(request_id, topic))
+        return self._ask(
+            lambda request_id: commands.PartitionMetadata(request_id, topic, may_create=False).encode()
+        )
 
     def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
         """Return the version of a schema in the peer, which registers it if need be. ProtocolError when it is refused,
         or the link is down or breaks."""
-        return self._ask(lambda request_id: requests.get_or_create_schema(request_id, topic, schema))
+        return self._ask(lambda request_id: commands.GetOrCreateSchema(request_id, topic, schema).encode())
 
     def _ask(self, frame: Callable[[int], bytes]) -> asyncio.Future[Any]:
         if self.connected:
@@ -169,7 +171,14 @@ class PeerLink(asyncio.Protocol):
         self._silence.heard()
         self._schedule_keep_alive()
         name = self.region.config.region.encode()
-        transport.write(peering.connect("geoemu-replicator", peer_auth.METHOD, name))
+        connect = commands.Connect(
+            "geoemu-replicator",
+            commands.PROTOCOL_VERSION,
+            peer_auth.METHOD,
+            name,
+            wants_source_positions=True,
+        )
+        transport.write(connect.encode())
 
     def connection_lost(self, exc: Exception | None) -> None:
         was_connected, self.connected = self.connected, False
@@ -228,7 +237,7 @@ class PeerLink(asyncio.Protocol):
         try:
             for type_, command, _ in self._frames.feed(data):
                 if type_ == CommandType.SEND_RECEIPT:
-                    producer_id, ledger_id, entry_id = peering.read_receipt(command)
+                    producer_id, ledger_id, entry_id = decode_peer_receipt(command)
                     receipts.setdefault(producer_id, []).append((ledger_id, entry_id))
                 else:
                     self._confirm(receipts)
@@ -254,20 +263,25 @@ class PeerLink(asyncio.Protocol):
         if type_ == CommandType.PING:
             self.write(PONG_FRAME)
         elif type_ == CommandType.AUTH_CHALLENGE:
-            self._prove(*peering.read_challenge(data))
+            challenge = commands.AuthChallenge.read(data)
+            self._prove(challenge.method, challenge.data)
         elif type_ == CommandType.CONNECTED:
-            self._connected(peering.read_max_message_bytes(data))
+            self._connected(commands.Connected.read(data).max_message_bytes)
         elif type_ == CommandType.PRODUCER_SUCCESS:
-            user = self._answered(peering.read_producer_success(data))
+            user = self._answered(commands.ProducerSuccess.read(data).request_id)
             if user is not None:
                 user.producer_ready()
         elif type_ == CommandType.PARTITIONED_METADATA_RESPONSE:
-            request_id, count = peering.read_partitions(data)
-            self.requests.answered(request_id, count or 0)
+            partitions = commands.PartitionMetadataResponse.read(data)
+            count = 0 if partitions.is_failed else partitions.partitions or 0
+            self.requests.answered(partitions.request_id, count)
         elif type_ == CommandType.GET_OR_CREATE_SCHEMA_RESPONSE:
-            self.requests.answered(*peering.read_schema_version(data))
+            schema = commands.GetOrCreateSchemaResponse.read(data)
+            version = schema.version or b""
+            failed = None if schema.error is None else ProtocolError(schema.error, schema.message or "")
+            self.requests.answered(schema.request_id, failed or version)
         elif type_ == CommandType.ERROR:
-            error = peering.Error.read(data)
+            error = commands.Error.read(data)
             if not self.connected:
                 self._refusal = Cause.LINK_REFUSED(region=self.config.region, message=error.message)
                 logger.warning("%s", self._refusal)
@@ -275,12 +289,12 @@ class PeerLink(asyncio.Protocol):
             if user is not None:
                 user.refused(error.message)
         elif type_ == CommandType.SEND_ERROR:
-            failure = peering.SendError.read(data)
+            failure = commands.SendError.read(data)
             user = self._users.get(failure.producer_id)
             if user is not None:
-                user.entry_refused(failure.code, failure.message)
+                user.entry_refused(failure.error, failure.message)
         elif type_ == CommandType.CLOSE_PRODUCER:
-            user = self._users.get(CloseProducer.read(data).producer_id)
+            user = self._users.get(commands.CloseProducer.read(data).producer_id)
             if user is not None:
                 user.refused("closed by the peer")
 
@@ -293,7 +307,7 @@ class PeerLink(asyncio.Protocol):
         if method == peer_auth.METHOD:
             config = self.region.config
             answer = peer_auth.proof_of(config.run_secret, nonce, config.region, self.config.region)
-            self.write(peering.auth_response(method, answer))
+            self.write(commands.AuthResponse(method, answer).encode())
 
     def _connected(self, max_message_bytes: int | None) -> None:
         self.connected = True

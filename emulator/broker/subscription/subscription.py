@@ -25,7 +25,7 @@ from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Claim
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason
-from emulator.wire import answers
+from emulator.wire.commands import ActiveConsumerChange, ReachedEndOfTopic
 
 if TYPE_CHECKING:
     from emulator.broker.topic.view import Readable, SubscriptionHost
@@ -133,7 +133,7 @@ class Subscription:
     def _notify_active(self, consumer: Consumer) -> None:
         """Send ACTIVE_CONSUMER_CHANGE with the state as it is now."""
         is_active = consumer.state is self.dispatcher.active
-        consumer.connection.answer(answers.active_consumer_change(consumer.consumer_id, is_active))
+        consumer.connection.answer(ActiveConsumerChange(consumer.consumer_id, is_active).encode())
 
     def close_consumers(self) -> None:
         """Send every consumer away; clients come back by themselves."""
@@ -165,7 +165,7 @@ class Subscription:
         for consumer in self.consumers.values():
             if not consumer.knows_end:
                 consumer.knows_end = True
-                consumer.connection.answer(answers.reached_end_of_topic(consumer.consumer_id))
+                consumer.connection.answer(ReachedEndOfTopic(consumer.consumer_id).encode())
 
     # What consumers say.
 

@@ -10,20 +10,28 @@ from emulator.recording.tap.receiving import TappedConsumers
 from emulator.recording.tap.recorder import Recorder
 from emulator.recording.tap.transactions import TappedTransactions
 from emulator.wire.command_types import CommandType
-from emulator.wire.commands import CloseProducer, Connect, CreateProducer
-from emulator.wire.consumer_commands import ConsumerRequest, Redeliver, Seek, Subscribe, Unsubscribe
-from emulator.wire.frames import Frame, FrameBuffer, frame_of
-from emulator.wire.observing import (
-    lookup_answered_with,
-    read_begun,
-    read_coordinator_ready,
-    read_ended,
-    read_error,
-    read_producer_ready,
-    read_success,
+from emulator.wire.commands import (
+    CloseConsumer,
+    CloseProducer,
+    Connect,
+    ConnectCoordinator,
+    CoordinatorConnected,
+    CreateProducer,
+    EndTransaction,
+    EndTransactionResponse,
+    Error,
+    NewTransaction,
+    NewTransactionResponse,
+    ProducerSuccess,
+    Redeliver,
+    Seek,
+    SendError,
+    Subscribe,
+    Success,
+    Unsubscribe,
 )
-from emulator.wire.peering import SendError
-from emulator.wire.transaction_commands import ConnectCoordinator, EndTransaction, NewTransaction
+from emulator.wire.frames import Frame, FrameBuffer, frame_of
+from emulator.wire.observing import error_text, lookup_answered_with
 
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 """More than any region takes: it says what is too much, not the tap."""
@@ -101,7 +109,7 @@ class TappedConnection:
             case CommandType.CLOSE_PRODUCER:
                 pass  # its receipts are still to come
             case CommandType.CLOSE_CONSUMER:
-                self._consumers.closed(ConsumerRequest.read_close(command).consumer_id)
+                self._consumers.closed(CloseConsumer.read(command).consumer_id)
             case CommandType.TC_CLIENT_CONNECT_REQUEST:
                 self._transactions.connecting(ConnectCoordinator.read(command))
             case CommandType.NEW_TXN:
@@ -121,18 +129,18 @@ class TappedConnection:
             case CommandType.SEND_ERROR:
                 self._producers.not_confirmed(SendError.read(command))
             case CommandType.PRODUCER_SUCCESS:
-                self._producers.opened(read_producer_ready(command))
+                self._producers.opened(ProducerSuccess.read(command))
             case CommandType.SUCCESS:
-                self._consumers.answered(read_success(command))
+                self._consumers.answered(Success.read(command).request_id, None)
             case CommandType.ERROR:
-                refusal = read_error(command)
-                self._producers.refused(refusal)
-                self._consumers.answered(refusal)
+                error = Error.read(command)
+                self._producers.refused(error)
+                self._consumers.answered(error.request_id, error_text(error))
             case CommandType.TC_CLIENT_CONNECT_RESPONSE:
-                self._transactions.connected(read_coordinator_ready(command))
+                self._transactions.connected(CoordinatorConnected.read(command))
             case CommandType.NEW_TXN_RESPONSE:
-                self._transactions.begun(read_begun(command))
+                self._transactions.begun(NewTransactionResponse.read(command))
             case CommandType.END_TXN_RESPONSE:
-                self._transactions.ended(read_ended(command))
+                self._transactions.ended(EndTransactionResponse.read(command))
             case CommandType.CLOSE_PRODUCER:
                 self._producers.closed(CloseProducer.read(command).producer_id)

@@ -11,9 +11,8 @@ from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder
 from emulator.run.history import new_session
 from emulator.run.history_events import attributes_digest, payload_digest, transaction_text
 from emulator.wire.codec import SendCommand, decode_receipt, decode_send
-from emulator.wire.commands import CreateProducer
-from emulator.wire.observing import Answer, Message, ProducerReady, chunk_of, read_messages
-from emulator.wire.peering import SendError
+from emulator.wire.commands import CreateProducer, Error, ProducerSuccess, SendError
+from emulator.wire.observing import ObservedMessage, chunk_of, error_text, read_messages
 
 STORED_BEFORE = -1
 """Ledger of a receipt for what the region had stored before."""
@@ -48,20 +47,22 @@ class TappedProducers:
             return
         self._asked[request.request_id] = request
 
-    def opened(self, ready: ProducerReady) -> None:
+    def opened(self, ready: ProducerSuccess) -> None:
         request = self._asked.get(ready.request_id)
         if request is None or not ready.is_ready:
             return
         del self._asked[ready.request_id]
-        place = {"topic": request.topic, "producer": ready.name, "session": new_session()}
+        place = {"topic": request.topic, "producer": ready.producer_name, "session": new_session()}
         self._producers[request.producer_id] = _Producer(place)
         self._recorder.write("connect", "ok", **place, last_sequence_id=ready.last_sequence_id)
 
-    def refused(self, answer: Answer) -> None:
-        request = self._asked.pop(answer.request_id, None)
+    def refused(self, error: Error) -> None:
+        request = self._asked.pop(error.request_id, None)
         if request is not None:
             name = request.producer_name or "(named by the region)"
-            self._recorder.write("connect", "failed", topic=request.topic, producer=name, error=answer.error)
+            self._recorder.write(
+                "connect", "failed", topic=request.topic, producer=name, error=error_text(error)
+            )
 
     def closed(self, producer_id: int) -> None:
         self._producers.pop(producer_id, None)
@@ -143,7 +144,7 @@ def _transaction_beside(send: SendCommand) -> tuple[int, int] | None:
     return send.txn_most, send.txn_least
 
 
-def _described(message: Message) -> dict[str, Any]:
+def _described(message: ObservedMessage) -> dict[str, Any]:
     key = message.key
     return {
         "sequence_id": message.sequence_id,

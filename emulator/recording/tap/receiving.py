@@ -9,8 +9,8 @@ from emulator.model.values import Position
 from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder
 from emulator.run.history_events import Outcome, payload_digest, transaction_text
 from emulator.wire.codec import AckCommand, decode_ack, decode_message
-from emulator.wire.consumer_commands import Redeliver, Seek, Subscribe, Unsubscribe
-from emulator.wire.observing import NO_BATCH, Answer, chunk_of, read_messages
+from emulator.wire.commands import Redeliver, Seek, Subscribe, Unsubscribe
+from emulator.wire.observing import NO_BATCH, chunk_of, read_messages
 
 _WORD_BITS = 64
 
@@ -53,18 +53,18 @@ class TappedConsumers:
 
     def seeking(self, request: Seek) -> None:
         to = request.message_id
-        detail = "to a position" if to is not None else f"to publish time {request.publish_time_ms} ms"
+        detail = "to a position" if to is not None else f"to publish time {request.publish_time_ms or 0} ms"
         self._ask("seek", request.request_id, request.consumer_id, {"detail": detail})
 
-    def answered(self, answer: Answer) -> None:
-        asked = self._asked.pop(answer.request_id, None)
+    def answered(self, request_id: int, error: str | None) -> None:
+        asked = self._asked.pop(request_id, None)
         if asked is None:
             return
         op, consumer_id, told = asked
         consumer = self._consumers.get(consumer_id)
         if consumer is not None:
-            outcome: Outcome = "ok" if answer.error is None else "failed"
-            self._recorder.write(op, outcome, **consumer.place, **told, error=answer.error)
+            outcome: Outcome = "ok" if error is None else "failed"
+            self._recorder.write(op, outcome, **consumer.place, **told, error=error)
 
     def closed(self, consumer_id: int) -> None:
         self._consumers.pop(consumer_id, None)

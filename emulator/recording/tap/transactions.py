@@ -5,10 +5,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from emulator.errors import ServerError
 from emulator.recording.tap.recorder import Recorder
 from emulator.run.history_events import Outcome, transaction_text
-from emulator.wire.observing import Begun, CoordinatorReady, Ended
-from emulator.wire.transaction_commands import ConnectCoordinator, EndTransaction, NewTransaction
+from emulator.wire.commands import (
+    ConnectCoordinator,
+    CoordinatorConnected,
+    EndTransaction,
+    EndTransactionResponse,
+    NewTransaction,
+    NewTransactionResponse,
+)
+from emulator.wire.observing import error_text
 
 
 class TappedTransactions:
@@ -27,7 +35,7 @@ class TappedTransactions:
     def connecting(self, request: ConnectCoordinator) -> None:
         self._connecting[request.request_id] = request
 
-    def connected(self, answer: CoordinatorReady) -> None:
+    def connected(self, answer: CoordinatorConnected) -> None:
         request = self._connecting.pop(answer.request_id, None)
         if request is None or answer.error is not None:
             return
@@ -42,17 +50,20 @@ class TappedTransactions:
         self._beginning[request.request_id] = under
         self._write_begin("asked", under)
 
-    def begun(self, answer: Begun) -> None:
+    def begun(self, answer: NewTransactionResponse) -> None:
         under = self._beginning.pop(answer.request_id, None)
         if under is None:
             return
         if answer.error is None:
             self._recorder.write(
-                "begin_transaction", "ok", transaction=transaction_text(answer.transaction), **under
+                "begin_transaction",
+                "ok",
+                transaction=transaction_text((answer.most or 0, answer.least or 0)),
+                **under,
             )
         else:
             # Refused, or perhaps stored and not told: whoever asks again is given another one.
-            self._write_begin("unknown", under, error=answer.error)
+            self._write_begin("unknown", under, error=answer.message or "refused")
 
     def _write_begin(self, outcome: Outcome, under: dict[str, Any], **more: str) -> None:
         key = {name: value for name, value in under.items() if name == "transaction_key"}
@@ -68,15 +79,15 @@ class TappedTransactions:
             self._ending[request.request_id] = said
             self._recorder.write("end_transaction", "asked", **said)
 
-    def ended(self, answer: Ended) -> None:
+    def ended(self, answer: EndTransactionResponse) -> None:
         said = self._ending.pop(answer.request_id, None)
         if said is None:
             return
         if answer.error is None:
             self._recorder.write("end_transaction", "ok", **said)
         else:
-            outcome: Outcome = "failed" if answer.is_certain else "unknown"
-            self._recorder.write("end_transaction", outcome, **said, error=answer.error)
+            outcome: Outcome = "failed" if answer.error is ServerError.InvalidTxnStatus else "unknown"
+            self._recorder.write("end_transaction", outcome, **said, error=error_text(answer))
 
     def lost(self) -> None:
         """The connection has ended: what was asked for may have happened or not."""

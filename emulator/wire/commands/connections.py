@@ -41,7 +41,7 @@ class Connected(Command):
     has_source_positions: Annotated[bool, "feature_flags.supports_repl_dedup_by_lid_and_eid"] = False
 
 
-def connected(client_protocol_version: int, max_message_bytes: int) -> Connected:
+def connected_response(client_protocol_version: int, max_message_bytes: int) -> Connected:
     """The response of this broker: the smaller of both protocol versions and the supported features."""
     version = min(PROTOCOL_VERSION, client_protocol_version)
     return Connected(SERVER_VERSION, version, max_message_bytes, True, True, True)
@@ -71,7 +71,7 @@ class Error(Command):
     message: str
 
 
-def error(request_id: int, problem: ProtocolError) -> Error:
+def error_response(request_id: int, problem: ProtocolError) -> Error:
     return Error(request_id, problem.code, str(problem))
 
 
@@ -136,7 +136,7 @@ class PartitionMetadataResponse(Command):
         return self.response == pb.CommandPartitionedTopicMetadataResponse.Failed
 
 
-def partitions(request_id: int, count: int) -> PartitionMetadataResponse:
+def partitions_response(request_id: int, count: int) -> PartitionMetadataResponse:
     return PartitionMetadataResponse(request_id, pb.CommandPartitionedTopicMetadataResponse.Success, count)
 
 

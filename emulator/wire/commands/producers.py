@@ -33,6 +33,13 @@ class CreateProducer(Command):
     encrypts: Annotated[bool, "encrypted"] = False
 
 
+def create_producer(request_id: int, topic: str, producer_id: int, name: str) -> CreateProducer:
+    """A named producer with shared access."""
+    return CreateProducer(
+        request_id, topic, producer_id, 0, AccessMode.SHARED, is_name_given=True, producer_name=name
+    )
+
+
 @command(CommandType.PRODUCER_SUCCESS)
 class ProducerSuccess(Command):
     request_id: int

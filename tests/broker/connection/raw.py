@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator
 
 from emulator.broker.replication.peer_auth import METHOD, proof_of
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import CommandType, decode_command
+from emulator.wire.codec import CommandType
+from emulator.wire.commands import AuthResponse
 from emulator.wire.entry import build_entry
 from emulator.wire.frames import FrameBuffer, simple_frame
-from emulator.wire.peering import auth_response
+from emulator.wire.protobuf import decode_command
 from tests.broker.regions import RUN_SECRET, Regions
 
 
@@ -45,7 +46,7 @@ class RawClient:
         client.greet(METHOD, name.encode())
         challenge = (await client.next()).authChallenge.challenge
         answer = proof_of(secret, challenge.auth_data, answers_as or name, "us")
-        client.writer.write(auth_response(METHOD, answer))
+        client.writer.write(AuthResponse(METHOD, answer).encode())
         return client
 
     def greet(self, method: str = "", data: bytes = b"") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.broker.connection.topic_watchers import WATCHERS_MAX
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.topic_lists import topics_hash
+from emulator.wire.commands import topics_hash
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until
 

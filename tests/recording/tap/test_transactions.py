@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 
-from emulator.errors import ProtocolError, ServerError
+from emulator.errors import ServerError
 from emulator.recording.tap.connection import TappedConnection
 from emulator.recording.tap.recorder import Recorder
 from emulator.run.history import HistoryWriter
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire import transaction_commands, transaction_requests
+from emulator.wire.commands import (
+    NO_EPOCH,
+    ConnectCoordinator,
+    CoordinatorConnected,
+    EndTransaction,
+    NewTransaction,
+    NewTransactionResponse,
+)
 from emulator.wire.frames import simple_frame
-from emulator.wire.transaction_commands import ConnectCoordinator
 
 
 class Tapped:
@@ -52,7 +58,7 @@ def test_an_end_is_asked_for_and_told(
     tmp_path: Path, commit: bool, then: Callable[[TappedConnection], object], outcome: str
 ) -> None:
     tapped = Tapped(tmp_path / "history" / "tap.jsonl")
-    frame = transaction_requests.end(7, (1, 2), commit=commit)
+    frame = EndTransaction(7, 1, 2, commit).encode()
     assert tapped.connection.to_region(frame) == frame
     then(tapped.connection)
     asked, told = tapped.lines()
@@ -62,7 +68,7 @@ def test_an_end_is_asked_for_and_told(
 
 
 def coordinator_ready(request_id: int, epoch: int | None) -> bytes:
-    return transaction_commands.connected(request_id, epoch)
+    return CoordinatorConnected(request_id, epoch).encode()
 
 
 def begin_refused(request_id: int) -> bytes:
@@ -74,7 +80,7 @@ def begin_refused(request_id: int) -> bytes:
 @pytest.mark.parametrize(
     ("then", "outcome"),
     [
-        (lambda tapped: tapped.to_client(transaction_commands.begun(8, 3, 7)), "ok"),
+        (lambda tapped: tapped.to_client(NewTransactionResponse(8, 3, 7).encode()), "ok"),
         (lambda tapped: tapped.to_client(begin_refused(8)), "unknown"),
         (lambda tapped: tapped.ended(), "unknown"),
     ],
@@ -83,9 +89,9 @@ def test_a_beginning_is_written_with_the_key_that_its_connection_was_granted(
     tmp_path: Path, key: str, epoch: int | None, then: Callable[[TappedConnection], object], outcome: str
 ) -> None:
     tapped = Tapped(tmp_path / "history" / "tap.jsonl")
-    tapped.connection.to_region(transaction_requests.connect(7, 3, key=key))
+    tapped.connection.to_region(ConnectCoordinator(7, 3, key, NO_EPOCH if key else None).encode())
     tapped.connection.to_client(coordinator_ready(7, epoch))
-    tapped.connection.to_region(transaction_requests.begin(8, 3, 60_000))
+    tapped.connection.to_region(NewTransaction(8, 3, 60_000).encode())
     then(tapped.connection)
     asked, told = tapped.lines()
     under = {"transaction_key": key} if key else {}
@@ -110,19 +116,17 @@ def test_a_beginning_is_written_with_the_key_that_its_connection_was_granted(
 
 def test_a_refused_key_begins_nothing_under_it(tmp_path: Path) -> None:
     tapped = Tapped(tmp_path / "history" / "tap.jsonl")
-    frame = transaction_requests.connect(7, 3, key="billing")
+    frame = ConnectCoordinator(7, 3, "billing", NO_EPOCH).encode()
     tapped.connection.to_region(frame)
-    request = ConnectCoordinator(7, 3, "billing", -1, "")
-    tapped.connection.to_client(
-        transaction_commands.connect_refused(request, ProtocolError(ServerError.NotAllowedError, "no"))
-    )
-    tapped.connection.to_region(transaction_requests.begin(8, 3, 60_000))
+    refused = CoordinatorConnected(7, error=ServerError.NotAllowedError, message="no")
+    tapped.connection.to_client(refused.encode())
+    tapped.connection.to_region(NewTransaction(8, 3, 60_000).encode())
     (asked,) = tapped.lines()
     assert "transaction_key" not in asked
 
 
 def test_an_answer_to_nothing_is_no_beginning(tmp_path: Path) -> None:
     tapped = Tapped(tmp_path / "history" / "tap.jsonl")
-    tapped.connection.to_client(transaction_commands.begun(8, 3, 7))
+    tapped.connection.to_client(NewTransactionResponse(8, 3, 7).encode())
     tapped.connection.to_client(coordinator_ready(9, 1))
     assert tapped.lines() == []

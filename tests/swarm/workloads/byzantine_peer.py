@@ -27,8 +27,15 @@ from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import full, scan_once
 from emulator.simulation.world import SERVICE_PORT
-from emulator.wire import peering, requests
 from emulator.wire.codec import PONG_FRAME, CommandType, send_frame
+from emulator.wire.commands import (
+    PROTOCOL_VERSION,
+    AuthChallenge,
+    AuthResponse,
+    Connect,
+    SendError,
+    create_producer,
+)
 from emulator.wire.entry import plain_entry, with_replication
 from emulator.wire.frames import FrameBuffer
 from emulator.wire.markers import encode_marker
@@ -78,7 +85,7 @@ class Lie(Act):
             stage.did("accepted", detail=self.kind, topic=full(self.topic))
         elif type_ == CommandType.SEND_ERROR:
             # What the store did not take would have been taken.
-            is_refusal = peering.SendError.read(command).code is ServerError.NotAllowedError
+            is_refusal = SendError.read(command).error is ServerError.NotAllowedError
             stage.did("refused" if is_refusal else "nothing", detail=self.kind, topic=full(self.topic))
 
     async def _attached(self, stage: Stage) -> _Line:
@@ -89,13 +96,15 @@ class Lie(Act):
             await host.network.connect(lambda: line, self.region, SERVICE_PORT)
         except OSError as failure:
             raise ClientError(f"no connection: {failure}", definite=True) from None
-        line.write(peering.connect("liar", METHOD, self.other.encode()))
-        method, nonce = peering.read_challenge(await line.expect(CommandType.AUTH_CHALLENGE))
+        connect = Connect("liar", PROTOCOL_VERSION, METHOD, self.other.encode(), wants_source_positions=True)
+        line.write(connect.encode())
+        challenge = AuthChallenge.read(await line.expect(CommandType.AUTH_CHALLENGE))
+        method, nonce = challenge.method, challenge.data
         proof = proof_of(config.run_secret, nonce, self.other, self.region)
-        line.write(peering.auth_response(method, proof))
+        line.write(AuthResponse(method, proof).encode())
         await line.expect(CommandType.CONNECTED)
         name = replicator_name(self.other, self.region)
-        line.write(requests.create_producer(1, PRODUCER_ID, full(self.topic), name, name_is_given=True))
+        line.write(create_producer(1, full(self.topic), PRODUCER_ID, name).encode())
         await line.expect(CommandType.PRODUCER_SUCCESS)
         return line
 

@@ -20,8 +20,8 @@ from emulator.model.markers import Marker, SubscriptionUpdate
 from emulator.model.values import Position
 from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
-from emulator.wire import requests
 from emulator.wire.codec import send_frame
+from emulator.wire.commands import create_producer
 from emulator.wire.entry import plain_entry, with_replication
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.markers import encode_marker
@@ -55,10 +55,7 @@ class Forge(Act):
             sender, name = _Sender(), self._name(stage)
             producer_id, request_id = client.new_id(), client.new_id()
             connection.producers[producer_id] = sender
-            request = requests.create_producer(
-                request_id, producer_id, full(self.topic), name, name_is_given=True
-            )
-            await connection.request(request_id, request)
+            await connection.request(create_producer(request_id, full(self.topic), producer_id, name))
             forged = KINDS.get(self.kind, _origin)(self, name)
             connection.write(send_frame(producer_id, 0, data=forged))
             async with asyncio.timeout(ANSWER_SECONDS):

@@ -17,8 +17,8 @@ from emulator.model.markers import Marker
 from emulator.run.history_events import payload_digest
 from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
-from emulator.wire import requests
 from emulator.wire.codec import Receipt, send_frame
+from emulator.wire.commands import create_producer
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.protobuf import length_delimited, tag, varint
 from tests.swarm.evidence import Evidence
@@ -55,10 +55,7 @@ class Oversize(Act):
             sender = _Sender()
             producer_id, request_id = client.new_id(), client.new_id()
             connection.producers[producer_id] = sender
-            request = requests.create_producer(
-                request_id, producer_id, full(self.topic), stage.name, name_is_given=True
-            )
-            await connection.request(request_id, request)
+            await connection.request(create_producer(request_id, full(self.topic), producer_id, stage.name))
             payload, entry = self._entry(stage)
             self._note(stage, payload, "asked")
             connection.write(send_frame(producer_id, 0, data=entry))

@@ -15,7 +15,7 @@ from emulator.client import ClientError
 from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.host import Host
 from emulator.simulation.world import SERVICE_PORT
-from emulator.wire import requests
+from emulator.wire.commands import PROTOCOL_VERSION, Connect, Lookup
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import Mutant, parts
 from tests.swarm.plan import Plan
@@ -41,7 +41,7 @@ class _Deaf(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        transport.write(requests.connect("deaf"))
+        transport.write(Connect("deaf", PROTOCOL_VERSION).encode())
 
     def data_received(self, data: bytes) -> None:
         assert self.transport is not None
@@ -69,7 +69,7 @@ class Hoard(Act):
         except OSError as failure:  # a timeout is one, too
             raise ClientError(f"no connection: {failure}", definite=True) from None
         assert deaf.transport is not None
-        deaf.transport.write(b"".join(requests.lookup(number, TOPIC) for number in range(REQUESTS)))
+        deaf.transport.write(b"".join(Lookup(number, TOPIC).encode() for number in range(REQUESTS)))
         most = 0
         for _ in range(LOOKS):
             await asyncio.sleep(LOOK_SECONDS)

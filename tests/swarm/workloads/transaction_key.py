@@ -17,8 +17,13 @@ from emulator.client import Client, ClientError, Transaction
 from emulator.client.connection import BrokerConnection
 from emulator.config.region import BrokerSettings
 from emulator.model.transaction_names import COORDINATORS, TxnId, coordinator_of
-from emulator.wire import transaction_requests
-from emulator.wire.replies import CoordinatorConnected, TransactionBegun
+from emulator.wire.commands import (
+    NO_EPOCH,
+    ConnectCoordinator,
+    CoordinatorConnected,
+    NewTransaction,
+    NewTransactionResponse,
+)
 from tests.swarm.actors.transaction_history import TaskLines
 from tests.swarm.actors.worker import NAME
 from tests.swarm.checkers.transaction_tasks import Grant, Work, outbox_of
@@ -98,11 +103,8 @@ class ComeBetween(Act):
         heard: bool = True,
     ) -> int:
         asked, request_id = stage.now, client.new_id()
-        frame = transaction_requests.connect(
-            request_id, coordinator_of(self.key, COUNT), key=self.key, process=process
-        )
-        answer = await connection.request(request_id, frame)
-        assert isinstance(answer, CoordinatorConnected), answer
+        connect = ConnectCoordinator(request_id, coordinator_of(self.key, COUNT), self.key, NO_EPOCH, process)
+        answer = await connection.ask(connect, CoordinatorConnected)
         assert answer.epoch is not None, "a key was named"
         if heard:
             grant = Grant(stage.name, number, (self.region, self.key), answer.epoch, asked, stage.now)
@@ -111,10 +113,9 @@ class ComeBetween(Act):
 
     async def _publish(self, stage: Stage, client: Client, connection: BrokerConnection, epoch: int) -> None:
         request_id = client.new_id()
-        frame = transaction_requests.begin(request_id, coordinator_of(self.key, COUNT), TIMEOUT_MS)
-        begun = await connection.request(request_id, frame)
-        assert isinstance(begun, TransactionBegun), begun
-        work = Work(stage.name, (self.region, self.key), epoch, (begun.most, begun.least))
+        begin = NewTransaction(request_id, coordinator_of(self.key, COUNT), TIMEOUT_MS)
+        begun = await connection.ask(begin, NewTransactionResponse)
+        work = Work(stage.name, (self.region, self.key), epoch, (begun.most or 0, begun.least or 0))
         stage.record.tasks.works.append(work)
         lines = TaskLines(stage.record, stage.name, self.region)
         lines.begun(work)
