@@ -46,6 +46,7 @@ __all__ = [
     "decode_receipt",
     "decode_send",
     "encode_ack",
+    "encode_ack_response",
     "encode_flow",
     "encode_receipt",
     "encode_receipts",
@@ -544,6 +545,12 @@ def encode_ack(
     if request_id is not None:
         parts += (b"\x40", varint(request_id))
     return _command(CommandType.ACK, b"".join(parts))
+
+
+def encode_ack_response(consumer_id: int, request_id: int) -> bytes:
+    """The frame of an ACK_RESPONSE: the acknowledgement is durable."""
+    body = b"\x08" + varint(consumer_id) + b"\x30" + varint(request_id)
+    return _head(CommandType.ACK_RESPONSE, len(body)) + body
 
 
 # FLOW.

@@ -6,6 +6,7 @@ import pytest
 
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import AccessMode, Position, Schema, SchemaType
+from emulator.wire.codec import encode_ack_response
 from emulator.wire.commands.connections import (
     HANDSHAKE_REQUEST_ID,
     PROTOCOL_VERSION,
@@ -431,3 +432,8 @@ def test_every_command_has_an_example() -> None:
     assert {type(command).__name__ for command, _ in EXAMPLES.values()} | NEVER_SENT == {
         one.__name__ for one in COMMANDS.values()
     }
+
+
+def test_the_response_to_an_acknowledgement_has_the_same_bytes_by_hand() -> None:
+    assert encode_ack_response(3, 7).hex() == EXAMPLES["acknowledged"][1]
+    assert encode_ack_response(300, 2**40) == AckResponse(300, 2**40).encode()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from emulator.broker.connection.dispatch import CommandingConnection, refuse
 from emulator.broker.subscription.consumer import SubscriptionOfConsumer
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.wire.codec import AckCommand, CommandType
-from emulator.wire.commands import AckResponse
+from emulator.wire.codec import AckCommand, CommandType, encode_ack_response
 
 
 async def confirm(
@@ -21,7 +20,7 @@ async def confirm(
             refuse(connection, connection.table.rows[CommandType.ACK], command, problem)
         return
     confirmed = [
-        AckResponse(command.consumer_id, command.request_id).encode()
+        encode_ack_response(command.consumer_id, command.request_id)
         for command in commands
         if command.request_id is not None
     ]

@@ -75,7 +75,7 @@ class Converter(NamedTuple):
     """Between the value of a protobuf field and the value of a command's field."""
 
     read: Callable[[Any], Any]
-    write: Callable[[Any], Any]
+    write: Callable[[Any], Any] | None
 
 
 SIGNED_64: Final = Converter(signed, lambda value: value & MASK_64)
@@ -157,8 +157,13 @@ class _WireField(NamedTuple):
     """The names of the protobuf field, from the body inwards."""
     default: Any
     write: Callable[[Any], Any] | None
-    read: Callable[[Any], Any]
-    """Takes the body."""
+    read: Callable[[Any], Any] | None
+    """Takes the body; None: the value is read as it is."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Written as it is, unless it is None."""
+        return self.write is None and len(self.path) == 1 and (self.default in (None, _REQUIRED))
 
 
 _REQUIRED: Final = object()
@@ -181,7 +186,7 @@ def _wire_field(declared: Field[Any]) -> _WireField:
     if converter is None:
         converter = CONVERTERS.get(annotation)
     if converter is None and isinstance(annotation, type) and issubclass(annotation, Enum):
-        converter = Converter(annotation, attrgetter("value"))
+        converter = Converter(annotation, None if issubclass(annotation, int) else attrgetter("value"))
     default = declared.default
     if default is MISSING:
         default = _REQUIRED if declared.default_factory is MISSING else declared.default_factory()
@@ -191,7 +196,9 @@ def _wire_field(declared: Field[Any]) -> _WireField:
     return _WireField(declared.name, path, default, write, _reader(path, converter, is_optional=is_optional))
 
 
-def _reader(path: tuple[str, ...], converter: Converter | None, *, is_optional: bool) -> Callable[[Any], Any]:
+def _reader(
+    path: tuple[str, ...], converter: Converter | None, *, is_optional: bool
+) -> Callable[[Any], Any] | None:
     get, convert = attrgetter(".".join(path)), None if converter is None else converter.read
     if is_optional:
         *outer, name = path
@@ -203,9 +210,55 @@ def _reader(path: tuple[str, ...], converter: Converter | None, *, is_optional: 
             return get(body) if convert is None else convert(get(body))
 
         return read_optional
-    if convert is None:
-        return get
-    return lambda body: convert(get(body))
+    return None if convert is None else lambda body: convert(get(body))
+
+
+class _Codec:
+    """Encodes and reads the values of one command. Most fields are copied as they are, all at once."""
+
+    def __init__(self, type_: int, declared: type[Any]) -> None:
+        wire_fields = tuple(map(_wire_field, fields(declared)))
+        self._declared = declared
+        self._type = type_
+        self._body = BODY_NAMES[type_]
+        self._plain = [(one.path[0], one.attribute) for one in wire_fields if one.is_plain]
+        self._written = [one for one in wire_fields if not one.is_plain]
+        self._read_values = _all_of([".".join(one.path) for one in wire_fields])
+        self._read = [(index, one.read) for index, one in enumerate(wire_fields) if one.read is not None]
+
+    def encode(self, command: Any) -> bytes:
+        body: dict[str, Any] = {}
+        for name, attribute in self._plain:
+            value = getattr(command, attribute)
+            if value is not None:
+                body[name] = value
+        for attribute, path, default, write, _ in self._written:
+            value = getattr(command, attribute)
+            if value == default:
+                continue
+            holder = body
+            for name in path[:-1]:
+                holder = holder.setdefault(name, {})
+            holder[path[-1]] = value if write is None else write(value)
+        base: dict[str, Any] = {"type": self._type, self._body: body}
+        return simple_frame(pb.BaseCommand(**base))
+
+    def read(self, data: bytes) -> Any:
+        body = getattr(decode_command(data), self._body)
+        values = list(self._read_values(body))
+        for index, read in self._read:
+            values[index] = read(body)
+        return self._declared(*values)
+
+
+def _all_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Gets several attributes at once."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    if not names:
+        return lambda holder: ()
+    get = attrgetter(names[0])
+    return lambda holder: (get(holder),)
 
 
 class Command:
@@ -213,27 +266,16 @@ class Command:
 
     __slots__ = ()
     type_: ClassVar[int]
-    _wire_fields: ClassVar[tuple[_WireField, ...]]
+    _codec: ClassVar[_Codec]
 
     @classmethod
     def read(cls, data: bytes) -> Self:
         """Read BaseCommand bytes. ProtocolError (closing the connection) when they are malformed."""
-        body = getattr(decode_command(data), BODY_NAMES[cls.type_])
-        return cls(*[field.read(body) for field in cls._wire_fields])
+        return cast(Self, cls._codec.read(data))
 
     def encode(self) -> bytes:
         """Return the whole frame."""
-        body: dict[str, Any] = {}
-        for attribute, path, default, write, _ in self._wire_fields:
-            value = getattr(self, attribute)
-            if value == default:
-                continue
-            holder = body
-            for name in path[:-1]:
-                holder = holder.setdefault(name, {})
-            holder[path[-1]] = value if write is None else write(value)
-        command: Any = {"type": self.type_, BODY_NAMES[self.type_]: body}
-        return simple_frame(pb.BaseCommand(**command))
+        return self._codec.encode(self)
 
 
 _Declared = TypeVar("_Declared", bound=type[Command])
@@ -248,7 +290,7 @@ def command(type_: int) -> Callable[[_Declared], _Declared]:
     def declare(declared: _Declared) -> _Declared:
         made: Any = dataclass(frozen=True, slots=True)(declared)
         made.type_ = type_
-        made._wire_fields = tuple(map(_wire_field, fields(made)))
+        made._codec = _Codec(type_, made)
         COMMANDS[type_] = made
         return cast(_Declared, made)
 
