@@ -1,10 +1,11 @@
-"""Pulsar's bytes: frames, commands, metadata, markers. No sockets, no decisions.
+"""Pulsar's wire format: frames, commands, entries and markers. No sockets, no decisions.
 
-    frames      a stream of bytes   <->  frames
-    codec       the hot commands    <->  plain values; all others are protobuf objects
-    metadata    a stored entry      <->  what a broker must know of it
-    markers     marker entries      <->  the values of emulator/model/markers.py
-    protobuf    reading with care, writing varints: what the others share
+    frames             a stream of bytes  <->  frames
+    codec              SEND, MESSAGE, ACK, FLOW and receipts  <->  plain values
+    commands           all other commands: one table of values
+    message_metadata   a stored entry  ->  what a broker needs of it
+    markers            marker entries  <->  the values of emulator/model/markers.py
+    protobuf           checked parsing and varints, shared by the modules above
 
 Whatever a peer sends, the only error that leaves this package is `ProtocolError`.
 """
