@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from emulator.cli.options import DEFAULT_TOPOLOGY
+import typer
+
+from emulator.cli.application import app
+from emulator.cli.options import DEFAULT_TOPOLOGY, TopologyFile, seconds
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.suggestions import nearest
 
@@ -17,6 +21,75 @@ if TYPE_CHECKING:
     from emulator.simulation.scenarios.run import SimulatedScenario
 
 SWARM = "generated workloads run with `make swarm` in a checkout of geoemu"
+
+
+def _complete_scenario(incomplete: str) -> list[str]:
+    return [name for name in scenarios() if name.startswith(incomplete)]
+
+
+def _moved_to_swarm(value: str | bool | None) -> None:
+    """Reject an option that `make swarm` took over."""
+    if value:
+        raise typer.BadParameter(SWARM)
+
+
+@app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
+def simulate(
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="A scenario, as for `run`: a file, or one of --list.",
+            autocompletion=_complete_scenario,
+        ),
+    ] = "",
+    list_: Annotated[
+        bool,
+        typer.Option("--list", help="List the shipped scenarios, and exit."),
+    ] = False,
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            metavar="N",
+            min=1,
+            help=("Number of seeds. Default: 100, or as many as the time budget allows."),
+        ),
+    ] = None,
+    first: Annotated[int, typer.Option("--from", metavar="S", min=0, help="The first seed.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=1, help="Number of processes.")] = 1,
+    time_budget: Annotated[
+        float | None,
+        typer.Option(
+            "--time-budget", metavar="TIME", parser=seconds, help=("Stop after this time: 90s, or 90.")
+        ),
+    ] = None,
+    shrink: Annotated[bool, typer.Option("--shrink", hidden=True, callback=_moved_to_swarm)] = False,
+    without: Annotated[str | None, typer.Option("--without", hidden=True, callback=_moved_to_swarm)] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--run-dir",
+            metavar="DIR",
+            help="Run directory of the first failing seed. Default: a new one in .geoemu/simulated.",
+        ),
+    ] = None,
+) -> None:
+    """Run a scenario in virtual time, once for each seed. Exit code 0 if no seed failed, else 1."""
+    from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
+
+    if list_:
+        print_scenarios()
+        return
+    if seeds is None and time_budget is None:
+        seeds = 100
+    try:
+        exit_code = Simulate(scenario, file, seeds, first, jobs, time_budget, run_dir).perform()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
+    raise typer.Exit(exit_code)
 
 
 @dataclass(frozen=True, slots=True)

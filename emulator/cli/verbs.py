@@ -5,9 +5,9 @@ only by the verb that needs it. `--help` lists them in the order in which the fa
 
 from __future__ import annotations
 
-from emulator.cli import run, regions, links, explain, tools, verdicts, record
+from emulator.cli import run, regions, links, explain, tools, verdicts, record, simulate
 from emulator.cli.application import app
 
-FAMILIES = (run, regions, links, explain, tools, verdicts, record)
+FAMILIES = (run, regions, links, explain, tools, verdicts, record, simulate)
 
 __all__ = ["FAMILIES", "app"]
