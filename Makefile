@@ -20,12 +20,13 @@ ARGS     ?=
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all swarm bench lint
+.PHONY: help setup run test test-all test-long swarm bench lint
 
 help:
 	@echo "make run      kill a region of topology.yaml under load and print the verdict (RUNTIME=process|compose, ENGINE=spark|embedded, SCENARIO=file)"
-	@echo "make test     run the tests without the long ones (ARGS=...)"
-	@echo "make test-all run all tests, including containers, Kafka, Spark and swarms (ARGS=...)"
+	@echo "make test     run the quick tests, within 4 minutes (ARGS=...)"
+	@echo "make test-all run the tests of every commit, including containers, Kafka and Spark, as .ci/run does (ARGS=...)"
+	@echo "make test-long run what .ci/run leaves out: all clients, all mutants, 2,000 seeds, 200 moments of kill -9 (hours)"
 	@echo "make swarm    run generated workloads and faults in virtual time (SEEDS=200 FROM=1 JOBS=2, or SEED=n; WORKLOAD=, WITHOUT=, SHRINK=1; ARGS=--list)"
 	@echo "make lint     check style, types and import rules"
 	@echo "make bench    measure against a peer (needs cc); docs/BENCHMARKS.md explains the figures"
@@ -61,10 +62,13 @@ endif
 PYTEST := $(VENV)/python -m pytest -n 2 --dist loadfile
 
 test: setup
-	@$(PYTEST) -m "not long and not slow" $(ARGS)
+	@$(PYTEST) -m "not real and not long and not slow" $(ARGS)
 
 test-all: setup
 	@$(PYTEST) $(ARGS)
+
+test-long:
+	@bash .ci/long
 
 # Exit code of the program: 1 when a seed failed, which `make` itself turns into 2.
 swarm: setup

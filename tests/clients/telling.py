@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
+import pytest
+
 from emulator.simulation.simulation import DRIVER, Simulation
 from tests.broker import regions as broker_regions
 from tests.broker.regions import Regions, Surroundings
@@ -19,7 +21,16 @@ from tests.clients.own import OwnDriver
 OWN = "own"
 CLIENTS = (OWN, *driving.CLIENTS)
 QUICK = (OWN, "python")
-"""Whose stories take no long time."""
+"""They start quickly: `make test` runs all cases with them."""
+
+
+def case(client: str, *values: object) -> Any:
+    """Return the parameters of a case. `.ci/run` runs it with Java, too, and `.ci/long` with every client."""
+    if client in QUICK:
+        return pytest.param(client, *values)
+    return pytest.param(client, *values, marks=pytest.mark.long if client == "java" else pytest.mark.slow)
+
+
 _simulations: list[Simulation] = []
 """In which a story is being told; empty where time is real."""
 

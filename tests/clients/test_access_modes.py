@@ -15,7 +15,7 @@ from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.model.stored_keys import NamespacePath
 from tests.broker.regions import FAST, until
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, regions
+from tests.clients.telling import CLIENTS, QUICK, case, driver, regions
 
 pytestmark = pytest.mark.real
 
@@ -38,10 +38,10 @@ FROZEN_SECONDS = 6
 
 
 def _cell(client: str, *modes: str) -> ParameterSet:
-    return pytest.param(client, *modes, marks=[] if client in QUICK else [pytest.mark.long])
+    return case(client, *modes)
 
 
-ALL_CLIENTS = [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.long]) for one in CLIENTS]
+ALL_CLIENTS = [case(one) for one in CLIENTS]
 CELLS = [
     _cell(client, first, second)
     for client in CLIENTS

@@ -8,13 +8,11 @@ import pytest
 
 from emulator.broker.compaction.compaction import CompactionStatus
 from tests.broker.regions import FAST, until
-from tests.clients.telling import QUICK, driver, regions
+from tests.clients.telling import QUICK, case, driver, regions
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.parametrize(
-        "client", [*QUICK, *(pytest.param(one, marks=[pytest.mark.long]) for one in ("java", "go"))]
-    ),
+    pytest.mark.parametrize("client", [*QUICK, *(case(one) for one in ("java", "go"))]),
 ]
 TOPIC = "persistent://public/default/orders"
 OUTCOME_SECONDS = 120

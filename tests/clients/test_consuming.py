@@ -10,11 +10,10 @@ import pytest
 
 from tests.broker.regions import FAST, Regions
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, now_ms, regions
+from tests.clients.telling import CLIENTS, case, driver, now_ms, regions
 
 pytestmark = pytest.mark.real
-LONG = [pytest.mark.long]
-EACH = [pytest.param(one, marks=[] if one in QUICK else LONG) for one in CLIENTS]
+EACH = [case(one) for one in CLIENTS]
 WITH_PLACES = [one for one in EACH if one.values[0] != "rust"]
 """Whose clients know places within a batch, count deliveries, and say whether there is more."""
 SEEKS_TO_THE_ENDS = ("own", "python", "java")
@@ -107,7 +106,7 @@ async def test_messages_from_another_region_end_among_the_dead_letters_too(clien
         assert (await receive(it, "d"))[0] == "x"
 
 
-@pytest.mark.parametrize("client", ["own", *(pytest.param(one, marks=LONG) for one in ("java", "go"))])
+@pytest.mark.parametrize("client", ["own", *(case(one) for one in ("java", "go"))])
 async def test_what_is_put_off_comes_again_by_the_retry_topic(client: str) -> None:
     async with program(client) as (_, it):
         await subscribe(it, dead_letters="dead", redeliveries=2, first_subscription="first", retries="retry")

@@ -13,10 +13,9 @@ from emulator.broker.compaction.compaction import CompactionStatus
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, now_ms, regions
+from tests.clients.telling import CLIENTS, case, driver, now_ms, regions
 
 pytestmark = pytest.mark.real
-LONG = [pytest.mark.long]
 OUTCOME_SECONDS = 60
 WAIT_MS = 20_000
 QUIET_MS = 700
@@ -41,7 +40,7 @@ def clients(*without: str) -> pytest.MarkDecorator:
     """Without those who offer no such thing: docs/CLIENTS.md says why."""
     return pytest.mark.parametrize(
         "client",
-        [pytest.param(one, marks=[] if one in QUICK else LONG) for one in CLIENTS if one not in without],
+        [case(one) for one in CLIENTS if one not in without],
     )
 
 

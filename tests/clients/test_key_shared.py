@@ -8,13 +8,11 @@ import pytest
 
 from tests.broker.regions import FAST
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, regions
+from tests.clients.telling import CLIENTS, case, driver, regions
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.parametrize(
-        "client", [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.long]) for one in CLIENTS]
-    ),
+    pytest.mark.parametrize("client", [case(one) for one in CLIENTS]),
 ]
 KEYS, ROUNDS = 20, 10
 OUTCOME_SECONDS = 30

@@ -17,13 +17,11 @@ from emulator.core.policies.limits import MAX_CONSUMERS, MAX_PRODUCERS, PUBLISH_
 from emulator.model.stored_keys import NamespacePath
 from tests.broker.regions import FAST, until
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, regions
+from tests.clients.telling import CLIENTS, case, driver, regions
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.parametrize(
-        "client", [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.long]) for one in CLIENTS]
-    ),
+    pytest.mark.parametrize("client", [case(one) for one in CLIENTS]),
 ]
 
 ORDERS = "persistent://public/default/orders"

@@ -19,13 +19,11 @@ from emulator.wire.message_metadata import read_metadata, scan_entry
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
 from tests.clients.own import decryption_in, encryption_in
-from tests.clients.telling import QUICK, driver, regions
+from tests.clients.telling import QUICK, case, driver, regions
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.parametrize(
-        "client", [*QUICK, *(pytest.param(one, marks=[pytest.mark.long]) for one in ("java", "go", "rust"))]
-    ),
+    pytest.mark.parametrize("client", [*QUICK, *(case(one) for one in ("java", "go", "rust"))]),
 ]
 TOPIC = "persistent://public/default/orders"
 OUTCOME_SECONDS = 120

@@ -10,17 +10,13 @@ import pytest
 
 from tests.broker.regions import FAST, Regions
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, driver, regions
+from tests.clients.telling import CLIENTS, case, driver, regions
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.parametrize(
         "client",
-        [
-            pytest.param(one, marks=[] if one in QUICK else [pytest.mark.long])
-            for one in CLIENTS
-            if one != "rust"
-        ],
+        [case(one) for one in CLIENTS if one != "rust"],
     ),
 ]
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.soak import Books, Sample, report, soak
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 def test_clients_that_are_killed_beside_a_region_that_is_killed_miss_nothing(tmp_path: Path) -> None:

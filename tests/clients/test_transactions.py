@@ -15,11 +15,11 @@ from emulator.client import EARLIEST
 from emulator.core.transactions.names import Status, TxnId
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
-from tests.clients.telling import driver, regions
+from tests.clients.telling import case, driver, regions
 
 pytestmark = pytest.mark.real
 
-CLIENTS = ["own", *(pytest.param(one, marks=[pytest.mark.long]) for one in ("java", "go"))]
+CLIENTS = ["own", *(case(one) for one in ("java", "go"))]
 """The Python client has no transactions."""
 PATIENT_MS = 60_000
 OUTCOME_SECONDS = 60

@@ -17,7 +17,7 @@ from emulator.client import EARLIEST, Client
 from emulator.config.loading import load_topology
 from emulator.runtimes.process import ProcessRuntime
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 TOPOLOGY = Path(__file__).parents[2] / "topology.yaml"
 TOPIC = "persistent://public/default/load"

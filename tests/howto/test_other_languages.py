@@ -16,7 +16,7 @@ import pytest
 
 from .drills import ROOT, drilled, end_runs, failing, make_folder
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 EXAMPLES = ROOT / "examples"
 BUILD_SECONDS = 900

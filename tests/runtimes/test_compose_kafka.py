@@ -22,7 +22,7 @@ from .fixtures import small_topology
 from .test_compose import publish, received, states, tell
 from .test_compose_file import with_log
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 UP_SECONDS = 120
 

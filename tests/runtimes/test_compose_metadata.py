@@ -22,7 +22,7 @@ from .containers import need_containers, remove
 from .fixtures import write_topology
 from .test_metadata_sync import CREATION, EVENTS, asked, until_said
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 CLOCK = "/geoemu/v1/clock"
 OFF = {"allowAutoTopicCreation": False}

@@ -31,7 +31,7 @@ from .sample_run import TOPIC, SampleRun, failover_drill
 from .sources.test_kafka import move_to_kafka
 from .spark_cluster import WORKERS, SparkCluster
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 HOME = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 300

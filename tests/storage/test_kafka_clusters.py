@@ -21,7 +21,7 @@ from emulator.storage.kafka import open_kafka
 from .harness import data_of, on_a_loop, open_log, read_all
 from .kafka_place import new_prefix, running_kafka
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 PASSWORD = "storage secret"
 JAAS = "org.apache.kafka.common.security"

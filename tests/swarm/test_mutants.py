@@ -17,6 +17,11 @@ from tests.swarm.search import run_workload
 pytestmark = pytest.mark.long
 
 PAGE = (Path(__file__).parents[2] / "docs" / "INVARIANTS.md").read_text()
+CASES = [
+    pytest.param(one, id=one.name, marks=[] if number % 10 == 0 else pytest.mark.slow)
+    for number, one in enumerate(MUTANTS)
+]
+"""`.ci/run` tests every tenth, `.ci/long` all."""
 FIRST_SEEDS = {row.name: row.seed for row in rows_of(PAGE)}
 
 
@@ -27,7 +32,7 @@ def seeds(mutant: Mutant) -> Iterator[int]:
     yield from (seed for seed in range(1, SEEDS_MAX + 1) if seed != hint)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", CASES)
 def test_its_loss_is_noticed(mutant: Mutant) -> None:
     with closing(run_workload(mutant.kind, seeds(mutant), jobs=2, without=mutant.name)) as results:
         caught = any(

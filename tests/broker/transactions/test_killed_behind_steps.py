@@ -23,7 +23,7 @@ from tests.broker.transactions.killed_region import Place, Work, live, region_on
 from tests.broker.transactions.test_successors import Unreachable, acknowledge_upto, wants_messages
 from tests.storage.kafka_place import new_prefix
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 PATIENCE_SECONDS = 30
 COMMITS_MAX = 40

@@ -97,7 +97,7 @@ def admin(us: Served) -> Iterator[GoAdmin]:
         yield client
 
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 def test_tenants_are_created_changed_and_deleted(admin: GoAdmin) -> None:

@@ -62,7 +62,7 @@ def is_expected(one: Outcome) -> bool:
 
 
 @pytest.mark.real
-@pytest.mark.long
+@pytest.mark.slow
 def test_no_method_is_refused_for_what_it_sends() -> None:
     found = every_call()
     assert len(found.outcomes) > 700
