@@ -24,6 +24,7 @@ ACYCLIC = (
     "emulator.recording",
     "emulator.run",
     "emulator.runtimes",
+    "emulator.scenarios",
     "emulator.wire",
     "geoemu",
 )
