@@ -17,7 +17,7 @@ from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.journeys import Journey, Stop, StoredCopy
 from spark_jobs.figures.measures import Measures, Stretch
 from spark_jobs.figures.scenario_run import RunInfo, ScenarioRun, ScenarioStep, read_scenario_run
-from spark_jobs.figures.timeline import BINS, Slice, Timeline, make_timeline
+from spark_jobs.figures.timeline import BINS, Timeline, TimelineCount, make_timeline
 from spark_jobs.frames.faults import Interval
 from spark_jobs.report.causes import causes
 from spark_jobs.report.picture import nice_step
@@ -48,10 +48,14 @@ def facts(*happened: tuple[float, str, str | None, str | None]) -> list[dict[str
 
 def timeline(regions: tuple[str, ...] = ("us-east", "us-west"), **changes: Any) -> Timeline:
     slices = [
-        *(Slice(EVIL, region, "published", number, 3) for region in regions for number in range(BINS)),
-        *(Slice("billing", region, "received", 5, 900) for region in regions),
-        *(Slice("billing", region, "again", 6, 1) for region in regions),
-        *(Slice(None, region, "unanswered", 7, 1) for region in regions),
+        *(
+            TimelineCount(EVIL, region, "published", number, 3)
+            for region in regions
+            for number in range(BINS)
+        ),
+        *(TimelineCount("billing", region, "received", 5, 900) for region in regions),
+        *(TimelineCount("billing", region, "again", 6, 1) for region in regions),
+        *(TimelineCount(None, region, "unanswered", 7, 1) for region in regions),
     ]
     happened = facts(
         (4, "kill", regions[0], None),
@@ -280,10 +284,10 @@ class TestTimes:
 
     def test_an_actor_has_its_places_and_its_waits(self) -> None:
         slices = [
-            Slice("billing", "a", "received", 3, 5),
-            Slice("billing", "b", "received", 3, 4),
-            Slice("billing", "b", "received", 9, 1),
-            Slice(None, "b", "received", 1, 7),
+            TimelineCount("billing", "a", "received", 3, 5),
+            TimelineCount("billing", "b", "received", 3, 4),
+            TimelineCount("billing", "b", "received", 9, 1),
+            TimelineCount(None, "b", "received", 1, 7),
         ]
         waits = Measures(stalls={"billing": (Stretch(2.0, 1000.0, True),)})
         (lane,) = make_timeline(("a", "b"), {}, 0.0, 9000.0, slices, [], [], waits).actors
@@ -336,7 +340,7 @@ class TestCauses:
 
 
 class TestHead:
-    STORY = ScenarioRun(
+    SCENARIO_RUN = ScenarioRun(
         RunInfo("my-drill", f"what {EVIL} shows", "three", "a (us-east)", "process", "2026-01-02T03:04:05"),
         (
             ScenarioStep(1, "phase: all works", "done", 0.0, 0.0),
@@ -347,15 +351,15 @@ class TestHead:
     )
 
     def test_the_page_begins_with_what_was_played(self) -> None:
-        text = Page(render_page(replace(evaluation(), story=self.STORY))).text
+        text = Page(render_page(replace(evaluation(), scenario=self.SCENARIO_RUN))).text
         for shown in ("my-drill", "three: a (us-east); runtime process", "2026-01-02 03:04:05", "/runs/"):
             assert shown in text
 
     def test_steps_are_told_with_their_outcomes(self) -> None:
-        text = Page(render_page(replace(evaluation(), story=self.STORY))).text
+        text = Page(render_page(replace(evaluation(), scenario=self.SCENARIO_RUN))).text
         for shown in ("kill: us-east", "not yet", "1.500 s", "20 ms", "not tried"):
             assert shown in text
-        assert steps_in_short(self.STORY.steps) == "3 steps: 1 done, 1 failed, 1 not tried"
+        assert steps_in_short(self.SCENARIO_RUN.steps) == "3 steps: 1 done, 1 failed, 1 not tried"
 
     def test_the_check_that_failed_is_told_first_with_the_fault_beside_it(self) -> None:
         told = evaluation()
@@ -364,7 +368,7 @@ class TestHead:
         assert text.rindex("replicated exactly once") < text.rindex("fail-over gap")
 
     def test_the_legend_has_only_what_occurred(self) -> None:
-        quiet = make_timeline(("a",), {}, 0.0, 9.0, [Slice("p", "a", "published", 0, 1)], [], [])
+        quiet = make_timeline(("a",), {}, 0.0, 9.0, [TimelineCount("p", "a", "published", 0, 1)], [], [])
         assert [meaning for _, meaning in legend(quiet)] == ["published (above the line)"]
 
 

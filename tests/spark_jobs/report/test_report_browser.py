@@ -105,7 +105,7 @@ def told_with_everything() -> Evaluation:
         told,
         checks=checks,
         journeys=(journey,),
-        story=ScenarioRun(
+        scenario=ScenarioRun(
             RunInfo("drill", "shows much " * 20, "three", "a (us-east)", "process", "2026-01-01"), steps
         ),
         ownership=(Contest(f"checkers {EVIL}", 12_000, hosts, moments),),
