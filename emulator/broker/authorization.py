@@ -36,6 +36,15 @@ class Action(Enum):
     """Act for another region."""
 
 
+class ResourceScope(Enum):
+    """The kind of resource that a path of the admin API addresses."""
+
+    REGION = "region"
+    TENANT = "tenant"
+    NAMESPACE = "namespace"
+    TOPIC = "topic"
+
+
 class ProtectedResource(NamedTuple):
     """What it is done to."""
 

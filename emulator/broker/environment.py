@@ -25,6 +25,18 @@ if TYPE_CHECKING:
     from emulator.broker.transactions.contract import TransactionAuthority
 
 
+class ShiftedClock:
+    """A wall clock in milliseconds since 1970 that can be set wrong (`geoemu skew`); timers are unaffected."""
+
+    def __init__(self, base: Callable[[], int], ahead_ms: int = 0) -> None:
+        self._base = base
+        self.ahead_ms = ahead_ms
+        """How far it is ahead of the machine's; behind if negative."""
+
+    def __call__(self) -> int:
+        return self._base() + self.ahead_ms
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """The world as one region sees it."""

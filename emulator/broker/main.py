@@ -21,12 +21,11 @@ from functools import partial
 from pathlib import Path
 
 from emulator.broker.admin.server import Admin
-from emulator.broker.environment import Environment
+from emulator.broker.environment import Environment, ShiftedClock
 from emulator.broker.log_output import FORMATS, set_format, silence_kafka_client
 from emulator.broker.metadata.config_changelog import ConfigChangelog
 from emulator.broker.region import Region
 from emulator.broker.replication.link_emulation import EmulatedLink, EmulatedNetwork
-from emulator.broker.wall_clock import ShiftedClock
 from emulator.config.region import RegionConfig
 from emulator.errors import GeoemuError
 from emulator.model.stored_keys import CONFIGURATION_KEY

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from emulator.broker.admin.http import HttpError, RequestHead
-from emulator.broker.admin.scope import ResourceScope
-from emulator.broker.authorization import Action, ProtectedResource, TrustLevel, authorize
+from emulator.broker.authorization import Action, ProtectedResource, ResourceScope, TrustLevel, authorize
 from emulator.broker.region import Region
 from emulator.broker.replication.link_emulation import EmulatedLink
 from emulator.model.values import PERSISTENT, is_valid_name

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
 from emulator.broker.admin.http import HttpError, RequestHead, Response
-from emulator.broker.admin.scope import ResourceScope
-from emulator.broker.authorization import Action
+from emulator.broker.authorization import Action, ResourceScope
 
 if TYPE_CHECKING:
     from emulator.broker.admin.context import AdminContext

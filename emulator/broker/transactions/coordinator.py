@@ -18,7 +18,7 @@ from emulator.broker.transactions.completion import HasDirectory, ParticipantNot
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
 from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
-from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds
+from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds, Coordinator
 from emulator.core.transactions.journal_format import Decided, Holder, JournalEntry
 from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
@@ -42,6 +42,41 @@ class CoordinatorMetrics:
     committed: int = 0
     aborted: int = 0
     timed_out: int = 0
+
+
+class DueTimer:
+    """Calls back when a transaction of a coordinator times out."""
+
+    def __init__(self, core: Coordinator, due: Callable[[], None]) -> None:
+        self._core = core
+        self._due = due
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def arm(self) -> None:
+        """Follow the earliest time-out of the coordinator."""
+        due_ms = self._core.next_due_ms
+        if self._timer is not None:
+            if due_ms is not None and self._timer.when() <= due_ms / 1_000:
+                return  # it is asked again in time; a transaction that begins need not move it
+            self._timer.cancel()
+            self._timer = None
+        if due_ms is not None and not self._closed:
+            loop = asyncio.get_running_loop()
+            # The division may round down: asked too early once, it would be asked again at once, and for ever.
+            self._timer = loop.call_at(max(due_ms / 1_000, loop.time() + ROUNDING_SECONDS), self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        try:
+            self._due()
+        finally:
+            self.arm()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class RunningCoordinator:
@@ -69,7 +104,7 @@ class RunningCoordinator:
         self.teller = ParticipantNotifier(region, lambda: self.core.low_watermark)
         self._region = region
         self._on_failure = on_failure
-        self._journal = components.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
+        self.journal = components.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
         self.keys = KeyRegistry(
             components.key_book(number, settings.transaction_keys_max),
             components.transaction_journal(region.store, f"{KEY_LOG}{number}", region.spawn),
@@ -83,20 +118,20 @@ class RunningCoordinator:
         """The journal's newest write, and what it brings."""
         self._told: dict[int, asyncio.Future[None]] = {}
         """Number of a decided transaction -> done when every participant was told."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._due = DueTimer(self.core, self._time_out)
 
     # Beginning and end.
 
     async def load(self) -> None:
         """Read the logs. StorageError when they cannot be read."""
-        now_ms = self._now_ms()
+        now_ms = _now_ms()
         try:
-            for data in await self._journal.read():
+            for data in await self.journal.read():
                 entry = journal_format.decode(data)
                 self.core.apply(entry, now_ms)
                 self.core.durable(entry)
         except (ValueError, KeyError) as problem:
-            raise damaged(self._journal.name, ValueError(str(problem))) from None
+            raise damaged(self.journal.name, ValueError(str(problem))) from None
         await self.keys.load()
 
     def go_on(self) -> None:
@@ -107,13 +142,12 @@ class RunningCoordinator:
                 self._carry_out(least, None)
             elif holder is not None and not self.keys.book.is_current(holder):
                 self.decide(least, commit=False, why=f"{FENCED}: its key has a newer connection")
-        self._arm()
+        self._due.arm()
 
     def end(self, failure: StorageError) -> None:
         """Nothing may be decided any more. Who waits is told."""
         self.over = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._due.close()
         for told in self._told.values():
             if not told.done():
                 told.set_exception(failure)
@@ -122,7 +156,7 @@ class RunningCoordinator:
 
     async def settled(self) -> None:
         """Nothing that it wrote is under way any more: it failed, or is durable, and the next life will read it."""
-        newest = [self._journal.newest, self.keys.newest_write]
+        newest = [self.journal.newest, self.keys.newest_write]
         if writes := [write for write in newest if write is not None]:
             await asyncio.wait(writes)
 
@@ -138,7 +172,7 @@ class RunningCoordinator:
         holder = await self.keys.holder(holder)
         self.core.check_begin(timeout_ms)
         self.abort_of(holder.owner, holder.key, f"{FENCED}: its key began another transaction")
-        txn, written = self._begun(timeout_ms, holder)
+        txn, written = self.begin_at_once(timeout_ms, holder)
         writes = [written, self.keys.begun(holder, txn.least)]
         await asyncio.gather(*map(asyncio.shield, writes))
         return txn
@@ -146,18 +180,15 @@ class RunningCoordinator:
     @property
     def may_begin_at_once(self) -> bool:
         """There is nothing to wait for first."""
-        return self._journal.is_ready and not self.over
+        return self.journal.is_ready and not self.over
 
-    def begin_at_once(self, timeout_ms: int) -> tuple[TxnId, Promised]:
-        """Open a transaction without a key while one may be begun at once. ProtocolError."""
-        return self._begun(timeout_ms, None)
-
-    def _begun(self, timeout_ms: int, holder: Holder | None) -> tuple[TxnId, Promised]:
+    def begin_at_once(self, timeout_ms: int, holder: Holder | None = None) -> tuple[TxnId, Promised]:
+        """Open a transaction while `may_begin_at_once`. ProtocolError."""
         wall_ms = self._region.environment.wall_clock_ms()
-        entry = self.core.begin(timeout_ms, wall_ms, holder, self._now_ms())
+        entry = self.core.begin(timeout_ms, wall_ms, holder, _now_ms())
         self.figures.created += 1
         written = self._issue(entry)
-        self._arm()
+        self._due.arm()
         return TxnId(self.number, entry.least), written
 
     def add_partitions(self, least: int, topics: Sequence[str]) -> Promised:
@@ -170,7 +201,7 @@ class RunningCoordinator:
 
     def _added(self, entry: JournalEntry | None) -> Promised:
         """Who asks for what was asked for before waits for that: it may still be on its way to the store."""
-        written = self._journal.newest if entry is None else self._issue(entry)
+        written = self.journal.newest if entry is None else self._issue(entry)
         return _done() if written is None else written
 
     def finish(self, least: int, *, commit: bool, why: str) -> Promised:
@@ -183,7 +214,7 @@ class RunningCoordinator:
         try:
             return ask()
         except ProtocolError as problem:
-            newest = self._journal.newest
+            newest = self.journal.newest
             if newest is None or newest.done():
                 raise
             refused: Promised = asyncio.get_running_loop().create_future()
@@ -213,15 +244,16 @@ class RunningCoordinator:
         if told is None:
             self._region.spawn(self._tell_patiently(least))
         else:
-            told.add_done_callback(lambda done: self._told_at_once(least, done))
 
-    def _told_at_once(self, least: int, told: Promised) -> None:
-        if self.over:
-            return
-        if told.exception() is None:
-            self._over(least)
-        else:
-            self._region.spawn(self._tell_patiently(least))
+            def told_at_once(done: Promised) -> None:
+                if self.over:
+                    return
+                if done.exception() is None:
+                    self._over(least)
+                else:
+                    self._region.spawn(self._tell_patiently(least))
+
+            told.add_done_callback(told_at_once)
 
     async def _tell_patiently(self, least: int) -> None:
         await self.teller.tell_all(self.core.live[least], lambda: self.over)
@@ -231,7 +263,7 @@ class RunningCoordinator:
     def _over(self, least: int) -> None:
         """TX5: everybody was told."""
         transaction = self.core.live[least]
-        self._issue(self.core.ended(least, self._now_ms()))
+        self._issue(self.core.ended(least, _now_ms()))
         self.figures.committed += transaction.status.is_committed
         self.figures.aborted += not transaction.status.is_committed
         self._told.pop(least).set_result(None)
@@ -239,12 +271,12 @@ class RunningCoordinator:
     # For its keys (key_life.KeyedTransactions).
 
     async def ready(self) -> None:
-        await self._journal.ready()
+        await self.journal.ready()
         if self.over:
             raise loading(self.number)
 
     def issue_all(self) -> None:
-        self._journal.flush()
+        self.journal.flush()
 
     def key_stored(self, written: asyncio.Future[int]) -> None:
         self._stored((), written)
@@ -265,49 +297,26 @@ class RunningCoordinator:
                 told.append(self._told[least])
         return told
 
-    def journal_figures(self) -> dict[str, str | int]:
-        """For people: how its log stands."""
-        return self._journal.figures()
-
     # Time.
 
-    def _now_ms(self) -> float:
-        return asyncio.get_running_loop().time() * 1_000
-
-    def _arm(self) -> None:
-        due_ms = self.core.next_due_ms
-        if self._timer is not None:
-            if due_ms is not None and self._timer.when() <= due_ms / 1_000:
-                return  # it is asked again in time; a transaction that begins need not move it
-            self._timer.cancel()
-            self._timer = None
-        if due_ms is not None and not self.over:
-            loop = asyncio.get_running_loop()
-            # The division may round down: asked too early once, it would be asked again at once, and for ever.
-            self._timer = loop.call_at(max(due_ms / 1_000, loop.time() + ROUNDING_SECONDS), self._due)
-
-    def _due(self) -> None:
-        self._timer = None
-        try:
-            for least in self.core.due(self._now_ms()):
-                self.decide(least, commit=False, why=TIMED_OUT)
-                self.figures.timed_out += 1
-        finally:
-            self._arm()
+    def _time_out(self) -> None:
+        for least in self.core.due(_now_ms()):
+            self.decide(least, commit=False, why=TIMED_OUT)
+            self.figures.timed_out += 1
 
     # The logs.
 
     def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
         """Whoever waits for the write finds the entry durable in the books, too (T1)."""
-        written = self._journal.append([journal_format.encode(entry)])
+        written = self.journal.append([journal_format.encode(entry)])
         if written is not self._written:
             self._written, self._entries = written, []
             written.add_done_callback(partial(self._stored, self._entries))
         self._entries.append(entry)
         core = self.core
-        if self._journal.unsummed > max(CHECKPOINT_ENTRIES, 4 * (len(core.live) + len(core.outcomes))):
+        if self.journal.unsummed > max(CHECKPOINT_ENTRIES, 4 * (len(core.live) + len(core.outcomes))):
             everything = [journal_format.encode(entry) for entry in core.everything()]
-            self._journal.checkpoint(everything).add_done_callback(partial(self._stored, ()))
+            self.journal.checkpoint(everything).add_done_callback(partial(self._stored, ()))
         return written
 
     def _stored(self, entries: Iterable[JournalEntry], written: asyncio.Future[int]) -> None:
@@ -323,6 +332,10 @@ class RunningCoordinator:
         elif not self.over:
             assert isinstance(failure, StorageError), failure
             self._on_failure(self, failure)
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1_000
 
 
 def _refuse(refused: Promised, problem: ProtocolError, newest: asyncio.Future[int]) -> None:

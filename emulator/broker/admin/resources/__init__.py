@@ -21,9 +21,7 @@ from emulator.broker.admin.resources import (
     lookup,
     losses,
     messages,
-    metrics,
     namespaces,
-    openapi,
     partitions,
     permissions,
     policies,
@@ -69,10 +67,10 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
         *clock.RESOURCES,
         *losses.RESOURCES,
         *logs.RESOURCES,
-        openapi.row_about(lambda: SUBJECTS),
+        emulator.row_about(lambda: SUBJECTS),
     ),
     "Explanations": explain.RESOURCES,
-    "Metrics": metrics.RESOURCES,
+    "Metrics": emulator.METRICS,
 }
 """Rows by the heading under which they are documented."""
 TABLE = RouteTable(

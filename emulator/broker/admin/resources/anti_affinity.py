@@ -8,7 +8,7 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.policies import parser
 from emulator.broker.admin.resources.tenants import known_clusters
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.core.policies.stored_only import ANTI_AFFINITY
 from emulator.model.stored_keys import NamespacePath
 

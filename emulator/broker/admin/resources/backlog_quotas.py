@@ -10,7 +10,7 @@ from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Operation, Query, Resource, changes
 from emulator.broker.admin.resources.policies import IS_GLOBAL
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.core.policies.declaration import OutOfRange
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QUOTA, Quota, QuotaKind, Quotas, quota_kind_of
 from emulator.model.stored_keys import NamespacePath, StoredKey

@@ -8,7 +8,7 @@ from emulator.broker.admin import stats
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Resource, reads
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.topic.topic import Topic
 
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from emulator import __version__
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Query, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.region import Region
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.registry import REGISTRY

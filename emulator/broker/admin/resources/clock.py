@@ -6,8 +6,8 @@ from typing import Any
 
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
-from emulator.broker.wall_clock import ShiftedClock
+from emulator.broker.authorization import ResourceScope
+from emulator.broker.environment import ShiftedClock
 from emulator.config.region import CLOCK_AHEAD_MS_MAX
 
 _SCHEMA = {

@@ -10,7 +10,7 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import regions_of
 from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
 from emulator.broker.admin.resources.tenants import known_clusters
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.model.stored_keys import ClusterPath
 from emulator.model.values import is_valid_name
 from emulator.net.addresses import in_url, is_loopback

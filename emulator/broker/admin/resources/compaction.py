@@ -5,7 +5,7 @@ from __future__ import annotations
 from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.compaction.compaction import Compaction, CompactionStatus
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.partitions import partition_names

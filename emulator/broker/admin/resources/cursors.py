@@ -9,17 +9,15 @@ from typing import Any
 
 from emulator.broker.admin.deleted_meanwhile import unless_gone
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.message_ids import MESSAGE_ID, NamedId
-from emulator.broker.admin.numbers import whole_number
+from emulator.broker.admin.message_ids import MESSAGE_ID, NamedId, whole_number
 from emulator.broker.admin.resource import AdminRequest, Body, Operation, Query, Resource, changes, reads
 from emulator.broker.admin.resources.messages import nth_unacked
-from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.admin.topics_named import (
     every_subscription,
     every_topic,
     one_subscription,
 )
-from emulator.broker.authorization import Action
+from emulator.broker.authorization import Action, ResourceScope
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from emulator.broker.admin import stats
 from emulator.broker.admin.context import AdminContext
+from emulator.broker.admin.exposition import OPENMETRICS, PROMETHEUS, text_of, wants_openmetrics
 from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.metrics import families_of
+from emulator.broker.admin.openapi import openapi_document
 from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 
 _LINK_SCHEMA = {
     "type": "object",
@@ -110,6 +113,39 @@ def _link_changes(body: Any) -> dict[str, Any]:
             raise HttpError(400, f"{name}: {value!r} {rule}")
     return body
 
+
+async def metrics(call: AdminRequest) -> Response:
+    openmetrics = wants_openmetrics(call.accept)
+    text = text_of(await families_of(call.context.region), openmetrics=openmetrics)
+    kind = OPENMETRICS if openmetrics else PROMETHEUS
+    return Response(text, text=True, headers=(("content-type", kind),))
+
+
+def row_about(subjects: Callable[[], Mapping[str, Iterable[Resource]]]) -> Resource:
+    """A row that describes all of them, itself included."""
+
+    async def openapi(call: AdminRequest) -> Response:
+        return Response(openapi_document(subjects()))
+
+    return Resource(
+        "/geoemu/v1/openapi.json",
+        ResourceScope.REGION,
+        get=reads(openapi, "This list, as an OpenAPI 3.1 document."),
+    )
+
+
+METRICS = (
+    Resource(
+        "/metrics",
+        ResourceScope.REGION,
+        get=reads(
+            metrics,
+            "Metrics with the names of Pulsar's dashboards, and `geoemu_…`; in Prometheus' format, or "
+            "OpenMetrics' if `Accept` requests it.",
+            text=True,
+        ),
+    ),
+)
 
 RESOURCES = (
     Resource(

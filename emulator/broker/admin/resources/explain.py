@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Resource, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.explain.topics import NotKnown
 from emulator.broker.explain.topics import explain as explained
 from emulator.broker.explain.topics import names as names_of

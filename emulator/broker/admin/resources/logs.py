@@ -7,7 +7,7 @@ from typing import Any
 from emulator.broker import log_output
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 
 
 async def get(call: AdminRequest) -> Response:

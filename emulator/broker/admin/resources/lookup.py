@@ -6,8 +6,7 @@ from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.guard import host_in
 from emulator.broker.admin.http import Response
 from emulator.broker.admin.resource import AdminRequest, Operation, Resource
-from emulator.broker.admin.scope import ResourceScope
-from emulator.broker.authorization import Action
+from emulator.broker.authorization import Action, ResourceScope
 from emulator.model.transaction_names import COORDINATORS
 
 

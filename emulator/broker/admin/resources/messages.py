@@ -6,12 +6,10 @@ from typing import Any
 
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.message import as_response
-from emulator.broker.admin.message_ids import MESSAGE_ID, as_json
-from emulator.broker.admin.numbers import whole_number
+from emulator.broker.admin.message_ids import MESSAGE_ID, as_json, whole_number
 from emulator.broker.admin.resource import AdminRequest, Operation, Query, Resource, reads
-from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.admin.topics_named import missing, one_topic
-from emulator.broker.authorization import Action
+from emulator.broker.authorization import Action, ResourceScope
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor

@@ -10,7 +10,7 @@ from emulator.broker.admin.replication_rules import check_allowed, check_home, c
 from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.cursors import pass_over
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.metadata.tenancy import Used
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic

@@ -8,7 +8,7 @@ from emulator.broker.admin import stats
 from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.broker.topic_directory.partitions import Exists
 from emulator.core.partitions import Partitioned, partition_names

@@ -10,7 +10,7 @@ from typing import Any, Final
 from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.core.policies.stored_only import PERMISSIONS
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName

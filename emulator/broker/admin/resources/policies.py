@@ -14,7 +14,7 @@ from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
 from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.core.json_fit import fits
 from emulator.core.policies.declaration import InPulsarsWords, OutOfRange, Policy, Scope
 from emulator.core.policies.registry import REGISTRY

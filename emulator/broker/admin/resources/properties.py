@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
 from emulator.broker.admin.resources.policies import parser
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.core.policies.stored_only import PROPERTIES
 from emulator.model.stored_keys import NamespacePath
 

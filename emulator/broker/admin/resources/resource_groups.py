@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.core.policies.stored_only import RESOURCE_GROUP
 from emulator.model.stored_keys import KeptPath, NamespacePath, parse_path
 from emulator.model.values import is_valid_name

@@ -8,8 +8,7 @@ from typing import Any, Final
 from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Operation, Query, Resource, reads
-from emulator.broker.admin.scope import ResourceScope
-from emulator.broker.authorization import Action
+from emulator.broker.authorization import Action, ResourceScope
 from emulator.core.schemas.key_value import data_as_text, data_from_text
 from emulator.core.schemas.problems import BadSchema
 from emulator.core.schemas.versions import Version

@@ -15,7 +15,7 @@ from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, 
 from emulator.broker.admin.resources.brokers import broker_id
 from emulator.broker.admin.resources.tenants import known_clusters
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.core.policies.codecs import BOOLEAN, TEXT, TEXT_BY_NAME, TEXTS, objects_of
 from emulator.core.policies.declaration import Codec
 from emulator.core.policies.stored_only import ANTI_AFFINITY, PERSISTENCE, RATE

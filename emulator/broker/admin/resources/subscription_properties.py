@@ -5,8 +5,8 @@ from __future__ import annotations
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Resource, changes, reads
 from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY
-from emulator.broker.admin.scope import ResourceScope
 from emulator.broker.admin.topics_named import every_subscription
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.connection.consumers import PROPERTIES_LENGTH_MAX
 
 

@@ -8,7 +8,7 @@ from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
 from emulator.broker.admin.resources.policies import APPLIED, IS_GLOBAL
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.core.flow.rate_limit import Pace
 from emulator.core.policies.declaration import OutOfRange
 from emulator.core.policies.limits import (

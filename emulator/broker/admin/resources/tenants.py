@@ -7,7 +7,7 @@ from typing import Any
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import regions_of
 from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.metadata.tenancy import Tenant
 from emulator.broker.region import Region
 from emulator.model.stored_keys import ClusterPath, parse_path

@@ -7,8 +7,7 @@ from typing import Any
 from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Operation, Resource, changes
-from emulator.broker.admin.scope import ResourceScope
-from emulator.broker.authorization import Action
+from emulator.broker.authorization import Action, ResourceScope
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.partitions import partition_names

@@ -9,7 +9,7 @@ from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.policies import parser
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.region import Region
 from emulator.core.policies.stored_only import PROPERTIES
 from emulator.model.stored_keys import TopicPropertiesKey

@@ -10,7 +10,7 @@ from emulator.broker.admin.resource import AdminRequest, Query, Resource, change
 from emulator.broker.admin.resources.partitions import EXCLUDED
 from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY, change_properties
 from emulator.broker.admin.resources.unsupported import refuse_shadow
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.errors import ProtocolError, ServerError

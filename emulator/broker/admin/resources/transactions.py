@@ -8,7 +8,7 @@ from typing import Any
 from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.broker.transactions.coordinator import RunningCoordinator
@@ -78,7 +78,7 @@ def _stats(life: RunningCoordinator) -> dict[str, Any]:
 
 async def internal_stats(call: AdminRequest) -> Response:
     life = _life(_coordinators(call), call.names["coordinator"])
-    return Response({"transactionLogStats": life.journal_figures()})
+    return Response({"transactionLogStats": life.journal.figures()})
 
 
 async def set_replicas(call: AdminRequest) -> Response:

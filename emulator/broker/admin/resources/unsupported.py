@@ -11,7 +11,7 @@ from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.clusters import described
-from emulator.broker.admin.scope import ResourceScope
+from emulator.broker.authorization import ResourceScope
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 """The property by which tools make a topic another one's shadow."""
