@@ -169,7 +169,7 @@ class Region:
             self.spawn(self.synchronizer.run())
         owing = self._owing()
         self.spawn(self.directory.open_owing(owing))
-        self.directory.start_sweeping()
+        self.directory.idle.start()
         logger.info(
             "region %s listens on port %d; %d topics have work left and are loaded",
             config.region,

@@ -116,6 +116,6 @@ async def test_topics_that_are_not_used_leave_memory_although_a_look_at_one_fail
             return broken()
 
         with monkeypatch.context() as once:
-            once.setattr(directory, "_is_idle", fail)
+            once.setattr(directory.idle, "_is_idle", fail)
             await asyncio.wait_for(seen.wait(), 10)
         await until(lambda: TOPIC not in directory.serving)

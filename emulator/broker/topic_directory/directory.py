@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
+from emulator.broker.topic_directory.damaged_topics import DamagedTopics
+from emulator.broker.topic_directory.idle_topics import IdleSweeper
 from emulator.broker.topic_directory.loaded_topic import LoadedTopic, LoadState, LoadStateChange, OpenMode
 from emulator.broker.topic_directory.log_kinds import LogKind
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
@@ -26,9 +28,6 @@ OWING_AT_ONCE = 8
 """Topics that owe something are opened so many at a time after a start, so that clients get their turn."""
 RETRY_SECONDS = 0.05
 RETRY_SECONDS_MAX = 2.0
-DAMAGED_SECONDS = 30.0
-"""So long a topic whose stored state is damaged is refused without a look: clients and other regions ask again and
-again."""
 
 
 class StoredLogs(Protocol):
@@ -100,11 +99,10 @@ class TopicDirectory:
         self._check = check
         self._may_create = may_create
         self._was_deleted = was_deleted
-        self._idle_seconds = idle_seconds
+        self.idle = IdleSweeper(self, spawn, idle_seconds)
         self._slots: dict[str, LoadedTopic] = {}
         self._lives = 0
-        self._damaged: dict[str, tuple[StorageDamaged, float]] = {}
-        """By name: why a topic could not be loaded, and the loop time from which on it is worth another look."""
+        self._damaged = DamagedTopics()
         self._creating: dict[str, None] = {}
         """Those that may be made, and are being made."""
         self._observers: list[Callable[[LoadStateChange], None]] = []
@@ -158,7 +156,7 @@ class TopicDirectory:
             raise ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
         loop = asyncio.get_running_loop()
         parsed = self._check(name)
-        self._refuse_damaged(str(parsed))
+        self._damaged.check(str(parsed))
         slot = self._slots.setdefault(str(parsed), LoadedTopic(parsed))
         slot.asked_at = loop.time()
         if slot.state is LoadState.SERVING:
@@ -173,19 +171,6 @@ class TopicDirectory:
         finally:
             slot.waiters.pop(waiter, None)
 
-    def _refuse_damaged(self, name: str) -> None:
-        """StorageDamaged when a look at the store would say nothing new."""
-        if not self._damaged or name not in self._damaged:
-            return
-        damage, until = self._damaged[name]
-        if asyncio.get_running_loop().time() < until:
-            raise StorageDamaged(str(damage))
-        del self._damaged[name]
-
-    def _note_damage(self, name: str, damage: StorageDamaged) -> None:
-        logger.error("topic %s cannot be loaded: %s", name, damage)
-        self._damaged[name] = damage, asyncio.get_running_loop().time() + DAMAGED_SECONDS
-
     def _begin(self, slot: LoadedTopic) -> None:
         self._lives += 1
         slot.life = self._lives
@@ -198,7 +183,7 @@ class TopicDirectory:
         except BaseException as failure:
             self._become(slot, LoadState.ABSENT, str(failure))
             if isinstance(failure, StorageDamaged):
-                self._note_damage(str(slot.name), failure)
+                self._damaged.add(str(slot.name), failure)
             slot.fail(failure, list(slot.waiters))
             self._drop_or_begin(slot)
             if not isinstance(failure, GeoemuError):
@@ -280,12 +265,7 @@ class TopicDirectory:
             return
         if only_if is None or only_if(topic):
             self._leave(slot, why)
-            await self._finish(self._left(slot, orderly=True))
-
-    async def check_unused(self, name: str) -> None:
-        """ProtocolError when a topic has producers or consumers, or there is none."""
-        if self._opener.is_used(await self.acquire(name, OpenMode.EXISTING)):
-            raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
+            await _detached(self._spawn, self._left(slot, orderly=True))
 
     async def delete(self, name: str, *, force: bool, for_good: bool = True) -> None:
         """Remove a topic from the store. `for_good`: other regions must not bring it back. ProtocolError when there is
@@ -296,7 +276,7 @@ class TopicDirectory:
         if self._opener.is_used(topic) and not force:
             raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
         self._leave(slot, "it is deleted")
-        await self._finish(self._left(slot, delete=True, for_good=for_good))
+        await _detached(self._spawn, self._left(slot, delete=True, for_good=for_good))
 
     async def _serving(self, name: str) -> LoadedTopic:
         """The slot of a topic at a moment when it serves. Somebody else may have begun to delete or to unload it when
@@ -307,23 +287,6 @@ class TopicDirectory:
             if slot is not None and slot.topic is topic and slot.state is LoadState.SERVING:
                 return slot
         raise ProtocolError(ServerError.ServiceNotReady, f"{name} is being loaded again")
-
-    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
-        """Wait for work that goes on even if the one that asked for it goes away."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        async def whole() -> None:
-            try:
-                await work
-            except GeoemuError as failure:
-                if not done.done():
-                    done.set_exception(failure)
-            finally:
-                if not done.done():
-                    done.set_result(None)
-
-        self._spawn(whole())
-        await done
 
     def _leave(self, slot: LoadedTopic, why: str) -> None:
         topic = slot.topic
@@ -382,37 +345,16 @@ class TopicDirectory:
             await asyncio.sleep(delay_seconds)
             delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
 
-    def start_sweeping(self) -> None:
-        """Let topics go from now on when nobody has used them for a while."""
-        if self._idle_seconds > 0:
-            asyncio.get_running_loop().call_later(self._idle_seconds / 2, self._sweep)
-
-    def _sweep(self) -> None:
-        if self._closed:
-            return
-        try:
-            for name, topic in list(self.serving.items()):
-                if self._is_idle(topic):
-                    self._spawn(self._unload_idle(name))
-        finally:
-            self.start_sweeping()
-
-    def _is_idle(self, topic: Topic) -> bool:
-        slot = self._slots[topic.full_name]
-        unasked = asyncio.get_running_loop().time() - slot.asked_at
-        return (
-            unasked >= self._idle_seconds and not self._opener.is_used(topic) and not self._opener.owes(topic)
-        )
-
-    async def _unload_idle(self, name: str) -> None:
-        try:
-            await self.unload(name, "it is inactive", only_if=self._is_idle)
-        except StorageError as failure:
-            logger.warning("topic %s is not unloaded: %s", name, failure)
+    def is_unused_since(self, topic: Topic, loop_time: float) -> bool:
+        """Return whether a topic was not requested after that time, has no clients, and no work to do without them
+        (D3)."""
+        asked_at = self._slots[topic.full_name].asked_at
+        return asked_at <= loop_time and not self._opener.is_used(topic) and not self._opener.owes(topic)
 
     def close(self) -> None:
         """The region stops: open nothing more, and close what serves."""
         self._closed = True
+        self.idle.close()
         for topic in list(self.serving.values()):
             topic.close("the region is stopping")
         stopping = ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
@@ -423,3 +365,23 @@ class TopicDirectory:
         moved = slot.become(state, why)
         for observer in self._observers:
             observer(moved)
+
+
+async def _detached(
+    spawn: Callable[[Coroutine[Any, Any, Any]], None], work: Coroutine[Any, Any, None]
+) -> None:
+    """Wait for work that goes on even if its caller is cancelled."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def whole() -> None:
+        try:
+            await work
+        except GeoemuError as failure:
+            if not done.done():
+                done.set_exception(failure)
+        finally:
+            if not done.done():
+                done.set_result(None)
+
+    spawn(whole())
+    await done

@@ -166,7 +166,10 @@ class PartitionedTopics:
         names = [name for name in partition_names(topic, found.count) if directory.exists(name)]
         if not force:
             for name in names:
-                await directory.check_unused(name)
+                if (await directory.acquire(name, OpenMode.EXISTING)).is_used:
+                    raise ProtocolError(
+                        ServerError.NotAllowedError, f"topic {name} has producers or consumers"
+                    )
         # First: another region's replicator may ask between the two.
         await self._metadata.put(DeletedPartitionedTopicPath(str(topic)).text, b"{}")
         # Without the number nobody can create a partition again while the others are still being deleted.
