@@ -197,7 +197,7 @@ def test_an_entry_that_another_region_never_takes_parks_its_replicator_alone(
     """Regions of different maximum, which a topology refuses but a hand-made region.json does not: other topics go on,
     the link stays, and status and log say why."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         settings = {"us": {"max_message_bytes": 50_000}, "eu": {"max_message_bytes": 1_000}}
         async with regions("us", "eu", of_region=settings) as world, world.client("us") as client:
             large = await client.producer(TOPIC, name="p")
@@ -216,7 +216,7 @@ def test_an_entry_that_another_region_never_takes_parks_its_replicator_alone(
             assert parked.backlog >= 2
 
     with caplog.at_level(logging.INFO):
-        asyncio.run(story())
+        asyncio.run(scenario())
     assert len([line for line in caplog.messages if "parked" in line]) == 1
     down = [at for at, line in enumerate(caplog.messages) if line == "link to eu down"]
     closed = next(at for at, line in enumerate(caplog.messages) if "the region is stopping" in line)

@@ -134,7 +134,7 @@ def test_publishes_wait_while_the_log_is_away() -> None:
     for limit in (None, 0.5):
         with world("us", disk=replace(RemoteFaults(), gives_up_seconds=limit)) as w:
 
-            async def story(w: World = w) -> None:
+            async def scenario(w: World = w) -> None:
                 producer = await w.client("us").producer(TOPIC, name="p")
                 await producer.send(b"0")
                 log = w.remote_log("us")
@@ -146,7 +146,7 @@ def test_publishes_wait_while_the_log_is_away() -> None:
                 await asyncio.gather(*sent)
                 assert len(log.entries(TOPIC)) == 5
 
-            w.play(story())
+            w.play(scenario())
 
 
 def test_a_lost_answer_is_no_reason_to_store_a_publish_twice() -> None:
@@ -155,7 +155,7 @@ def test_a_lost_answer_is_no_reason_to_store_a_publish_twice() -> None:
     for seed in range(5):
         with world("us", disk=faults, seed=seed) as w:
 
-            async def story(w: World = w) -> None:
+            async def scenario(w: World = w) -> None:
                 log = w.remote_log("us")
                 producer = await w.client("us").producer(TOPIC, name="p")
                 await producer.send(b"0")
@@ -168,4 +168,4 @@ def test_a_lost_answer_is_no_reason_to_store_a_publish_twice() -> None:
                 await producer.send(b"2")
                 assert len(log.entries(TOPIC)) == 3
 
-            w.play(story())
+            w.play(scenario())

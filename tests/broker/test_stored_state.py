@@ -24,7 +24,7 @@ def test_cursors_of_names_with_slashes_stay_apart() -> None:
     pairs = [("orders", "eu/billing"), ("orders/eu", "billing")]
     names = [(f"persistent://public/default/{topic}", subscription) for topic, subscription in pairs]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with regions("us") as world:
             async with world.client("us") as client:
                 for topic, subscription in names:
@@ -42,7 +42,7 @@ def test_cursors_of_names_with_slashes_stay_apart() -> None:
                 async with asyncio.timeout(DEADLINE_SECONDS):
                     assert (await consumer.receive()).payload == topic.encode()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def test_a_store_of_an_older_format_is_refused_in_one_sentence() -> None:

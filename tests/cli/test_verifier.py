@@ -68,7 +68,7 @@ def program(text: str) -> list[str]:
 
 
 def test_the_program_goes_on_when_the_run_is_over_and_its_answer_is_whole() -> None:
-    async def story() -> VerifierResult:
+    async def scenario() -> VerifierResult:
         verifier = await WaitingVerifier.start(
             program("sys.stdin.readline(); print('x' * 200_000); sys.exit(1)")
         )
@@ -76,25 +76,25 @@ def test_the_program_goes_on_when_the_run_is_over_and_its_answer_is_whole() -> N
         await verifier.end()
         return verdict
 
-    verdict = asyncio.run(story())
+    verdict = asyncio.run(scenario())
     assert (verdict.output, verdict.exit_code) == ("x" * 200_000 + "\n", 1)
 
 
 def test_a_program_that_ended_early_says_why() -> None:
-    async def story() -> VerifierResult:
+    async def scenario() -> VerifierResult:
         return await (await WaitingVerifier.start(program("sys.exit('no Java')"))).verify()
 
-    verdict = asyncio.run(story())
+    verdict = asyncio.run(scenario())
     assert (verdict.complaints, verdict.exit_code) == ("no Java\n", 2)
 
 
 def test_a_program_that_does_not_leave_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emulator.runtimes.verifier.LEAVE_SECONDS", 0.2)
 
-    async def story() -> int | None:
+    async def scenario() -> int | None:
         deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
         verifier = await WaitingVerifier.start(program(deaf))
         await asyncio.wait_for(verifier.end(), 20)
         return verifier._process.returncode
 
-    assert asyncio.run(story()) is not None
+    assert asyncio.run(scenario()) is not None

@@ -14,7 +14,7 @@ def test_it_asks_again_for_as_long_as_somebody_is_in_its_place() -> None:
     """Another one, or itself: a region finds out late that a connection is gone. Other clients ask again, too."""
     with world("us", "eu", settings=BrokerSettings(keep_alive_interval_ms=1_000)) as w:
 
-        async def story() -> bytes:
+        async def scenario() -> bytes:
             consumer = await w.client("us", place="eu").subscribe(TOPIC, "billing")
             w.cut("us", "eu")
             await asyncio.sleep(10)  # both have found out
@@ -25,4 +25,4 @@ def test_it_asks_again_for_as_long_as_somebody_is_in_its_place() -> None:
             await (await w.client("us").producer(TOPIC)).send(b"after all")
             return (await consumer.receive()).payload
 
-        assert w.play(story()) == b"after all"
+        assert w.play(scenario()) == b"after all"

@@ -100,7 +100,7 @@ def test_what_comes_too_often_is_a_dead_letter_and_says_where_it_was(
 ) -> None:
     with world("us") as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             client = w.client("us")
             await publish(client, b"0", b"1", b"2", batching=batching)
             timeout = 2.0 if how == "forgotten" else None
@@ -121,7 +121,7 @@ def test_what_comes_too_often_is_a_dead_letter_and_says_where_it_was(
             assert len({one.properties["ORIGIN_MESSAGE_ID"] for one in dead}) == 3
             assert backlog(w) == 0
 
-        w.play(story())
+        w.play(scenario())
 
 
 async def test_a_message_that_kills_everybody_who_takes_it_is_a_dead_letter_at_last(world: World) -> None:

@@ -84,7 +84,7 @@ def test_an_owner_that_is_fenced_while_its_topic_is_compacted_leaves_nothing_beh
     """Wherever compaction is when the new owner comes."""
     with world("us", disk=SLOW, seed=milliseconds) as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             loser = await client_of(w).producer("orders", name="loser", access_mode=EXCLUSIVE)
             await put(loser, b"old", "a", "b", "c")
             compacting = asyncio.ensure_future(compact(w, ORDERS))
@@ -100,7 +100,7 @@ def test_an_owner_that_is_fenced_while_its_topic_is_compacted_leaves_nothing_beh
             assert (found["a"], found["b"]) == (b"new", b"new")
             assert found["c"] in (b"old", b"last of old")
 
-        w.play(story())
+        w.play(scenario())
 
 
 @pytest.mark.world("us", disk=SLOW)

@@ -70,7 +70,7 @@ def test_a_partition_that_is_refused_fails_the_producer_and_the_others_are_let_g
         else:
             broker.succeed(create)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with scripted() as (script, client):
             script.partitions, script.on_create = 3, third_is_refused
             with pytest.raises(ClientError) as refusal:
@@ -79,7 +79,7 @@ def test_a_partition_that_is_refused_fails_the_producer_and_the_others_are_let_g
             opened = {create.producer_id for create in script.creates if not create.topic.endswith("-2")}
             assert opened <= {close.producer_id for close in script.closes}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def test_a_partition_that_comes_and_is_refused_is_asked_for_again_and_not_used_before() -> None:

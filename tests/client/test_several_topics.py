@@ -138,7 +138,7 @@ def test_a_topic_that_grows_while_it_is_subscribed_to_is_subscribed_to_as_a_whol
     """The region gives a new partition the subscriptions of partition 0 (N4): there was none yet."""
     with world("us") as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             await create(w, count=1)
             client = client_of(w, partitions_interval_seconds=600.0)
             asked = client.partitions_of
@@ -158,7 +158,7 @@ def test_a_topic_that_grows_while_it_is_subscribed_to_is_subscribed_to_as_a_whol
             late = await client.subscribe(ORDERS, "all")
             assert await received(late, 1) == ["early"]
 
-        w.play(story())
+        w.play(scenario())
 
 
 async def test_a_consumer_outlives_its_region_s_restart_and_finds_partitions_added_meanwhile(
@@ -180,7 +180,7 @@ async def test_a_consumer_outlives_its_region_s_restart_and_finds_partitions_add
 def test_failover_consumers_share_the_partitions_and_take_over_all() -> None:
     with world("us") as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             client = client_of(w)
             await create(w, count=4)
             failover = ConsumerType.FAILOVER
@@ -195,7 +195,7 @@ def test_failover_consumers_share_the_partitions_and_take_over_all() -> None:
             await first.close()
             await w.simulation.until(lambda: active(second) == 4)
 
-        w.play(story())
+        w.play(scenario())
 
 
 async def test_a_list_of_topics_is_one_consumer_with_or_without_partitions(world: World) -> None:

@@ -94,7 +94,7 @@ async def test_an_answer_to_something_else_is_an_error() -> None:
 
 
 def test_partitions_never_become_fewer_and_what_has_none_is_not_asked_again() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = Client("pulsar://nowhere:1")
         said = {"a": [3, 1, 5], "b": [0]}
 
@@ -107,4 +107,4 @@ def test_partitions_never_become_fewer_and_what_has_none_is_not_asked_again() ->
             wanted = {f"a-partition-{index}" for index in range(count)}
             assert await topics.names() == {*wanted, "b", "c-partition-7"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())

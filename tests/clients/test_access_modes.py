@@ -74,7 +74,7 @@ class Story:
 
 
 @contextlib.asynccontextmanager
-async def story(client: str, *, timeout_ms: int = PATIENT_MS) -> AsyncIterator[Story]:
+async def scenario(client: str, *, timeout_ms: int = PATIENT_MS) -> AsyncIterator[Story]:
     async with regions("us", settings=FAST) as world, driver(client) as one, driver(client) as other:
         for each in (one, other):
             url = f"pulsar://127.0.0.1:{world.ports['us']}"
@@ -96,7 +96,7 @@ async def met(of: asyncio.Future[dict[str, str]]) -> str:
 
 @pytest.mark.parametrize(("client", "first", "second"), CELLS)
 async def test_who_gets_in_beside_whom(client: str, first: str, second: str) -> None:
-    async with story(client) as it:
+    async with scenario(client) as it:
         await opened(it.one, "orders", first)
         asked = it.other.ask("producer", client="client", key="p", topic="orders", access=second)
         expected = (BESIDE_SHARED if first == "Shared" else BESIDE_AN_OWNER)[second]
@@ -119,7 +119,7 @@ async def test_who_gets_in_beside_whom(client: str, first: str, second: str) -> 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
 @pytest.mark.parametrize("how", ["closes", "is killed"])
 async def test_whoever_waits_takes_over_when_the_owner(client: str, how: str) -> None:
-    async with story(client) as it:
+    async with scenario(client) as it:
         await opened(it.one, "orders", "WaitForExclusive")
         waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive"))
         await until(lambda: len(it.line("orders")) == 1)
@@ -134,7 +134,7 @@ async def test_whoever_waits_takes_over_when_the_owner(client: str, how: str) ->
 
 @pytest.mark.parametrize("client", [one for one in ALL_CLIENTS if one.values[0] not in WITHOUT_EPOCHS])
 async def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(client: str) -> None:
-    async with story(client) as it:
+    async with scenario(client) as it:
         await opened(it.one, "orders", "WaitForExclusive", name="owner")
         waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive", name="waiter"))
         await until(lambda: it.line("orders") == ["waiter"])
@@ -149,7 +149,7 @@ async def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(clie
 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
 async def test_whoever_gives_up_waiting_leaves_the_line(client: str) -> None:
-    async with story(client) as it:
+    async with scenario(client) as it:
         await opened(it.one, "orders", "Exclusive")
         asked = it.other.ask("producer", client="client", key="p", topic="orders", access="WaitForExclusive")
         await until(lambda: len(it.line("orders")) == 1)
@@ -161,7 +161,7 @@ async def test_whoever_gives_up_waiting_leaves_the_line(client: str) -> None:
 
 @pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
 async def test_a_producer_of_every_mode_goes_on_after_an_unload(client: str, mode: str) -> None:
-    async with story(client) as it:
+    async with scenario(client) as it:
         await opened(it.one, "orders", mode, name="owner")
         await it.one.ask("send", key="p", payload="before")
         epoch = it.epoch("orders")
@@ -174,7 +174,7 @@ async def test_a_producer_of_every_mode_goes_on_after_an_unload(client: str, mod
 @pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
 async def test_a_producer_of_every_mode_goes_on_after_its_topic_was_deleted(client: str, mode: str) -> None:
     """The new topic is another one: it has epochs of its own."""
-    async with story(client) as it:
+    async with scenario(client) as it:
         await opened(it.one, "orders", mode, name="owner")
         await it.one.ask("send", key="p", payload="before")
         await it.region.directory.delete(TOPIC, force=True)
@@ -184,7 +184,7 @@ async def test_a_producer_of_every_mode_goes_on_after_its_topic_was_deleted(clie
 
 @pytest.mark.parametrize("client", [one for one in ALL_CLIENTS if one.values[0] not in GIVES_UP_WAITING])
 async def test_whoever_waits_does_so_longer_than_its_operations_may_take(client: str) -> None:
-    async with story(client, timeout_ms=1_500) as it:
+    async with scenario(client, timeout_ms=1_500) as it:
         await opened(it.one, "orders", "Exclusive")
         asked = it.other.ask("producer", client="client", key="p", topic="orders", access="WaitForExclusive")
         await until(lambda: len(it.line("orders")) == 1)
@@ -196,7 +196,7 @@ async def test_whoever_waits_does_so_longer_than_its_operations_may_take(client:
 
 @pytest.mark.parametrize("client", QUICK)
 async def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer(client: str) -> None:
-    async with story(client) as it:
+    async with scenario(client) as it:
         await it.one.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
         await opened(it.one, "orders", "Exclusive")
         await it.one.ask("send", key="p", payload="hello")
@@ -206,7 +206,7 @@ async def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer(client: 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
 async def test_a_frozen_owner_is_replaced_as_soon_as_its_namespace_asks_for(client: str) -> None:
     """Asked every second, it is gone after two (real Pulsar, asked every 30 s: a minute)."""
-    async with story(client) as it:
+    async with scenario(client) as it:
         await it.region.policies.set(NamespacePath("public/default"), KEEP_ALIVE_INTERVAL, 1_000)
         await opened(it.one, "orders", "WaitForExclusive", name="owner")
         waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive"))

@@ -60,7 +60,7 @@ async def soon(what: Awaitable[T]) -> T:
 
 
 @contextlib.asynccontextmanager
-async def story(client: str) -> AsyncIterator[Story]:
+async def scenario(client: str) -> AsyncIterator[Story]:
     async with regions("us", settings=FAST) as world, driver(client) as one:
         it = Story(world, one)
         url = f"pulsar://127.0.0.1:{world.ports['us']}"
@@ -73,7 +73,7 @@ async def story(client: str) -> AsyncIterator[Story]:
 async def test_messages_count_when_their_transaction_commits(client: str, outcome: str) -> None:
     """The plain message has a producer of its own: the Go client (0.15) goes on to name the transaction with whatever
     the same producer sends after it."""
-    async with story(client) as it:
+    async with scenario(client) as it:
         for topic in ("orders", "bills"):
             await it.do("producer", client="client", key=topic, topic=topic)
         await it.do("producer", client="client", key="plain", topic="orders")
@@ -94,7 +94,7 @@ async def test_messages_count_when_their_transaction_commits(client: str, outcom
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 async def test_acknowledgements_count_when_their_transaction_commits(client: str, outcome: str) -> None:
-    async with story(client) as it:
+    async with scenario(client) as it:
         await it.do("producer", client="client", key="p", topic="orders")
         await it.do("subscribe", client="client", key="c", topic="orders", subscription="s", type="Shared")
         await it.do("send", key="p", payload="1")
@@ -111,7 +111,7 @@ async def test_acknowledgements_count_when_their_transaction_commits(client: str
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_a_transaction_goes_on_after_a_crash_of_the_region(client: str) -> None:
-    async with story(client) as it:
+    async with scenario(client) as it:
         await it.do("producer", client="client", key="p", topic="orders")
         await it.begin()
         await it.do("send", key="p", payload="before", transaction="t")
@@ -124,7 +124,7 @@ async def test_a_transaction_goes_on_after_a_crash_of_the_region(client: str) ->
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_a_transaction_whose_time_is_over_cannot_be_committed(client: str) -> None:
-    async with story(client) as it:
+    async with scenario(client) as it:
         await it.do("producer", client="client", key="p", topic="orders")
         txn = await it.begin(timeout_ms=1_500)
         await it.do("send", key="p", payload="no", transaction="t")

@@ -114,9 +114,9 @@ class Load:
         return [*self.consumers.values(), *self.producers.values()]
 
     async def begin(self) -> None:
-        story = self._run.run_dir / "history" / "scenario.jsonl"
-        if not story.exists():  # the actors' own files name it: it is what hires them
-            HistoryWriter(story, "scenario").close()
+        scenario = self._run.run_dir / "history" / "scenario.jsonl"
+        if not scenario.exists():  # the actors' own files name it: it is what hires them
+            HistoryWriter(scenario, "scenario").close()
         urls = await service_urls(self._run)
         await asyncio.gather(*(actor.begin(urls[actor.part.region]) for actor in self.everyone))
 
@@ -167,8 +167,8 @@ def assert_spark_says_valid(run: ComposeRuntime, report: Path) -> None:
     assert judged["verdict"] == "valid", [c for c in judged["checks"] if c["verdict"] != "valid"]
 
 
-def play(story: object) -> None:
-    asyncio.run(asyncio.wait_for(story, STORY_SECONDS))  # type: ignore[arg-type]
+def play(scenario: object) -> None:
+    asyncio.run(asyncio.wait_for(scenario, STORY_SECONDS))  # type: ignore[arg-type]
 
 
 # --- the stories ----------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_a_policy_set_in_one_cluster_is_obeyed_in_the_other(run: ComposeRuntime)
             client.close()
         return True
 
-    async def story() -> None:
+    async def scenario() -> None:
         here, _, there = (await run.status()).regions
         assert await asyncio.to_thread(creates, there, "created-before")
         assert await asked(here, "POST", CREATION, OFF) == 204
@@ -198,14 +198,14 @@ def test_a_policy_set_in_one_cluster_is_obeyed_in_the_other(run: ComposeRuntime)
         await until_said(here, CREATION, lambda said: not is_off(said))
         assert await asyncio.to_thread(creates, here, "created-after")
 
-    play(story())
+    play(scenario())
 
 
 @pytest.mark.parametrize("victims", [("region",), ("kafka",), ("region", "kafka")], ids="-and-".join)
 def test_kill_9_during_load_loses_nothing_and_doubles_nothing(
     run: ComposeRuntime, victims: tuple[str, ...], tmp_path: Path
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         load = Load(run, f"killed-{'-'.join(victims)}")
         try:
             await load.begin()
@@ -220,7 +220,7 @@ def test_kill_9_during_load_loses_nothing_and_doubles_nothing(
         finally:
             await load.leave()
 
-    play(story())
+    play(scenario())
     assert_spark_says_valid(run, tmp_path)
 
 
@@ -230,7 +230,7 @@ def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away
     """As docs/CONTAINERS.md tells people to do it. Of all that its client asked after the pause it acknowledges
     nothing; `start` makes the service's own container the owner again, and the replacement is the one that ends."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         load = Load(run, "replaced")
         try:
             await load.begin()
@@ -265,7 +265,7 @@ def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away
         finally:
             await load.leave()
 
-    play(story())
+    play(scenario())
     assert_spark_says_valid(run, tmp_path)
 
 

@@ -135,7 +135,7 @@ async def done(region: RegionStatus, step: Step) -> None:
     assert answer.status // 100 == 2, (step, answer)
 
 
-def told(folder: Path, story: Callable[[ProcessRuntime, RegionStatus], Awaitable[None]]) -> None:
+def told(folder: Path, scenario: Callable[[ProcessRuntime, RegionStatus], Awaitable[None]]) -> None:
     (folder / "clusters").mkdir()
     (folder / "clusters" / "one.yaml").write_text("regions: {us: {}}\n")
     path = folder / "topology.yaml"
@@ -146,14 +146,14 @@ def told(folder: Path, story: Callable[[ProcessRuntime, RegionStatus], Awaitable
 
     async def whole() -> None:
         await runtime.up()
-        await story(runtime, (await runtime.status()).regions[0])
+        await scenario(runtime, (await runtime.status()).regions[0])
         await runtime.down()
 
     asyncio.run(asyncio.wait_for(whole(), 180))
 
 
 def test_nothing_that_was_answered_is_lost_by_a_kill_right_behind_the_answer(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime, us: RegionStatus) -> None:
+    async def scenario(runtime: ProcessRuntime, us: RegionStatus) -> None:
         for step in STEPS:
             if step.path == BILLING and step.method == "PUT":
                 await _publish(us)
@@ -163,7 +163,7 @@ def test_nothing_that_was_answered_is_lost_by_a_kill_right_behind_the_answer(tmp
             said = await asked(us, "GET", step.look)
             assert step.is_so(said), (step, said)
 
-    told(tmp_path, story)
+    told(tmp_path, scenario)
 
 
 async def _publish(us: RegionStatus) -> None:
@@ -174,7 +174,7 @@ async def _publish(us: RegionStatus) -> None:
 
 
 def test_a_region_that_was_shut_down_by_a_call_is_stopped_and_can_be_started(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime, us: RegionStatus) -> None:
+    async def scenario(runtime: ProcessRuntime, us: RegionStatus) -> None:
         assert (
             await asked(us, "POST", "brokers/shutdown?maxConcurrentUnloadPerSec=0&forcedTerminateTopic=true")
             == 204
@@ -188,4 +188,4 @@ def test_a_region_that_was_shut_down_by_a_call_is_stopped_and_can_be_started(tmp
         await runtime.kill("us")
         assert (await runtime.status()).regions[0].state == "killed"
 
-    told(tmp_path, story)
+    told(tmp_path, scenario)

@@ -60,8 +60,8 @@ def run(run_dir: Path) -> ComposeRuntime:
     return runtime
 
 
-def tell(story: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(story, DEADLINE_SECONDS))
+def tell(scenario: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(scenario, DEADLINE_SECONDS))
 
 
 def states(status: RunStatus) -> dict[str, str]:
@@ -282,7 +282,7 @@ def test_lookups_by_http_stay_inside_of_the_network_or_outside(run: ComposeRunti
 
 
 def test_logs_are_what_it_printed_and_goes_on_to_print_over_its_starts(run: ComposeRuntime) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         lines = run.logs("us-west", follow=True)
         first = await anext(lines)
         assert "us-west" in first
@@ -298,7 +298,7 @@ def test_logs_are_what_it_printed_and_goes_on_to_print_over_its_starts(run: Comp
             if text in line:
                 return
 
-    tell(story())
+    tell(scenario())
 
 
 def test_names_that_are_not_in_the_run_are_refused(run: ComposeRuntime) -> None:

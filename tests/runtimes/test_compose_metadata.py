@@ -45,7 +45,7 @@ def test_a_clock_is_wrong_and_a_store_is_lost_in_containers_and_what_clusters_sh
     path.write_text(path.read_text() + f"settings: {{configuration_metadata_sync_event_topic: '{EVENTS}'}}\n")
     runtime = ComposeRuntime.create(load_topology(path), run_dir, detached=True)
 
-    async def story() -> None:
+    async def scenario() -> None:
         await runtime.up()
         east, _, europe = (await runtime.status()).regions
         assert await asked(east, "POST", CREATION, OFF) == 204
@@ -70,7 +70,7 @@ def test_a_clock_is_wrong_and_a_store_is_lost_in_containers_and_what_clusters_sh
         await runtime.down()
 
     try:
-        asyncio.run(asyncio.wait_for(story(), 120))
+        asyncio.run(asyncio.wait_for(scenario(), 120))
     finally:
         asyncio.run(remove(run_dir))
     kept = run_dir / "configuration" / "europe"

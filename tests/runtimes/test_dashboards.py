@@ -148,7 +148,7 @@ def test_a_real_prometheus_has_an_answer_to_every_query_of_ours_and_of_pulsars_d
 ) -> None:
     run = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
 
-    async def story() -> None:
+    async def scenario() -> None:
         await run.up()
         found = (await run.status()).regions
         targets = {one.name: re.sub("^http://", "", one.admin_url) for one in found}
@@ -164,7 +164,7 @@ def test_a_real_prometheus_has_an_answer_to_every_query_of_ours_and_of_pulsars_d
                 assert up == set(REGIONS)
 
     try:
-        asyncio.run(story())
+        asyncio.run(scenario())
     finally:
         end_all(tmp_path / "run")
 

@@ -228,7 +228,7 @@ def test_every_client_is_told_the_address_that_it_connected_to(
 ) -> None:
     run = ProcessRuntime.create(listening_on(small_topology(folder), address), folder / "run", insecure=True)
 
-    async def story() -> None:
+    async def scenario() -> None:
         await run.up()
         region, *_ = (await run.status()).regions
         port, admin_port = urlsplit(region.service_url).port, urlsplit(region.admin_url).port
@@ -241,6 +241,6 @@ def test_every_client_is_told_the_address_that_it_connected_to(
         await run.restart("us-east")
         await run.down()
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
     topology = json.loads((folder / "run" / "topology.json").read_text())
     assert topology["clusters"][0]["regions"][0]["listen"] == address

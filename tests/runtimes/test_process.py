@@ -32,13 +32,13 @@ def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
     end_all(tmp_path / "run")
 
 
-def tell(folder: Path, story: Story, *behaviours: str) -> ProcessRuntime:
+def tell(folder: Path, steps: Story, *behaviours: str) -> ProcessRuntime:
     """Let a story happen to a run of pretended regions, and take the run down."""
 
     async def whole() -> ProcessRuntime:
         runtime = fake_run(folder, *behaviours)
         await runtime.up()
-        await story(runtime)
+        await steps(runtime)
         await runtime.down()
         return runtime
 
@@ -82,7 +82,7 @@ def elsewhere(runtime: ProcessRuntime) -> ProcessRuntime:
 
 
 def test_a_run_goes_up_and_down_and_says_so(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
+    async def steps(runtime: ProcessRuntime) -> None:
         status = await runtime.status()
         assert status.runtime == "process"
         assert states(status) == dict.fromkeys(REGIONS, "running")
@@ -91,7 +91,7 @@ def test_a_run_goes_up_and_down_and_says_so(tmp_path: Path) -> None:
             (a, b): "up" for a in REGIONS for b in REGIONS if a != b
         }
 
-    runtime = tell(tmp_path, story)
+    runtime = tell(tmp_path, steps)
     status = asyncio.run(runtime.status())
     assert states(status) == dict.fromkeys(REGIONS, "stopped")
     assert [region.pid for region in status.regions] == [None] * 3
@@ -293,7 +293,7 @@ def test_a_region_that_does_not_become_ready_is_told_with_what_it_waits_for(
 async def test_a_region_that_lives_and_was_never_ready_is_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(runtime: ProcessRuntime) -> None:
+    async def steps(runtime: ProcessRuntime) -> None:
         up = asyncio.create_task(runtime.up())
         while (region := (await elsewhere(runtime).status()).regions[1]).waiting_for != "the end of time":
             await asyncio.sleep(0.01)
@@ -302,7 +302,7 @@ async def test_a_region_that_lives_and_was_never_ready_is_starting(
         with pytest.raises(asyncio.CancelledError):
             await up
 
-    await asyncio.wait_for(story(fake_run(tmp_path, "--never-ready", "us-west")), DEADLINE_SECONDS)
+    await asyncio.wait_for(steps(fake_run(tmp_path, "--never-ready", "us-west")), DEADLINE_SECONDS)
     assert living(tmp_path / "run") == []
 
 
@@ -311,7 +311,7 @@ def test_a_region_that_does_not_end_is_killed_and_that_is_said(
 ) -> None:
     monkeypatch.setattr(region_processes, "STOP_SECONDS", 0.3)
 
-    async def story(runtime: ProcessRuntime) -> None:
+    async def steps(runtime: ProcessRuntime) -> None:
         with pytest.raises(RuntimeFailure, match=r"us-west did not end within 0\.3 s and had to be killed"):
             await runtime.down()
         assert states(await runtime.status()) == {
@@ -320,7 +320,7 @@ def test_a_region_that_does_not_end_is_killed_and_that_is_said(
             "eu-central": "stopped",
         }
 
-    tell(tmp_path, story, "--deaf", "us-west")
+    tell(tmp_path, steps, "--deaf", "us-west")
 
 
 async def test_logs_are_told_line_by_line_over_all_starts_and_can_be_followed(

@@ -79,7 +79,7 @@ async def begin_in_vain(actor: ActorProcess, service_url: str) -> asyncio.Task[N
 def test_an_actor_that_finds_no_region_keeps_trying_and_leaves_when_told(
     tmp_path: Path, nobody_listens: str
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         actor = ActorProcess(producer(), tmp_path)
         beginning = await begin_in_vain(actor, nobody_listens)
         assert not beginning.done()
@@ -91,7 +91,7 @@ def test_an_actor_that_finds_no_region_keeps_trying_and_leaves_when_told(
             await beginning
         assert actor.problem is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     events = list(read_events(tmp_path / "history" / "orders.jsonl"))
     assert [(event.op, event.outcome, event.region) for event in events[:2]] == [
         ("connect", "asked", "us-east"),

@@ -230,13 +230,13 @@ async def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> Non
 def test_a_consumer_of_all_partitions_goes_on_in_another_region_and_nothing_is_lost(tmp_path: Path) -> None:
     """What each actor says of a partition is found in the logs of that partition."""
 
-    async def story() -> None:
+    async def steps() -> None:
         async with regions_up(tmp_path / "run") as stand:
             scenario = load_scenario(SHIPPED / "partitioned-failover.yaml", TOPOLOGY)
             result = await execute_scenario(scenario, stand.runtime, Quiet())
             assert result.completed, result.failure
 
-    asyncio.run(story())
+    asyncio.run(steps())
     judgement = evaluate_run(EmbeddedEngine(), tmp_path / "run")
     wrong = [one.sentence for one in judgement.checks if one.verdict in ("invalid", "unknown")]
     assert (judgement.verdict, wrong) == ("valid", [])

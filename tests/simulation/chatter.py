@@ -57,7 +57,7 @@ async def talk(host: Host, to: str) -> None:
             await asyncio.sleep(0.5)
 
 
-async def story(simulation: Simulation) -> None:
+async def scenario(simulation: Simulation) -> None:
     chance = simulation.random("story")
     for name in NAMES:
         host = simulation.host(name)
@@ -94,7 +94,7 @@ def trace_of(seed: int, *, detail: bool = True) -> str:
         for name in NAMES:
             simulation.disk(name, faults)
         try:
-            simulation.run(story(simulation))
+            simulation.run(scenario(simulation))
         except SimulationError as error:
             return f"{simulation.trace.hexdigest()} {type(error).__name__}"
         return simulation.trace.hexdigest()

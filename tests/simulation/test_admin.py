@@ -13,7 +13,7 @@ STATS = "/admin/v2/persistent/public/default/orders/stats"
 def test_regions_of_a_world_answer_over_http() -> None:
     with world("us", "eu", seed=3) as w:
 
-        async def story() -> list[str]:
+        async def scenario() -> list[str]:
             producer = await w.client("us").producer("orders")
             await producer.send(b"hello")
             await w.quiet()
@@ -22,7 +22,7 @@ def test_regions_of_a_world_answer_over_http() -> None:
             assert there.json()["ready"]
             return [*stats.json()["replication"], stats.json()["publishers"][0]["address"].partition(":")[0]]
 
-        eu, address = w.play(story())
+        eu, address = w.play(scenario())
         assert eu == "eu"
         assert address.startswith("/")
 
@@ -30,11 +30,11 @@ def test_regions_of_a_world_answer_over_http() -> None:
 def test_changes_are_guarded_there_too_and_reach_the_row() -> None:
     with world("us", seed=3) as w:
 
-        async def story() -> tuple[int, str]:
+        async def scenario() -> tuple[int, str]:
             answer = await w.ask_admin("us", "PUT", "/geoemu/v1/links/us/eu", {"state": "cut"})
             return answer.status, answer.json()["reason"]
 
-        assert w.play(story()) == (404, "no link us -> eu; peers are: ")
+        assert w.play(scenario()) == (404, "no link us -> eu; peers are: ")
 
 
 @pytest.mark.world("us", "eu", seed=3)

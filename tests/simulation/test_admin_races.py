@@ -63,7 +63,7 @@ def answers(seed: int) -> list[tuple[str, str, int, bytes]]:
         answer = await w.ask_admin("us", method, path, body)
         found.append((method, path, answer.status, answer.body))
 
-    async def story() -> None:
+    async def scenario() -> None:
         await w.ready()
         for one in THERE:
             await call(w, *one)
@@ -79,7 +79,7 @@ def answers(seed: int) -> list[tuple[str, str, int, bytes]]:
             )
 
     with world("us", seed=seed, disk=DiskFaults()) as w:
-        w.play(story())
+        w.play(scenario())
     return found
 
 

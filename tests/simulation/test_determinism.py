@@ -60,7 +60,7 @@ def test_sets_of_tasks_and_futures_have_the_same_order_in_every_run():
             cancelled.append(number)
             raise
 
-    async def story() -> list[object]:
+    async def scenario() -> list[object]:
         seen: list[object] = []
         with contextlib.suppress(ExceptionGroup):
             async with asyncio.TaskGroup() as group:
@@ -79,7 +79,7 @@ def test_sets_of_tasks_and_futures_have_the_same_order_in_every_run():
 
     def run() -> list[object]:
         with Simulation(1) as simulation:
-            return simulation.run(story())
+            return simulation.run(scenario())
 
     first = run()
     rubbish = [bytes(n) for n in range(1000)]

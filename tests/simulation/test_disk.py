@@ -62,9 +62,9 @@ class TestSimulatedDisk(LogStoreContract):
 SimulatedScenario = Callable[[Simulation, SimulatedDisk], Awaitable[None]]
 
 
-def play(story: SimulatedScenario, faults: DiskFaults = QUICK, seed: int = 1) -> None:
+def play(scenario: SimulatedScenario, faults: DiskFaults = QUICK, seed: int = 1) -> None:
     with Simulation(seed) as simulation:
-        simulation.run(story(simulation, simulation.disk("us", faults)))  # type: ignore[arg-type]
+        simulation.run(scenario(simulation, simulation.disk("us", faults)))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ class TestCrash:
         lengths: set[int] = set()
         torn = 0
 
-        async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+        async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             nonlocal torn
             host = simulation.host("us")
             host.start(fill_three_logs(disk))
@@ -114,7 +114,7 @@ class TestCrash:
                 lengths.add(len(found) // 3)
 
         for seed in range(80):
-            play(story, seed=seed)
+            play(scenario, seed=seed)
         assert lengths == set(range(11))
         assert torn > 5
 
@@ -122,7 +122,7 @@ class TestCrash:
         """Of things issued together, any may survive without any other."""
         survivors: set[tuple[bool, ...]] = set()
 
-        async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+        async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             host = simulation.host("us")
             host.start(fill_three_logs(disk))
             await asyncio.sleep(0.0035)
@@ -130,14 +130,14 @@ class TestCrash:
             survivors.add((bool(disk.entries("a")), bool(disk.entries("b")), "k" in disk.values))
 
         for seed in range(60):
-            play(story, seed=seed)
+            play(scenario, seed=seed)
         assert len(survivors) == 8
 
     def test_ids_of_a_torn_append_are_not_used_again(self):
         """They stay a gap."""
         gaps = 0
 
-        async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+        async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             nonlocal gaps
             host = simulation.host("us")
             host.start(fill_three_logs(disk))
@@ -157,14 +157,14 @@ class TestCrash:
                 await (await open_log(store, name)).append([b"after"])
 
         for seed in range(10):
-            play(story, seed=seed)
+            play(scenario, seed=seed)
         assert gaps > 2
 
     def test_trusting_a_torn_tail_serves_it(self):
         """The safeguard can be taken away, so that others can prove that they would notice."""
         served = 0
 
-        async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+        async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             nonlocal served
             host = simulation.host("us")
             host.start(fill_three_logs(disk))
@@ -178,7 +178,7 @@ class TestCrash:
             return issued(name)[:count]
 
         for seed in range(20):
-            play(story, replace(QUICK, trusts_torn_tail=True), seed)
+            play(scenario, replace(QUICK, trusts_torn_tail=True), seed)
         assert served > 3
 
     def test_what_the_dead_still_write_is_not_stored(self):
@@ -187,7 +187,7 @@ class TestCrash:
         async def program(disk: SimulatedDisk, logs: list[Log]) -> None:
             logs.append(await open_log(await disk.open_store(), "t"))
 
-        async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+        async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             logs: list[Log] = []
             await simulation.host("us").ask(program(disk, logs))
             simulation.host("us").kill()
@@ -195,7 +195,7 @@ class TestCrash:
                 await logs[0].append([b"ghost"])
             assert disk.entries("t") == []
 
-        play(story)
+        play(scenario)
 
 
 class TestFaults:
@@ -215,7 +215,7 @@ class TestFaults:
         """Those before are stored, of the one nobody knows, those behind certainly are not; others go on."""
         outcomes: set[str] = set()
 
-        async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+        async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             store = await disk.open_store()
             logs = [await open_log(store, name) for name in "ab"]
             disk.faults = replace(disk.faults, failure_probability=1.0)
@@ -242,14 +242,14 @@ class TestFaults:
             return "+"
 
         for seed in range(60):
-            play(story, seed=seed)
+            play(scenario, seed=seed)
         assert outcomes == {"+++++", "++++?", "+++?-", "++?--", "+?---", "?----", "stored", "not stored"}
 
     def test_a_key_whose_failed_put_is_there_all_the_same_shows_it_to_who_looks_again(self):
         """And versions go on from there."""
         found: set[bytes] = set()
 
-        async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+        async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             store = await disk.open_store()
             await store.put("k", b"old")
             disk.faults = replace(disk.faults, failure_probability=1.0)
@@ -262,13 +262,13 @@ class TestFaults:
             await store.put("k", b"newer", expected_version=value.version)
 
         for seed in range(20):
-            play(story, seed=seed)
+            play(scenario, seed=seed)
         assert found == {b"old", b"new"}
 
     def test_a_disk_has_its_capacity(self):
         """What does not fit is certainly not there; trimming makes room."""
 
-        async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+        async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             store = await disk.open_store()
             log = await open_log(store, "t")
             await log.append([bytes(90)])
@@ -280,7 +280,7 @@ class TestFaults:
             await log.trim(log.next_entry_id)
             await log.append([bytes(20)])
 
-        play(story, replace(QUICK, capacity_bytes=100))
+        play(scenario, replace(QUICK, capacity_bytes=100))
 
     def test_the_same_seed_gives_the_same_disk(self):
         """Draws of one disk are its own: another disk in the world changes nothing."""
@@ -288,7 +288,7 @@ class TestFaults:
         def survivors(seed: int, *, with_another: bool) -> list[object]:
             kept: list[object] = []
 
-            async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+            async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
                 if with_another:
                     simulation.host("eu").start(fill_three_logs(simulation.disk("eu")))
                 host = simulation.host("us")
@@ -297,7 +297,7 @@ class TestFaults:
                 host.kill()
                 kept.extend(log.entries for log in disk.logs.values())
 
-            play(story, seed=seed)
+            play(scenario, seed=seed)
             return kept
 
         for seed in range(5):
@@ -316,7 +316,7 @@ async def test_a_store_belongs_to_the_disk_until_it_is_closed(simulation: Simula
 def test_a_log_has_no_bytes_of_entries_that_a_failed_trim_let_go_all_the_same():
     """Whoever is told that a trim failed trims again, and nothing is left to go: the size must not stay as it was."""
 
-    async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+    async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
         log = await open_log(await disk.open_store(), "a")
         await log.append([b"1234"] * 3)
         disk.faults = replace(QUICK, failure_probability=1.0)
@@ -328,4 +328,4 @@ def test_a_log_has_no_bytes_of_entries_that_a_failed_trim_let_go_all_the_same():
         assert (log.first_entry_id, log.size_bytes) == (3, 2)
 
     for seed in range(20):
-        play(story, seed=seed)
+        play(scenario, seed=seed)

@@ -41,11 +41,11 @@ def in_a_simulation(action: Callable[[], Any]) -> Any:
     async def program() -> Any:
         return action()
 
-    async def story() -> Any:
+    async def scenario() -> Any:
         return await simulation.host("us").ask(program())
 
     with Simulation(1) as simulation:
-        return simulation.run(story())
+        return simulation.run(scenario())
 
 
 FORBIDDEN: dict[str, Callable[[], Any]] = {
@@ -153,14 +153,14 @@ def test_callbacks_without_a_line_of_their_own_are_caught_too():
 def test_the_story_may_step_outside():
     """`simulation.outside()`, for what a test writes down; otherwise it is held to the same."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         with simulation.outside():
             assert time.time() > 0
         with pytest.raises(ReachedOutside):
             time.time()
 
     with Simulation(1) as simulation, pytest.raises(ReachedOutside):
-        simulation.run(story())
+        simulation.run(scenario())
 
 
 def test_other_threads_are_not_simulated():
@@ -236,8 +236,8 @@ def test_everything_is_as_it_was_afterwards():
 def test_a_simulation_can_go_without_a_guard():
     """For a debugger's sake."""
 
-    async def story() -> float:
+    async def scenario() -> float:
         return time.time()
 
     with Simulation(1, guarded=False) as simulation:
-        assert simulation.run(story()) > 0
+        assert simulation.run(scenario()) > 0

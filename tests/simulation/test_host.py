@@ -61,7 +61,7 @@ class TestKill:
             finally:
                 await asyncio.sleep(1)  # not possible while a coroutine is closed
 
-        async def story() -> None:
+        async def scenario() -> None:
             us = simulation.host("us")
             us.start(program())
             await asyncio.sleep(1)
@@ -73,7 +73,7 @@ class TestKill:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with Simulation(1) as simulation:
-                simulation.run(story())
+                simulation.run(scenario())
             gc.collect()
         assert capsys.readouterr() == ("", "")
 
@@ -113,7 +113,7 @@ class TestKill:
             await asyncio.sleep(3)
             lives.append((-1, 0))
 
-        async def story() -> None:
+        async def scenario() -> None:
             us = simulation.host("us")
             for _ in range(3):
                 us.start(program(us))
@@ -124,7 +124,7 @@ class TestKill:
             await asyncio.sleep(10)
 
         with Simulation(1) as simulation:
-            simulation.run(story())
+            simulation.run(scenario())
         assert [life for life, _ in lives] == [0, 1, 2]
         assert len({draw for _, draw in lives}) == 3
 
@@ -191,7 +191,7 @@ class TestPause:
             await asyncio.sleep(0)
             seen.append(simulation.now)
 
-        async def story() -> None:
+        async def scenario() -> None:
             us = simulation.host("us")
             us.start(program(us))
             await asyncio.sleep(7)
@@ -199,7 +199,7 @@ class TestPause:
             await asyncio.sleep(1)
 
         with Simulation(1) as simulation:
-            simulation.run(story())
+            simulation.run(scenario())
         assert seen == [7]
 
 

@@ -300,7 +300,7 @@ def test_a_promotion_that_cannot_be_stored_leaves_the_topic_to_the_next_or_to_no
     """`failed_promotion`: the store has no room when the owner dies, and has some a moment later."""
     with stage(failed_promotion=choice) as on:
 
-        async def story() -> None:
+        async def steps() -> None:
             owner, *waiting = await on.hosts("a", "b", "c", "d")
             await on.until_holds(owner)
             disk = on.world.regions["us"].disk
@@ -315,7 +315,7 @@ def test_a_promotion_that_cannot_be_stored_leaves_the_topic_to_the_next_or_to_no
                 assert not any(host.counts.holds for host in waiting)
                 assert sum(host.counts.waits for host in waiting) == 3
 
-        on.world.play(story())
+        on.world.play(steps())
 
 
 @pytest.mark.parametrize("choice", ["proposal", "upstream"])
@@ -323,7 +323,7 @@ def test_a_region_that_restarts_keeps_a_topic_for_its_owner_or_for_whoever_is_fi
     """`unloaded_owner`: the owner is held up on its way back."""
     with stage(unloaded_owner=choice) as on:
 
-        async def story() -> None:
+        async def steps() -> None:
             owner, waiter = await on.hosts("a", "b")
             await on.until_holds(owner)
             on.world.kill("us")
@@ -337,7 +337,7 @@ def test_a_region_that_restarts_keeps_a_topic_for_its_owner_or_for_whoever_is_fi
             assert winner.counts.holds
             assert not other.counts.holds
 
-        on.world.play(story())
+        on.world.play(steps())
 
 
 @pytest.mark.parametrize("choice", ["proposal", "upstream"])
@@ -345,7 +345,7 @@ def test_an_owner_that_was_thrown_out_is_told_or_stands_in_line_again_in_silence
     """`fenced_producers`: what it had sent meanwhile is stored when the other one leaves, or never."""
     with stage(fenced_producers=choice) as on:
 
-        async def story() -> None:
+        async def steps() -> None:
             client, other = on.world.client("us"), on.world.client("us")
             owner = await client.producer("t", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
             fencer = await other.producer("t", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
@@ -360,14 +360,14 @@ def test_an_owner_that_was_thrown_out_is_told_or_stands_in_line_again_in_silence
                 await fencer.close()
                 await asyncio.wait_for(sent, 10)
 
-        on.world.play(story())
+        on.world.play(steps())
 
 
 def test_a_host_that_was_frozen_while_another_took_over_waits_again() -> None:
     """Fenced for good as that producer, it makes another one, which stands in line."""
     with stage() as on:
 
-        async def story() -> None:
+        async def steps() -> None:
             owner, waiter = await on.hosts("a", "b", rebuilds=True)
             await on.until_holds(owner)
             await owner.change("pause")
@@ -378,13 +378,13 @@ def test_a_host_that_was_frozen_while_another_took_over_waits_again() -> None:
             assert waiter.counts.holds
             assert not owner.counts.holds
 
-        on.world.play(story())
+        on.world.play(steps())
 
 
 def test_a_host_that_stops_in_good_order_leaves_the_line_and_its_topics_at_once() -> None:
     with stage() as on:
 
-        async def story() -> None:
+        async def steps() -> None:
             owner, second, third = await on.hosts("a", "b", "c")
             await on.until_holds(owner)
             await second.change("stop")
@@ -392,4 +392,4 @@ def test_a_host_that_stops_in_good_order_leaves_the_line_and_its_topics_at_once(
             await on.until_holds(third, within_seconds=1)
             assert not second.counts.holds
 
-        on.world.play(story())
+        on.world.play(steps())

@@ -25,13 +25,13 @@ class TestTime:
     def test_time_jumps_to_the_next_timer(self):
         """A day of waiting takes no time."""
 
-        async def story() -> float:
+        async def scenario() -> float:
             await asyncio.sleep(86_400)
             return now()
 
         begin = time.monotonic()
         with Simulation(1) as simulation:
-            assert simulation.run(story(), within_seconds=100_000) == 86_400
+            assert simulation.run(scenario(), within_seconds=100_000) == 86_400
         assert time.monotonic() - begin < 5
 
     async def test_timers_come_in_the_order_of_their_times_and_equal_ones_as_they_were_set(
@@ -49,7 +49,7 @@ class TestTime:
     def test_a_timer_in_the_past_is_due_at_once(self):
         """Time never goes back."""
 
-        async def story() -> float:
+        async def scenario() -> float:
             await asyncio.sleep(5)
             done = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_at(1, done.set_result, None)
@@ -57,31 +57,31 @@ class TestTime:
             return now()
 
         with Simulation(1) as simulation:
-            assert simulation.run(story()) == 5
+            assert simulation.run(scenario()) == 5
 
     def test_a_cancelled_timer_is_no_moment(self):
         """Nobody waits for it, and time does not stop there."""
 
-        async def story() -> None:
+        async def scenario() -> None:
             asyncio.get_running_loop().call_later(50, print).cancel()
             async with asyncio.timeout(60):
                 await asyncio.sleep(1)
             await asyncio.get_running_loop().create_future()
 
         with Simulation(1) as simulation, pytest.raises(Deadlock, match=r"at 1\.0"):
-            simulation.run(story())
+            simulation.run(scenario())
 
     def test_cancelled_timers_do_not_pile_up(self):
         """Programs set far more deadlines than they miss."""
 
-        async def story() -> int:
+        async def scenario() -> int:
             loop = asyncio.get_running_loop()
             for _ in range(10_000):
                 loop.call_later(1000, print).cancel()
             return len(simulation.time._moments)
 
         with Simulation(1) as simulation:
-            assert simulation.run(story()) < 300
+            assert simulation.run(scenario()) < 300
 
     def test_the_driver_can_do_something_at_a_moment(self):
         """Faults have their times."""
@@ -98,7 +98,7 @@ class TestTime:
         """And hears when it does not come true."""
         things: list[int] = []
 
-        async def story() -> None:
+        async def scenario() -> None:
             asyncio.get_running_loop().call_later(2, things.append, 1)
             await simulation.until(lambda: bool(things))
             assert 2 <= now() < 2.1
@@ -108,7 +108,7 @@ class TestTime:
             Simulation(1) as simulation,
             pytest.raises(TimeoutError, match="condition not met within 5 virtual seconds"),
         ):
-            simulation.run(story())
+            simulation.run(scenario())
 
 
 class TestWhoIsNext:
@@ -155,13 +155,13 @@ class TestEndings:
         async def stuck() -> None:
             await asyncio.get_running_loop().create_future()
 
-        async def story() -> None:
+        async def scenario() -> None:
             await stuck()
 
         with Simulation(1) as simulation:
             simulation.host("us").start(stuck(), name="broker")
             with pytest.raises(Deadlock) as deadlock:
-                simulation.run(story())
+                simulation.run(scenario())
         line = stuck.__code__.co_firstlineno + 1
         assert f"story at {__file__}:{line}" in str(deadlock.value)
         assert f"broker at {__file__}:{line}" in str(deadlock.value)
@@ -169,7 +169,7 @@ class TestEndings:
     def test_a_deadlock_tells_of_hosts_that_are_frozen_or_dead(self):
         """They are the first suspects."""
 
-        async def story() -> None:
+        async def scenario() -> None:
             simulation.host("us").pause()
             simulation.host("eu").kill()
             await asyncio.get_running_loop().create_future()
@@ -178,19 +178,19 @@ class TestEndings:
             simulation.host("us")
             simulation.host("eu")
             with pytest.raises(Deadlock) as deadlock:
-                simulation.run(story())
+                simulation.run(scenario())
         assert "us (its program is frozen" in str(deadlock.value)
         assert "eu (its program is dead" in str(deadlock.value)
 
     def test_a_story_that_does_not_end_in_time_is_out_of_time(self):
         """Although timers go on and on."""
 
-        async def story() -> None:
+        async def scenario() -> None:
             while True:
                 await asyncio.sleep(1)
 
         with Simulation(1) as simulation, pytest.raises(OutOfTime, match="within 10 s"):
-            simulation.run(story(), within_seconds=10)
+            simulation.run(scenario(), within_seconds=10)
 
     async def test_time_creeps_on_under_a_program_that_spins(self, simulation: Simulation):
         """So that it sees the end of what it waits for."""
@@ -215,11 +215,11 @@ class TestEndings:
     def test_an_exception_of_the_story_is_the_callers(self):
         """As it is."""
 
-        async def story() -> None:
+        async def scenario() -> None:
             raise KeyError("mine")
 
         with Simulation(1) as simulation, pytest.raises(KeyError, match="mine"):
-            simulation.run(story())
+            simulation.run(scenario())
 
     def test_an_exception_nobody_handles_ends_the_run_and_names_the_host(self):
         """What asyncio would only have logged is a bug here."""
@@ -281,7 +281,7 @@ class TestAsyncio:
         """Task groups, queues, locks, deadlines, shields, names and contexts."""
         variable = contextvars.ContextVar("variable", default="unset")
 
-        async def story() -> None:
+        async def scenario() -> None:
             queue: asyncio.Queue[int] = asyncio.Queue(2)
 
             async def produce() -> None:
@@ -310,7 +310,7 @@ class TestAsyncio:
             return variable.get(), task.get_name()
 
         with Simulation(1) as simulation:
-            simulation.run(story())
+            simulation.run(scenario())
 
     async def test_an_executor_is_an_ordered_step_on_the_same_thread(self, simulation: Simulation):
         """Calls keep their order, take a little time, and fail as they would."""
@@ -402,10 +402,10 @@ class TestAsyncio:
     def test_garbage_is_not_collected_at_moments_of_its_own(self):
         """Finalisers run when the simulation says so; afterwards everything is as before."""
 
-        async def story() -> bool:
+        async def scenario() -> bool:
             return gc.isenabled()
 
         assert gc.isenabled()
         with Simulation(1) as simulation:
-            assert not simulation.run(story())
+            assert not simulation.run(scenario())
         assert gc.isenabled()

@@ -31,7 +31,7 @@ def roles(world: World) -> set[str]:
 
 @pytest.mark.parametrize("proposal", [False, True])
 def test_a_change_that_the_store_refused_comes_true_only_where_it_is_published_first(proposal: bool) -> None:
-    async def story(world: World, us: Region) -> None:
+    async def scenario(world: World, us: Region) -> None:
         await us.metadata.put(TENANT, OURS)
         await soon(world, lambda: roles(world) == {"ours"})
         with pytest.raises(Conflict):
@@ -40,11 +40,11 @@ def test_a_change_that_the_store_refused_comes_true_only_where_it_is_published_f
         await soon(world, lambda: is_known(world.regions["eu"].broker))
         await soon(world, lambda: roles(world) == ({"theirs"} if proposal else {"ours"}))
 
-    told(story, proposal=proposal)
+    told(scenario, proposal=proposal)
 
 
 def test_with_the_proposal_s_order_each_change_is_published_once() -> None:
-    async def story(world: World, us: Region) -> None:
+    async def scenario(world: World, us: Region) -> None:
         assert us.synchronizer is not None
         before = us.synchronizer.figures.sent
         for value in (True, False, True):
@@ -54,7 +54,7 @@ def test_with_the_proposal_s_order_each_change_is_published_once() -> None:
         await soon(world, lambda: roles(world) == {"theirs"})
         assert us.synchronizer.figures.sent == before, "the carrier found nothing that was not sent"
 
-    told(story, proposal=True)
+    told(scenario, proposal=True)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -63,15 +63,15 @@ def test_clusters_converge_with_the_proposal_s_order_too(seed: int, monkeypatch:
         "tests.simulation.test_metadata_sync.topology",
         lambda of, **how: replace(topology(of, **how), compatibility={"metadata_order": "upstream"}),
     )
-    story: SimulatedScenario = play(seed)
-    assert story.acknowledged > 0
+    scenario: SimulatedScenario = play(seed)
+    assert scenario.acknowledged > 0
 
 
 def test_with_the_proposal_s_order_changes_at_the_same_time_are_published_once_each() -> None:
     """What was published is not drawn up again because another change came between: two that gave way to each other
     would publish for ever."""
 
-    async def story(world: World, us: Region) -> None:
+    async def scenario(world: World, us: Region) -> None:
         published = _published(world)
         world.configurations["americas"].faults.call_seconds = (0.02, 0.03)  # so that all come between
         values = (True, False, True, False)
@@ -80,7 +80,7 @@ def test_with_the_proposal_s_order_changes_at_the_same_time_are_published_once_e
         await soon(world, lambda: _is_same(world))
         assert _published(world) - published <= len(values)
 
-    told(story, proposal=True)
+    told(scenario, proposal=True)
 
 
 def _published(world: World) -> int:

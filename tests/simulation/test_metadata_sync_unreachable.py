@@ -54,7 +54,7 @@ def is_known(region: Region | None) -> bool:
 SimulatedScenario = Callable[[World, Region], Awaitable[None]]
 
 
-def told(story: SimulatedScenario, *, requires: bool = False, proposal: bool = False) -> None:
+def told(scenario: SimulatedScenario, *, requires: bool = False, proposal: bool = False) -> None:
     """`story` is told of the region whose log fails, in the cluster of which nothing else runs."""
     plan = topology(
         {"us": "americas", "eu": "europe"},
@@ -69,7 +69,7 @@ def told(story: SimulatedScenario, *, requires: bool = False, proposal: bool = F
         assert us is not None
         await us.metadata.put(NAMESPACE.text, b"{}")
         await soon(world, lambda: region(world, "eu").policies.has_namespace("acme/orders"))
-        await story(world, us)
+        await scenario(world, us)
 
     with World(plan, 1, disks={"us": RemoteFaults()}) as world:
         world.play(whole(), within_seconds=600)
@@ -90,7 +90,7 @@ FAULTS = {"away": away, "full": full, "fenced": fenced}
 
 @pytest.mark.parametrize("fault", ["away", "full"])
 def test_changes_go_on_without_the_event_topic_and_are_sent_later(fault: str) -> None:
-    async def story(world: World, us: Region) -> None:
+    async def scenario(world: World, us: Region) -> None:
         await FAULTS[fault](world)
         async with asyncio.timeout(1):
             await us.policies.set(NAMESPACE, DEDUPLICATION, True)
@@ -99,23 +99,23 @@ def test_changes_go_on_without_the_event_topic_and_are_sent_later(fault: str) ->
         repair(world)
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 
-    told(story)
+    told(scenario)
 
 
 def test_what_a_region_that_is_being_fenced_off_acknowledged_is_sent_by_its_successor() -> None:
-    async def story(world: World, us: Region) -> None:
+    async def scenario(world: World, us: Region) -> None:
         world.replace("us")
         await us.policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(world, us.fenced.is_set)
         assert not is_known(world.regions["eu"].broker)
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 
-    told(story)
+    told(scenario)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_changes_are_refused_without_the_event_topic_where_it_is_required(fault: str) -> None:
-    async def story(world: World, us: Region) -> None:
+    async def scenario(world: World, us: Region) -> None:
         await FAULTS[fault](world)
         with pytest.raises(StorageError, match=r"cannot publish|is away") as refused:
             await us.policies.set(NAMESPACE, DEDUPLICATION, True)
@@ -126,12 +126,12 @@ def test_changes_are_refused_without_the_event_topic_where_it_is_required(fault:
         await region(world, "us").policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 
-    told(story, requires=True)
+    told(scenario, requires=True)
 
 
 @pytest.mark.parametrize("requires", [False, True])
 def test_a_slow_event_topic_is_waited_for_only_where_it_is_required(requires: bool) -> None:
-    async def story(world: World, us: Region) -> None:
+    async def scenario(world: World, us: Region) -> None:
         await slow(world)
         began = asyncio.get_running_loop().time()
         await us.policies.set(NAMESPACE, DEDUPLICATION, True)
@@ -139,14 +139,14 @@ def test_a_slow_event_topic_is_waited_for_only_where_it_is_required(requires: bo
         assert took >= SLOW_SECONDS if requires else took < 0.5, took
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 
-    told(story, requires=requires)
+    told(scenario, requires=requires)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_with_the_proposal_s_order_nothing_is_changed_without_the_event_topic(fault: str) -> None:
     """What nobody knows the fate of may come true later: then it does so everywhere."""
 
-    async def story(world: World, us: Region) -> None:
+    async def scenario(world: World, us: Region) -> None:
         await FAULTS[fault](world)
         with pytest.raises(StorageError):
             await us.policies.set(NAMESPACE, DEDUPLICATION, True)
@@ -156,4 +156,4 @@ def test_with_the_proposal_s_order_nothing_is_changed_without_the_event_topic(fa
         await region(world, "us").policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 
-    told(story, proposal=True)
+    told(scenario, proposal=True)

@@ -23,7 +23,7 @@ OF = {"us": "americas", "us2": "americas", "eu": "europe"}
 SimulatedScenario = Callable[[World], Awaitable[None]]
 
 
-def told(story: SimulatedScenario, *, proposal: bool, of: dict[str, str] = OF) -> None:
+def told(scenario: SimulatedScenario, *, proposal: bool, of: dict[str, str] = OF) -> None:
     plan = topology(of, hybrid=False)
     if proposal:
         plan = replace(plan, compatibility={"metadata_order": "upstream"})
@@ -32,7 +32,7 @@ def told(story: SimulatedScenario, *, proposal: bool, of: dict[str, str] = OF) -
         await region(world, "us").metadata.put(NAMESPACE.text, b"{}")
         await region(world, "us").policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(world, lambda: all(is_on(world, name) for name in of))
-        await story(world)
+        await scenario(world)
 
     with World(plan, 1, disk=DiskFaults()) as world:
         world.play(whole(), within_seconds=600)
@@ -78,14 +78,14 @@ def published(world: World, name: str) -> int:
 
 @pytest.mark.parametrize("proposal", [False, True])
 def test_a_tombstone_goes_when_every_cluster_has_it(proposal: bool) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await region(world, "us").policies.set(NAMESPACE, DEDUPLICATION, None)
         await soon(world, lambda: not is_on(world, "eu"))
         await soon(world, lambda: none_are_left(world))
         await region(world, "eu").policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(world, lambda: bool(is_on(world, "us")))
 
-    told(story, proposal=proposal)
+    told(scenario, proposal=proposal)
 
 
 @pytest.mark.parametrize("proposal", [False, True])
@@ -93,7 +93,7 @@ def test_what_was_published_before_and_comes_after_a_tombstone_went_does_not_cou
     """A region publishes a change, hears of a later deletion and dies before anybody heard it. All forget the deletion.
     Then the region is back, and so is what it had published."""
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await soon(world, lambda: carrier(world) != "")
         first = carrier(world)
         other = "us2" if first == "us" else "us"
@@ -113,4 +113,4 @@ def test_what_was_published_before_and_comes_after_a_tombstone_went_does_not_cou
         assert none_are_left(world)
         assert [document(world, one) for one in ("americas", "europe")] == [b"{}", b"{}"]
 
-    told(story, proposal=proposal)
+    told(scenario, proposal=proposal)

@@ -20,9 +20,9 @@ from .peers import EXACT, Peer, Server, connected, dial
 Story = Callable[[Simulation], Awaitable[None]]
 
 
-def play(story: Story, settings: NetworkSettings = EXACT, seed: int = 1) -> None:
+def play(scenario: Story, settings: NetworkSettings = EXACT, seed: int = 1) -> None:
     with Simulation(seed, network=settings) as simulation:
-        simulation.run(story(simulation))  # type: ignore[arg-type]
+        simulation.run(scenario(simulation))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ class TestBytes:
             odd_cut_probability=0.5,
         )
 
-        async def story(simulation: Simulation) -> None:
+        async def scenario(simulation: Simulation) -> None:
             mine, theirs, _ = await connected(simulation)
             sent = b""
             for number in range(200):
@@ -127,21 +127,21 @@ class TestBytes:
             assert len(set(theirs.times)) > 20
 
         for seed in range(5):
-            play(story, settings, seed)
+            play(scenario, settings, seed)
 
     def test_a_message_can_be_cut_at_any_byte(self):
         """Over the seeds, every place in a message is the end of what was read."""
         settings = replace(EXACT, between_places=LinkShape(5, 5), odd_cut_probability=0.5)
         cuts: set[int] = set()
 
-        async def story(simulation: Simulation) -> None:
+        async def scenario(simulation: Simulation) -> None:
             mine, theirs, server = await connected(simulation)
             server.on_data = lambda peer, data: cuts.add(len(peer.received))
             mine.transport.write(b"0123456789")
             await simulation.until(lambda: len(theirs.received) == 10)
 
         for seed in range(200):
-            play(story, settings, seed)
+            play(scenario, settings, seed)
         assert cuts == set(range(1, 11))
 
     async def test_what_is_written_at_one_moment_travels_together(self, simulation: Simulation):
@@ -158,7 +158,7 @@ class TestBytes:
         shape = LinkShape(latency_ms=10, bandwidth_bytes_per_second=100_000)
         settings = replace(EXACT, segment_bytes_max=1000)
 
-        async def story(simulation: Simulation) -> None:
+        async def scenario(simulation: Simulation) -> None:
             mine, theirs, server = await connected(simulation)
             other = await dial(simulation, "us", "eu")
             await simulation.until(lambda: len(server.accepted) == 2)
@@ -174,13 +174,13 @@ class TestBytes:
             await simulation.until(lambda: len(mine.received) == 50_000)
             assert mine.times[-1] <= begin + 1.07
 
-        play(story, settings)
+        play(scenario, settings)
 
     def test_what_takes_seconds_arrives_bit_by_bit(self):
         """20 kB/s: of 60 kB something is heard all the time, so nobody takes the sender for dead."""
         shape = LinkShape(latency_ms=10, bandwidth_bytes_per_second=20_000)
 
-        async def story(simulation: Simulation) -> None:
+        async def scenario(simulation: Simulation) -> None:
             mine, theirs, _ = await connected(simulation)
             simulation.network.shape("us", "eu", shape)
             begin = simulation.now
@@ -189,7 +189,7 @@ class TestBytes:
             assert theirs.times[-1] == pytest.approx(begin + 3.01)
             assert max(b - a for a, b in pairwise([begin, *theirs.times])) < 0.1
 
-        play(story, EXACT)
+        play(scenario, EXACT)
 
     async def test_hosts_at_one_place_are_close_to_each_other_and_share_its_links(
         self, simulation: Simulation
@@ -315,7 +315,7 @@ class TestSlowReader:
     def test_a_paused_reader_hears_of_a_reset_when_it_writes_or_reads_on(self):
         """Nobody looks at a socket that is not polled."""
 
-        async def story(simulation: Simulation) -> None:
+        async def scenario(simulation: Simulation) -> None:
             ends = [await connected(simulation), await connected_again(simulation)]
             for mine, theirs in ((ends[0][0], ends[0][1]), ends[1]):
                 mine.transport.pause_reading()
@@ -338,7 +338,7 @@ class TestSlowReader:
             await simulation.until(lambda: bool(server.accepted))
             return mine, server.accepted[0]
 
-        play(story)
+        play(scenario)
 
 
 class TestHold:
@@ -482,7 +482,7 @@ class TestDeath:
         endings: set[str] = set()
         lengths: set[int] = set()
 
-        async def story(simulation: Simulation) -> None:
+        async def scenario(simulation: Simulation) -> None:
             mine, theirs, _ = await connected(simulation)
             mine.transport.write(b"0123456789")
             simulation.host("us").kill()
@@ -497,7 +497,7 @@ class TestDeath:
                 await dial(simulation, "eu", "us")
 
         for seed in range(80):
-            play(story, seed=seed)
+            play(scenario, seed=seed)
         assert endings == {"lost", "ConnectionResetError"}
         assert lengths == set(range(11))
 
@@ -604,9 +604,9 @@ class TestAsyncioOnTop:
         async def listen(server: Server) -> int:
             return (await SocketNetwork().listen(server._accept, "", 0)).port
 
-        async def story(simulation: Simulation) -> None:
+        async def scenario(simulation: Simulation) -> None:
             server = Server(simulation.host("eu"))
             port = await simulation.host("eu").ask(listen(server))
             await simulation.host("us").ask(SocketNetwork().connect(Peer, "eu", port))
 
-        play(story)
+        play(scenario)

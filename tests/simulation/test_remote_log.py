@@ -64,9 +64,9 @@ class TestRemoteLog(LogStoreContract):
 SimulatedScenario = Callable[[Simulation, RemoteLog], Awaitable[None]]
 
 
-def play(story: SimulatedScenario, faults: RemoteFaults = STEADY, seed: int = 1) -> None:
+def play(scenario: SimulatedScenario, faults: RemoteFaults = STEADY, seed: int = 1) -> None:
     with Simulation(seed) as simulation:
-        simulation.run(story(simulation, simulation.remote_log("us", faults)))  # type: ignore[arg-type]
+        simulation.run(scenario(simulation, simulation.remote_log("us", faults)))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ class TestOwners:
         """The keys are taken first: of the old one's appends some are stored, and then the new one knows them."""
         seen: set[tuple[str, ...]] = set()
 
-        async def story(simulation: Simulation, log: RemoteLog) -> None:
+        async def scenario(simulation: Simulation, log: RemoteLog) -> None:
             old = await log.open_store()
             t = await open_log(old, "t")
             opening = asyncio.ensure_future(log.open_store())
@@ -136,7 +136,7 @@ class TestOwners:
             seen.add(tuple(outcomes))
 
         for seed in range(10):
-            play(story, replace(STEADY, takeover_seconds=(0.0, 0.1)), seed)
+            play(scenario, replace(STEADY, takeover_seconds=(0.0, 0.1)), seed)
         assert len(seen) > 3
 
     async def test_a_frozen_owner_hears_first_what_was_stored_and_then_that_it_is_fenced(
@@ -177,7 +177,7 @@ class TestOwners:
             (await open_log(await log.open_store(), "t")).append([b"ghost"])
             await asyncio.sleep(3600)
 
-        async def story(simulation: Simulation, log: RemoteLog) -> None:
+        async def scenario(simulation: Simulation, log: RemoteLog) -> None:
             us = host_on(simulation, log, "us")
             us.start(program(log))
             await asyncio.sleep(0.031)  # two steps of the takeover, one for the log, then the append
@@ -194,7 +194,7 @@ class TestOwners:
             return data_of(await read_all(await open_log(await log.open_store(), "t")))
 
         for seed in range(20):
-            play(story, seed=seed)
+            play(scenario, seed=seed)
         assert found == {0, 1}
 
 
@@ -216,7 +216,7 @@ class TestFaults:
         """Of the group nobody knows, of what waits behind it that it is not there (S5)."""
         stored: set[int] = set()
 
-        async def story(simulation: Simulation, log: RemoteLog) -> None:
+        async def scenario(simulation: Simulation, log: RemoteLog) -> None:
             store = await log.open_store()
             t = await open_log(store, "t")
             await store.put("k", b"old")
@@ -241,7 +241,7 @@ class TestFaults:
             stored.add(len(found))
 
         for seed in range(20):
-            play(story, seed=seed)
+            play(scenario, seed=seed)
         assert stored == {1, 3}
 
     async def test_while_it_is_away_writes_and_reads_wait(
@@ -262,7 +262,7 @@ class TestFaults:
     def test_while_it_is_away_a_store_with_a_limit_fails(self) -> None:
         """And may be opened again once it is back."""
 
-        async def story(simulation: Simulation, log: RemoteLog) -> None:
+        async def scenario(simulation: Simulation, log: RemoteLog) -> None:
             store = await log.open_store()
             t = await open_log(store, "t")
             log.go_away()
@@ -276,7 +276,7 @@ class TestFaults:
             await (await open_log(store, "t")).append([b"y"])
             assert data_of(log.entries("t")) == [b"y"]
 
-        play(story, replace(STEADY, gives_up_seconds=1.0))
+        play(scenario, replace(STEADY, gives_up_seconds=1.0))
 
     async def test_closing_does_not_wait_for_ever(self, simulation: Simulation, log: RemoteLog) -> None:
         """Of what was not taken nobody knows."""

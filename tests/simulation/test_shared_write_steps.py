@@ -64,7 +64,7 @@ def deaths() -> tuple[int, set[str]]:
         with world("us", seed=after) as w:
             killed = Killed(w, after)
 
-            async def story(w: World = w, killed: Killed = killed) -> None:
+            async def scenario(w: World = w, killed: Killed = killed) -> None:
                 client = client_in(w)
                 outboxes = [await client.producer(topic) for topic in ("one", "other")]
                 await w.quiet()
@@ -85,7 +85,7 @@ def deaths() -> tuple[int, set[str]]:
                         assert bool(shown) is (said == COMMITTED), f"{number} was told {said}: {shown}"
                 heard.update(told)
 
-            w.play(story())
+            w.play(scenario())
             if killed.stored is None:
                 return after - 1, heard
     raise AssertionError("not reached")

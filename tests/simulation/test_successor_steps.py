@@ -69,7 +69,7 @@ async def _processed(client: Client, count: int | None = None) -> Transaction:
 def test_nothing_is_processed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_life, "FENCE_SECONDS", NEWCOMERS_WAIT_SECONDS)
 
-    async def story(bench: Bench, killed: Killed) -> None:
+    async def scenario(bench: Bench, killed: Killed) -> None:
         unreachable = _Unreachable(bench.w, monkeypatch)
         die = killed._die
 
@@ -98,7 +98,7 @@ def test_nothing_is_processed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         await (await _processed(bench.client)).commit()
         assert await bench.results() == MESSAGES, killed.stored
 
-    steps = killed_behind_every_step(story, KEY)
+    steps = killed_behind_every_step(scenario, KEY)
     assert any("decided" in one and "ended" not in one for one in steps)
 
 

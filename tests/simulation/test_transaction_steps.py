@@ -136,7 +136,7 @@ class Bench:
 SimulatedScenario = Callable[[Bench, Killed], Awaitable[None]]
 
 
-def killed_behind_every_step(story: SimulatedScenario, key: str | None = None) -> set[tuple[str, ...]]:
+def killed_behind_every_step(scenario: SimulatedScenario, key: str | None = None) -> set[tuple[str, ...]]:
     """What was durable at each of the deaths."""
     seen: set[tuple[str, ...]] = set()
     for after in count(1):
@@ -146,7 +146,7 @@ def killed_behind_every_step(story: SimulatedScenario, key: str | None = None) -
 
             async def whole(bench: Bench = bench, killed: Killed = killed) -> None:
                 await bench.ready()
-                await story(bench, killed)
+                await scenario(bench, killed)
 
             w.play(whole())
             if killed.stored is None:
@@ -167,7 +167,7 @@ async def _all_or_nothing(bench: Bench, told: str) -> None:
 def test_all_or_nothing_of_a_transaction_counts_behind_whatever_step_its_region_dies(
     end: str, key: str | None
 ) -> None:
-    async def story(bench: Bench, killed: Killed) -> None:
+    async def scenario(bench: Bench, killed: Killed) -> None:
         killed.arm()
         told = ""
         try:
@@ -181,7 +181,7 @@ def test_all_or_nothing_of_a_transaction_counts_behind_whatever_step_its_region_
         await bench.w.ready()
         await _all_or_nothing(bench, told)
 
-    steps = killed_behind_every_step(story, key)
+    steps = killed_behind_every_step(scenario, key)
     last = [journal[-1] if journal else "" for journal in map(_of_journal, steps)]
     assert {"began", "partitions", "subscriptions", "decided", "ended"} <= set(last)
     marker = "commit" if end == "committed" else "abort"
@@ -196,7 +196,7 @@ def _of_journal(steps: tuple[str, ...]) -> list[str]:
 def test_a_key_has_one_open_transaction_behind_whatever_step_its_region_dies_when_another_begins() -> None:
     """The first is forgotten: the second one aborts it."""
 
-    async def story(bench: Bench, killed: Killed) -> None:
+    async def scenario(bench: Bench, killed: Killed) -> None:
         await bench.process()
         killed.arm()
         await bench.client.new_transaction()
@@ -205,14 +205,14 @@ def test_a_key_has_one_open_transaction_behind_whatever_step_its_region_dies_whe
         await bench.w.ready()
         _check_open(bench.w)
 
-    killed_behind_every_step(_watched(story), KEY)
+    killed_behind_every_step(_watched(scenario), KEY)
 
 
 def test_so_it_is_when_another_program_takes_the_key() -> None:
     """And once that one was told its epoch, the former's transaction does not count, though its client asks for it
     without a key."""
 
-    async def story(bench: Bench, killed: Killed) -> None:
+    async def scenario(bench: Bench, killed: Killed) -> None:
         transaction = await bench.process()
         killed.arm()
         host = bench.w.client_host("newcomer", "us")
@@ -232,10 +232,10 @@ def test_so_it_is_when_another_program_takes_the_key() -> None:
         assert await bench.results() == []
         assert not await bench.is_consumed()
 
-    killed_behind_every_step(_watched(story), KEY)
+    killed_behind_every_step(_watched(scenario), KEY)
 
 
-def _watched(story: SimulatedScenario) -> SimulatedScenario:
+def _watched(scenario: SimulatedScenario) -> SimulatedScenario:
     """And what lies on the disk is looked at whenever it dies."""
 
     async def whole(bench: Bench, killed: Killed) -> None:
@@ -246,7 +246,7 @@ def _watched(story: SimulatedScenario) -> SimulatedScenario:
             assert _open_at_once(bench.w) <= 1
 
         killed._die = looked_at  # type: ignore[method-assign]
-        await story(bench, killed)
+        await scenario(bench, killed)
 
     return whole
 

@@ -70,12 +70,12 @@ def test_the_same_seed_is_the_same_world() -> None:
     def digest(seed: int) -> str:
         with world("us", "eu", seed=seed) as w:
 
-            async def story() -> None:
+            async def scenario() -> None:
                 producer = await w.client("us").producer(TOPIC)
                 await producer.send(b"x")
                 await w.quiet()
 
-            w.play(story())
+            w.play(scenario())
             return w.simulation.trace.hexdigest()
 
     assert digest(1) == digest(1) != digest(2)

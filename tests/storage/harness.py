@@ -62,7 +62,7 @@ def on_a_loop(test: AsyncTest) -> Callable[..., None]:
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        async def story() -> None:
+        async def scenario() -> None:
             try:
                 await asyncio.wait_for(test(*args, **kwargs), DEADLINE_SECONDS)
             finally:
@@ -70,7 +70,7 @@ def on_a_loop(test: AsyncTest) -> Callable[..., None]:
                     if isinstance(value, Harness):
                         await value.close()
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
     return run
 

@@ -126,11 +126,11 @@ def test_notes_on_a_subscription_come_and_go_with_it(us: Served) -> None:
 
 def test_a_consumer_that_comes_too_often_is_refused(us: Served) -> None:
     def come() -> None:
-        async def story() -> None:
+        async def scenario() -> None:
             async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
                 await client.subscribe(NAME, "billing", name="me")
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
     rate: dict[str, Any] = {"subscribeThrottlingRatePerConsumer": 2, "ratePeriodInSecond": 3_600}
     come()
@@ -148,7 +148,7 @@ def test_a_consumer_that_comes_too_often_is_refused(us: Served) -> None:
 def test_what_is_stored_of_a_topic_is_told_until_its_end(us: Served) -> None:
     assert us.ask("PUT", SUBSCRIPTION).status == 204
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
             consumer = await client.subscribe(NAME, "billing", type_=ConsumerType.SHARED)
             producer = await client.producer(NAME)
@@ -157,7 +157,7 @@ def test_what_is_stored_of_a_topic_is_told_until_its_end(us: Served) -> None:
             found = [await consumer.receive() for _ in range(3)]
             await consumer.acknowledge(found[2], confirmed=True)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     stored = us.get(f"{TOPIC}/internal-info")
     ledger = stored["ledgers"][0]["ledgerId"]
     assert stored["ledgers"][0]["entries"] == 3

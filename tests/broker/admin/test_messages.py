@@ -25,13 +25,13 @@ def us() -> Iterator[Served]:
 def publish(
     us: Served, *payloads: bytes, topic: str = "persistent://public/default/orders", **options: Any
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
             producer = await client.producer(topic, name="till")
             for payload in payloads:
                 await producer.send(payload, **options)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def numbered(us: Served, count: int) -> None:
@@ -181,7 +181,7 @@ def test_a_subscription_is_created_where_somebody_says(us: Served) -> None:
 def test_a_subscription_with_consumers_is_deleted_only_by_force(us: Served) -> None:
     numbered(us, 1)
 
-    async def story() -> list[int]:
+    async def scenario() -> list[int]:
         async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
             await client.subscribe("persistent://public/default/orders", "billing")
             return [
@@ -189,7 +189,7 @@ def test_a_subscription_with_consumers_is_deleted_only_by_force(us: Served) -> N
                 for target in (BILLING, f"{BILLING}?force=true")
             ]
 
-    assert asyncio.run(story()) == [412, 204]
+    assert asyncio.run(scenario()) == [412, 204]
 
 
 def test_all_partitions_are_moved_together(us: Served) -> None:
@@ -245,14 +245,14 @@ def test_properties_of_a_topic_with_partitions(us: Served) -> None:
 def test_stats_count_what_went_in_and_out(us: Served) -> None:
     numbered(us, 3)
 
-    async def story() -> Any:
+    async def scenario() -> Any:
         async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
             consumer = await client.subscribe("persistent://public/default/orders", "billing")
             for _ in range(3):
                 await consumer.acknowledge(await consumer.receive())
             return await asyncio.to_thread(us.get, f"{TOPIC}/stats")
 
-    stats = asyncio.run(story())
+    stats = asyncio.run(scenario())
     assert (stats["msgInCounter"], stats["msgOutCounter"]) == (3, 3)
     assert stats["bytesInCounter"] > 0 < stats["bytesOutCounter"]
     assert stats["topicCreationTimeStamp"] > 0 < stats["lastPublishTimeStamp"]

@@ -61,7 +61,7 @@ def us() -> Iterator[Served]:
 def used(us: Served) -> dict[tuple[str, str], float]:
     """Figures of a region in which three messages were published and one consumed; by name and topic."""
 
-    async def story() -> dict[tuple[str, str], float]:
+    async def scenario() -> dict[tuple[str, str], float]:
         async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
             consumer = await client.subscribe(TOPIC, "billing", initial_position=InitialPosition.EARLIEST)
             producer = await client.producer(TOPIC)
@@ -70,7 +70,7 @@ def used(us: Served) -> dict[tuple[str, str], float]:
             await consumer.acknowledge(await consumer.receive(), confirmed=True)
             return await asyncio.to_thread(samples, us)
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def samples(us: Served) -> dict[tuple[str, str], float]:

@@ -23,11 +23,11 @@ def us() -> Iterator[Served]:
 
 
 def subscribe(us: Served, type_: ConsumerType, subscription: str = "billing") -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
             await client.subscribe(NAME, subscription, type_=type_)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_subscriptions_are_created_by_the_admin_api_only_where_a_policy_says_so(us: Served) -> None:

@@ -82,7 +82,7 @@ STAYS = [(None, b"3"), ("a", b"4"), ("d", b"6")]
 def test_the_newest_message_of_each_key_stays(disk: DiskFaults, batching: Batching | None) -> None:
     with world("us", disk=disk) as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             client = w.client("us")
             assert (await _status_of_new_topic(w, client)) == "NOT_RUN"
             await send(client, *PAIRS, batching=batching)
@@ -98,7 +98,7 @@ def test_the_newest_message_of_each_key_stays(disk: DiskFaults, batching: Batchi
             figures = await ask(w, "GET", f"{PATH}/internalStats")
             assert figures["compactedLedger"]["entries"] > 0
 
-        w.play(story())
+        w.play(scenario())
 
 
 async def _status_of_new_topic(w: World, client: Client) -> str:

@@ -160,7 +160,7 @@ def test_a_refusal_is_answered_and_logged_once(name: str, caplog: pytest.LogCapt
     """Connection, topic and code in the line; and the connection goes on."""
     command, read, code, sentence = REFUSED[name]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with regions("us") as world, raw_client(world) as client:
             request_id, error, message = read(await client.ask(command))
             assert (request_id, error) == (7, code)
@@ -168,7 +168,7 @@ def test_a_refusal_is_answered_and_logged_once(name: str, caplog: pytest.LogCapt
             assert (await client.open_producer(5)).producer_name
 
     with caplog.at_level(logging.INFO, "emulator.broker"):
-        asyncio.run(story())
+        asyncio.run(scenario())
     lines = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert len(lines) == 1
     assert "\n" not in lines[0]
@@ -196,13 +196,13 @@ async def acknowledged_in_a_transaction(client: RawClient) -> Refusal:
 def test_a_refused_send_or_acknowledgement_names_its_topic(
     attempt: Callable[[RawClient], object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with regions("us", transaction_coordinators=0) as world, raw_client(world) as client:
             refusal = await attempt(client)  # type: ignore[misc]
             assert refusal == (7, pb.NotAllowedError, "Transactions are not enabled.")
 
     with caplog.at_level(logging.INFO, "emulator.broker"):
-        asyncio.run(story())
+        asyncio.run(scenario())
     (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert f"topic {ORDERS}, NotAllowedError" in line
 

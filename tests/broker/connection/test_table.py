@@ -41,7 +41,7 @@ def test_every_command_of_the_protocol_is_a_row_or_has_a_sentence(name: str) -> 
 def test_a_stranger_is_refused(row: AnyCommandSpec) -> None:
     """Before CONNECT: ERROR of the handshake, and the connection ends. What a command says is not even read."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with regions("us") as world, raw_client(world, handshake=False) as client:
             client.writer.write(bare(row.type))
             error = (await client.next()).error
@@ -52,7 +52,7 @@ def test_a_stranger_is_refused(row: AnyCommandSpec) -> None:
     if row.type in OPEN_TO_STRANGERS:
         assert row.trust is TrustLevel.UNAUTHENTICATED
     else:
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
 async def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFixture) -> None:

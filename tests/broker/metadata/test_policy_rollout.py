@@ -56,7 +56,7 @@ def loaded(policies: Policies, steps: LoopSteps, count: int = TOPICS) -> list[Fo
 
 
 def test_a_change_visits_a_bounded_number_of_topics_in_one_iteration_of_the_loop() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with regions("us") as world:
             policies, steps = world.running["us"].policies, LoopSteps()
             topics = loaded(policies, steps)
@@ -67,11 +67,11 @@ def test_a_change_visits_a_bounded_number_of_topics_in_one_iteration_of_the_loop
             assert max(per_step.values()) == OBJECTS_PER_STEP
             assert len(per_step) == TOPICS / OBJECTS_PER_STEP
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_several_changes_in_one_iteration_share_its_bound() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with regions("us") as world:
             policies, steps = world.running["us"].policies, LoopSteps()
             topics = loaded(policies, steps, 2 * OBJECTS_PER_STEP)
@@ -85,11 +85,11 @@ def test_several_changes_in_one_iteration_share_its_bound() -> None:
             assert max(per_step.values()) <= 2 * OBJECTS_PER_STEP
             assert {topic.policies[MESSAGE_TTL] for topic in topics} == {60}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_later_change_wins_where_an_earlier_one_has_not_arrived() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with regions("us") as world:
             policies, steps = world.running["us"].policies, LoopSteps()
             topics = loaded(policies, steps)
@@ -103,11 +103,11 @@ def test_a_later_change_wins_where_an_earlier_one_has_not_arrived() -> None:
             assert values[-1] == [120], "it never followed the first change"
             assert all(one in ([60, 120], [120]) for one in values)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_topic_that_leaves_memory_is_not_visited_any_more() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with regions("us") as world:
             policies, steps = world.running["us"].policies, LoopSteps()
             topics = loaded(policies, steps)
@@ -120,11 +120,11 @@ def test_a_topic_that_leaves_memory_is_not_visited_any_more() -> None:
             steps.stop()
             assert not any(topic.applied for topic in topics[OBJECTS_PER_STEP * 2 :])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_topics_with_equal_inputs_share_one_value() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with regions("us") as world:
             policies = world.running["us"].policies
             one, other = (TopicName.parse(f"persistent://public/default/{name}") for name in ("a", "b"))
@@ -138,4 +138,4 @@ def test_topics_with_equal_inputs_share_one_value() -> None:
             assert policies.of_topic(one)[MESSAGE_TTL] == 30
             assert policies.of_topic(other)[MESSAGE_TTL] == 60
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -81,9 +81,9 @@ class SimulatedPlace(Place):
     async def open(self) -> ConfigurationMedium:
         return self.shared.open_on(self.simulation.host(DRIVER))
 
-    def run(self, story: Coroutine[Any, Any, None]) -> None:
+    def run(self, scenario: Coroutine[Any, Any, None]) -> None:
         with self.simulation:
-            self.simulation.run(story)
+            self.simulation.run(scenario)
 
     def go_away(self) -> None:
         self.shared.faults.is_away = True
@@ -106,7 +106,7 @@ async def test_a_file_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
 
 def _write_for_ever(path: Path, ready: Any) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with SqlitePlace(path).region() as region:
             number = 0
             while True:
@@ -114,7 +114,7 @@ def _write_for_ever(path: Path, ready: Any) -> None:
                 ready.value = number
                 number += 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def test_the_kill_of_a_region_that_writes_disturbs_no_other_and_loses_nothing(tmp_path: Path) -> None:

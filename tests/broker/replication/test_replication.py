@@ -184,7 +184,7 @@ def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it
     slow_reads = DiskFaults(read_seconds=(0.5, 0.5))
     with simulated_world("us", "eu", link=link, settings=settings, disk=slow_reads) as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             producer = await w.client("us").producer(TOPIC)
             await producer.send(b"0")
             await w.quiet()
@@ -209,7 +209,7 @@ def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it
             await w.quiet()
             assert [entry.entry_id for entry in w.regions["eu"].disk.entries(TOPIC)] == [0, 1, 2, 3]
 
-        w.play(story())
+        w.play(scenario())
 
 
 def test_an_entry_that_takes_longer_than_the_peer_is_waited_for_arrives() -> None:
@@ -219,10 +219,10 @@ def test_an_entry_that_takes_longer_than_the_peer_is_waited_for_arrives() -> Non
     settings = BrokerSettings(peer_keep_alive_interval_ms=500)
     with simulated_world("us", "eu", link=link, settings=settings) as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             producer = await w.client("us").producer(TOPIC)
             await producer.send(b"x" * 60_000)
             await w.quiet()
             assert [entry.entry_id for entry in w.regions["eu"].disk.entries(TOPIC)] == [0]
 
-        w.play(story(), within_seconds=200)
+        w.play(scenario(), within_seconds=200)

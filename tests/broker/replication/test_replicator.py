@@ -201,7 +201,7 @@ def test_whatever_happened_to_a_replicator_its_backlog_drains_once_links_are_hea
     near = LinkShape(latency_ms=1.0)
     with world("us", "eu", link=near, settings=BrokerSettings(peer_reconnect_backoff_ms=5)) as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             producer = await w.client("us").producer(TOPIC)
             await producer.send(b"first")
             for action, pause in steps:
@@ -215,7 +215,7 @@ def test_whatever_happened_to_a_replicator_its_backlog_drains_once_links_are_hea
             stored = [entry.entry_id for entry in w.regions["eu"].disk.entries(TOPIC)]
             assert len(stored) == 2 + [action for action, _ in steps].count("publish")
 
-        w.play(story())
+        w.play(scenario())
 
 
 def backlog(w: World) -> int:

@@ -99,7 +99,7 @@ def test_a_key_that_moved_waits_for_its_former_consumer_unless_order_does_not_ma
     """And stats say of how many each consumer is waited for."""
     with world("us") as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             client = w.client("us")
 
             async def joined(name: str) -> Consumer:
@@ -139,7 +139,7 @@ def test_a_key_that_moved_waits_for_its_former_consumer_unless_order_does_not_ma
             }
             assert after == {"former": 0, "newcomer": 0}
 
-        w.play(story())
+        w.play(scenario())
 
 
 @pytest.mark.parametrize("names", [("same", "same", "same"), ("a", "a0", "a"), (None, None, None)])

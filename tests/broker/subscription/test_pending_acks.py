@@ -224,7 +224,7 @@ async def test_what_a_decided_cumulative_acknowledgement_covers_is_given_to_nobo
 def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowledgement_counts() -> None:
     """P9. An open one holds nothing: P4."""
 
-    async def story(status: Status | None, given: list[int]) -> None:
+    async def scenario(status: Status | None, given: list[int]) -> None:
         async with regions("us") as world:
             async with raw_client(world) as publishing, raw_client(world) as raw:
                 authority = await filled(world, publishing)
@@ -248,7 +248,7 @@ def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowl
         (Status.ABORTED, [0, 1, 2, 3, 4]),
         (None, [0, 1, 2, 3, 4]),
     ):
-        asyncio.run(story(status, given))
+        asyncio.run(scenario(status, given))
 
 
 async def test_what_its_coordinator_forgot_is_given_out_again() -> None:

@@ -49,7 +49,7 @@ def test_over_any_time_no_more_is_handed_out_than_that_time_and_one_period_allow
     """Neither what time gives while a read is under way, nor reads of several subscriptions at once, add to it."""
     with world("us", disk=SLOW, settings=BrokerSettings(region_tail_bytes=1)) as w:
 
-        async def story() -> list[float]:
+        async def scenario() -> list[float]:
             client = w.client("us")
             producer = await client.producer(TOPIC)
             await asyncio.gather(*(producer.send(bytes(ENTRY_BYTES)) for _ in range(60)))
@@ -64,14 +64,14 @@ def test_over_any_time_no_more_is_handed_out_than_that_time_and_one_period_allow
             came = await asyncio.gather(*(_times(one, w, 60) for one in consumers))
             return [at for times in came for at in times]
 
-        assert too_fast(w.play(story()), Allowance(RATE, 1), over) == ""
+        assert too_fast(w.play(scenario()), Allowance(RATE, 1), over) == ""
 
 
 def test_no_subscription_keeps_the_rate_of_the_topic_from_the_others() -> None:
     """All of them have more to hand out than the rate allows for ever."""
     with world("us") as w:
 
-        async def story() -> list[int]:
+        async def scenario() -> list[int]:
             client = w.client("us")
             producer = await client.producer(TOPIC)
             await asyncio.gather(*(producer.send(b"%d" % number) for number in range(200)))
@@ -87,6 +87,6 @@ def test_no_subscription_keeps_the_rate_of_the_topic_from_the_others() -> None:
             await asyncio.sleep(20)
             return [len(one.waiting) for one in consumers]
 
-        counts = w.play(story())
+        counts = w.play(scenario())
         assert sum(counts) >= 60
         assert min(counts) >= 15, counts

@@ -191,7 +191,7 @@ def test_whenever_the_region_is_killed_there_is_one_owner_and_epochs_never_fall(
 ) -> None:
     with world("us", disk=disk, settings=replace(PATIENT, exclusive_patience_ms=0)) as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             owner, waiter = await contenders(w, "owner", "waiter")
             await owner.producer.close()
             stored = GrantKey.of(TOPIC, 1).text
@@ -211,7 +211,7 @@ def test_whenever_the_region_is_killed_there_is_one_owner_and_epochs_never_fall(
             grants = broker_of(w).store.scan(GrantKey.prefix(TOPIC))
             assert len(grants) == waiter.producer.topic_epoch + 1
 
-        w.play(story())
+        w.play(scenario())
 
 
 async def test_an_owner_cannot_be_thrown_out_by_one_that_was_thrown_out_before(world: World) -> None:
@@ -252,7 +252,7 @@ def test_a_topic_that_somebody_waits_for_is_not_let_go() -> None:
     settings = replace(PATIENT, topic_idle_ms=500)
     with world("us", settings=settings) as w:
 
-        async def story() -> None:
+        async def scenario() -> None:
             shared = await w.client("us").producer(TOPIC, name="shared")
             waiter = Contender(w, "waiter")
             await w.simulation.until(lambda: in_line(w) == ["waiter"])
@@ -261,7 +261,7 @@ def test_a_topic_that_somebody_waits_for_is_not_let_go() -> None:
             await shared.close()
             await waiter.opening
 
-        w.play(story())
+        w.play(scenario())
 
 
 def client_of(w: World) -> Client:

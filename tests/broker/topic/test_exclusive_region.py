@@ -179,7 +179,7 @@ def test_there_is_never_more_than_one_owner_in_all_regions(seed: int) -> None:
                         home = new
             w.heal()
 
-        async def story() -> None:
+        async def scenario() -> None:
             await w.ready()
             watching = asyncio.ensure_future(watch())
             rivals = [asyncio.ensure_future(rival(w, region, n)) for region in REGIONS for n in range(2)]
@@ -189,4 +189,4 @@ def test_there_is_never_more_than_one_owner_in_all_regions(seed: int) -> None:
                 assert not task.done()
                 task.cancel()
 
-        w.play(story())
+        w.play(scenario())

@@ -68,7 +68,7 @@ async def test_nothing_of_an_aborted_transaction_is_ever_visible() -> None:
 def test_a_restart_finds_what_was_open_and_what_was_aborted() -> None:
     """With and without a checkpoint in between."""
 
-    async def story(checkpoint_entries: int) -> None:
+    async def scenario(checkpoint_entries: int) -> None:
         async with regions("us", state_checkpoint_entries=checkpoint_entries) as world:
             authority = authority_of(world)
             authority.open(T1, T2)
@@ -91,7 +91,7 @@ def test_a_restart_finds_what_was_open_and_what_was_aborted() -> None:
             assert await readable(world) == [b"a", b"c", b"e", b"0", b"1", b"2", b"3"]
 
     for checkpoint_entries in (1, 3, 1_000):
-        asyncio.run(story(checkpoint_entries))
+        asyncio.run(scenario(checkpoint_entries))
 
 
 @pytest.mark.parametrize("is_done", [True, False])

@@ -169,7 +169,7 @@ async def test_after_an_orderly_stop_a_topic_that_owes_nothing_is_not_opened() -
 def test_a_region_starts_beside_logs_that_it_cannot_serve(caplog: pytest.LogCaptureFixture) -> None:
     """D5: it used to fail for good."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with regions("us") as world:
             await store_of(world).open_log("no topic at all")
             await store_of(world).open_log("persistent://gone/away/orders")
@@ -179,7 +179,7 @@ def test_a_region_starts_beside_logs_that_it_cannot_serve(caplog: pytest.LogCapt
                 await world.start("us")
             assert world.running["us"].directory.names("public/default") == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     lines = [
         record.getMessage() for record in caplog.records if "which are not changed" in record.getMessage()
     ]

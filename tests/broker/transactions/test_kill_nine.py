@@ -96,7 +96,7 @@ class Worker:
 
 
 def test_what_a_killed_region_had_of_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
-    async def story(run: ProcessRuntime) -> None:
+    async def scenario(run: ProcessRuntime) -> None:
         async with Client(await url_of(run), settings=QUICK, transaction_key="worker") as client:
             inbox = await client.producer("inbox")
             for number in range(2 * len(TURNS)):
@@ -120,7 +120,7 @@ def test_what_a_killed_region_had_of_a_transaction_is_all_or_nothing(tmp_path: P
         run = ProcessRuntime.create(one_region(tmp_path), tmp_path / "run", detached=False)
         await run.up()
         try:
-            await story(run)
+            await scenario(run)
         finally:
             await run.down()
 

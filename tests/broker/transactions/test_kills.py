@@ -55,7 +55,7 @@ async def _results(world: Regions) -> Counter[bytes]:
 def test_every_message_is_processed_once_whatever_is_killed(seed: int) -> None:
     expected = Counter({b"result of %d" % number: 1 for number in range(MESSAGES)})
 
-    async def story() -> None:
+    async def scenario() -> None:
         chance, done = random.Random(seed), asyncio.Event()
         async with asyncio.timeout(PATIENCE_SECONDS), regions("us", state_checkpoint_entries=7) as world:
             async with world.client("us") as client:
@@ -82,4 +82,4 @@ def test_every_message_is_processed_once_whatever_is_killed(seed: int) -> None:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

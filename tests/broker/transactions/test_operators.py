@@ -21,12 +21,12 @@ KEYS = ["/admin/v2/transactions/transaction-keys", "/admin/v3/transactions/trans
 V3 = "/admin/v3/transactions"
 
 
-def play(at: Served, story: Callable[[Client], Awaitable[Any]], key: str | None = "task-1") -> Any:
+def play(at: Served, scenario: Callable[[Client], Awaitable[Any]], key: str | None = "task-1") -> Any:
     """With a client in the region's own loop, so that what it opened stays open until the next story."""
 
     async def within() -> Any:
         client = Client(f"pulsar://127.0.0.1:{at.service_port}", transaction_key=key)
-        return await story(client)
+        return await scenario(client)
 
     return asyncio.run_coroutine_threadsafe(within(), at.loop).result(30)
 
@@ -253,14 +253,14 @@ async def test_explain_names_the_epoch_the_last_client_and_the_transactions_of_a
 def test_a_key_whose_client_went_away_is_not_connected() -> None:
     with served() as at:
 
-        async def story(client: Client) -> list[Any]:
+        async def scenario(client: Client) -> list[Any]:
             await begin(client)
             kept = list(at.region.connections)  # so that the garbage collector decides nothing
             await client.close()
             await until(lambda: not at.region.connections)
             return kept
 
-        kept = play(at, story)
+        kept = play(at, scenario)
         shown = at.get(f"{KEYS[0]}/task-1")
         assert kept
         assert not shown["connected"]

@@ -51,7 +51,7 @@ def test_what_pulsar_admin_sets_in_one_cluster_a_client_of_another_obeys(tmp_pat
     pulsar = pytest.importorskip("pulsar")
     run = ProcessRuntime.create(load_topology(SAMPLE), tmp_path / "run", detached=False)
 
-    async def story() -> None:
+    async def scenario() -> None:
         await run.up()
         regions = {one.name: one for one in (await run.status()).regions}
         east, europe = regions["us-east"], regions["eu-central"]
@@ -69,4 +69,4 @@ def test_what_pulsar_admin_sets_in_one_cluster_a_client_of_another_obeys(tmp_pat
                 assert time.monotonic() < deadline
                 number += 1
 
-    asyncio.run(asyncio.wait_for(story(), 180))
+    asyncio.run(asyncio.wait_for(scenario(), 180))

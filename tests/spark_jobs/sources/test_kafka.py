@@ -123,7 +123,7 @@ def test_cursors_and_grants_are_what_was_stored_last_and_nothing_else_is_one(log
     head, part, gone = CursorKey(TOPIC, "s"), CursorPartKey(TOPIC, "s", "1-0"), CursorKey(TOPIC, "gone")
     grant = GrantKey.of(TOPIC, 0)
 
-    async def story() -> None:
+    async def scenario() -> None:
         store = await open_store(log)
         for key, value in ((head, b"old"), (part, b"part"), (gone, b"away"), (head, b"new"), (grant, b"{}")):
             await store.put(key.text, value)
@@ -131,7 +131,7 @@ def test_cursors_and_grants_are_what_was_stored_last_and_nothing_else_is_one(log
         await store.delete(gone.text)
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     kept = [(head.text, b"new"), (part.text, b"part"), (grant.text, b"{}")]
     assert kafka.read_values(log) == sorted(kept)
 
