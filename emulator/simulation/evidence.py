@@ -22,7 +22,7 @@ from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.durable_media import DurableLog, Medium
 from emulator.wire.message_metadata import scan_entry
 from emulator.wire.payloads import split_batch
-from spark_jobs.evidence.cursors import StoredCursor, cursors_in
+from spark_jobs.evidence.cursors import DecodedCursor, cursors_in
 
 MESSAGES = "persistent://"
 """Other logs are a region's own: those of transaction coordinators."""
@@ -168,7 +168,7 @@ class Disks:
         """What older owners wrote after newer ones had come."""
         return [sentence for region, disk in self._disks.items() for sentence in trespasses(region, disk)]
 
-    def cursors(self) -> dict[tuple[str, str, str], StoredCursor]:
+    def cursors(self) -> dict[tuple[str, str, str], DecodedCursor]:
         """Stored cursors by (region, topic, subscription)."""
         found = {}
         for region, disk in self._disks.items():
@@ -343,7 +343,7 @@ class RunEvidence:
     events: Sequence[HistoryEvent]
     given: Given
     logs: Mapping[tuple[str, str], LogView]
-    cursors: Mapping[tuple[str, str, str], StoredCursor]
+    cursors: Mapping[tuple[str, str, str], DecodedCursor]
     fallen: Sequence[str]
     """Mark-deletes that moved back on a disk, a sentence each."""
     unseen: Sequence[tuple[str, StoredMessage]]

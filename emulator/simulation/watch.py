@@ -13,7 +13,7 @@ from emulator.simulation.durable_media import Medium
 from emulator.simulation.evidence import Disks, LogView, StoredMessage
 from emulator.simulation.history import SimulatedHistory
 from emulator.storage.contract import Versioned
-from spark_jobs.evidence.cursors import StoredCursor, cursors_in
+from spark_jobs.evidence.cursors import DecodedCursor, cursors_in
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class CursorWatch:
             else:
                 self._look_at(region, key, cursor)
 
-    def _look_at(self, region: str, key: CursorKey, cursor: StoredCursor) -> None:
+    def _look_at(self, region: str, key: CursorKey, cursor: DecodedCursor) -> None:
         topic, subscription = key.topic, key.subscription
         watched = self._watched.get((region, key))
         if watched is None:

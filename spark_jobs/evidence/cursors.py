@@ -27,7 +27,7 @@ Parts = Mapping[tuple[int, int], bytes]
 """By generation and number."""
 
 
-class StoredCursor(NamedTuple):
+class DecodedCursor(NamedTuple):
     """A cursor of the current format, decoded."""
 
     mark_delete: int
@@ -66,7 +66,7 @@ def cursors_of(values: Iterable[tuple[str, bytes]]) -> list[tuple[CursorKey, byt
     return _grouped((parse_key(text), value) for text, value in values)
 
 
-def cursors_in(rows: Iterable[tuple[StoredKey | None, bytes]]) -> dict[CursorKey, StoredCursor]:
+def cursors_in(rows: Iterable[tuple[StoredKey | None, bytes]]) -> dict[CursorKey, DecodedCursor]:
     """The same of parsed keys, decoded."""
     return {key: read_cursor(head, parts) for key, head, parts in _grouped(rows)}
 
@@ -85,7 +85,7 @@ def _grouped(rows: Iterable[tuple[StoredKey | None, bytes]]) -> list[tuple[Curso
     return [(key, head, parts.get(key, {})) for key, head in heads.items()]
 
 
-def read_cursor(head: bytes, parts: Parts) -> StoredCursor:
+def read_cursor(head: bytes, parts: Parts) -> DecodedCursor:
     """Decode a cursor of the current format. ValueError for another one."""
     state = json.loads(head)
     if state["format"] != 2:
@@ -96,7 +96,7 @@ def read_cursor(head: bytes, parts: Parts) -> StoredCursor:
         if generation == state["generation"]:
             acked[number], end = _acked_bits(data)
             open_messages |= _open_messages(data, end, number * PART_IDS)
-    return StoredCursor(state["mark_delete"], acked, open_messages)
+    return DecodedCursor(state["mark_delete"], acked, open_messages)
 
 
 def consumed_ranges(head: bytes, parts: Parts) -> list[Range]:

@@ -16,7 +16,7 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks
 from emulator.simulation.world import World
-from spark_jobs.evidence.cursors import StoredCursor
+from spark_jobs.evidence.cursors import DecodedCursor
 
 TOPIC = "persistent://public/default/orders"
 SLOW = DiskFaults(commit_seconds=(0.5, 0.5))
@@ -32,7 +32,7 @@ def subscription_of(w: World, name: str) -> Subscription:
     return broker_of(w).directory.serving[TOPIC].subscriptions[name]
 
 
-def on_disk(w: World, name: str) -> StoredCursor:
+def on_disk(w: World, name: str) -> DecodedCursor:
     return Disks({"us": w.regions["us"].disk}).cursors()["us", TOPIC, name]
 
 
