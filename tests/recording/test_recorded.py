@@ -289,7 +289,7 @@ def test_a_partitioned_topic_is_refused_because_it_could_not_be_judged(recording
 async def test_a_partitioned_topic_is_refused_to_asyncio_s_client_too(stand: Stand) -> None:
     topic = "persistent://public/default/partitioned-asyncio"
     await asyncio.to_thread(stand.make_partitioned, "us-east", topic, 2)
-    url = stand.url("us-east")
+    url = await asyncio.to_thread(stand.url, "us-east")
 
     client = geoemu.recorded(pulsar.asyncio.Client(url, logger=QUIET), stand.run_dir, actor="part-asyncio")
     with pytest.raises(Refused, match="has 2 partitions"):
