@@ -21,7 +21,7 @@ from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
-from emulator.core.flow.rate_limit import Pace
+from emulator.core.flow.rate_limit import RateLimit
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.inactivity import COMPACTION_THRESHOLD
 from emulator.core.policies.lifetime import MESSAGE_TTL
@@ -34,7 +34,7 @@ from emulator.storage.memory import MemoryDisk, MemoryStore
 TOPICS: Final = 5_000
 NAMESPACE: Final = NamespacePath("public/default")
 CHANGES: Final[tuple[tuple[Policy[Any], tuple[Any, Any]], ...]] = (
-    (DISPATCH_RATE, (Pace(1_000, 0, 1), None)),
+    (DISPATCH_RATE, (RateLimit(1_000, 0, 1), None)),
     (MESSAGE_TTL, (3_600, None)),
     (COMPACTION_THRESHOLD, (2**30, None)),
 )

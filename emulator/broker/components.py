@@ -21,13 +21,13 @@ from emulator.broker.topic_directory.deletions import Deletions
 from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.broker.transactions.journal import TransactionJournal
 from emulator.core.access import Access
-from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
+from emulator.core.admission import EntrySizeLimits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
 from emulator.core.flow.meters import Drops
 from emulator.core.flow.rate_limit import ThrottleFactory, throttle_of
-from emulator.core.metadata.outbox import Outbox
+from emulator.core.metadata.outbox import EventOutbox
 from emulator.core.metadata.record import LATEST, Rule
 from emulator.core.partitions import inherits, is_news
 from emulator.core.policies.lifetime import Quotas
@@ -42,11 +42,11 @@ from emulator.core.replication.subscription_updates import (
     own_entry_id,
     takes_updates,
 )
-from emulator.core.schemas.compatibility import Strategy as Compatibility
+from emulator.core.schemas.compatibility import CompatibilityStrategy as Compatibility
 from emulator.core.schemas.compatibility import check_follows
 from emulator.core.topic.compaction import LatestOfKeys
 from emulator.core.topic.deduplication import ProducerDeduplication, SourceWatermarks
-from emulator.core.topic.limits import Caps
+from emulator.core.topic.limits import TopicLimits
 from emulator.core.topic.retention import Ages, Backlog, Exceeded, Trimming, backlog_bytes, exceeded
 from emulator.core.topic.state import TopicState
 from emulator.core.transactions.coordinator import Coordinator
@@ -76,7 +76,7 @@ class Components:
     scan_entry: Callable[..., EntryInfo] = scan_entry
     """(entry, verify=whether to check its checksum): what a broker must know of it. ProtocolError when it cannot be
     read."""
-    check_entry: Callable[[Publisher, Scanned, Marker | None, int, Limits], Refusal | None] = check
+    check_entry: Callable[[Publisher, Scanned, Marker | None, int, EntrySizeLimits], Refusal | None] = check
     """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
 
     access: type[Access] = Access
@@ -108,7 +108,7 @@ class Components:
     """Makes small states durable: cursors, the progress of replicators."""
 
     # How many, and how fast.
-    caps: Callable[[int, int, int, int], Caps] = Caps
+    caps: Callable[[int, int, int, int], TopicLimits] = TopicLimits
     """(producers, consumers, consumers of a subscription, subscriptions): how many may use a topic at once."""
     throttle_of: ThrottleFactory = throttle_of
     """(rate, now in ms): what keeps to it."""
@@ -125,7 +125,7 @@ class Components:
     # What clusters share.
     metadata_rule: Rule = LATEST
     """Which of two metadata events wins."""
-    metadata_outbox: type[Outbox] = Outbox
+    metadata_outbox: type[EventOutbox] = EventOutbox
     """What other clusters are to be told of."""
     metadata: type[Metadata] = Metadata
     """The cluster's configuration store, as a region uses it."""

@@ -28,7 +28,7 @@ from emulator.errors import ConfigurationError, GeoemuError, Problem, Refused
 from emulator.model.explanations import KINDS, Explanation, with_conflicts
 from emulator.model.suggestions import nearest
 from emulator.run.directory import RunDirectory
-from emulator.runtimes.admin_client import Answer, NoAnswer, call
+from emulator.runtimes.admin_client import HttpResponse, NoAnswer, call
 from emulator.runtimes.contract import RegionStatus, RunStatus, Runtime
 from emulator.runtimes.opening import open_run
 
@@ -131,7 +131,7 @@ def _no_answer(region: RegionStatus, silence: str) -> str:
     return f"it is {region.state} and does not respond ({silence})"
 
 
-async def _get(region: RegionStatus, target: str) -> Answer:
+async def _get(region: RegionStatus, target: str) -> HttpResponse:
     url = urlsplit(region.admin_url)
     if url.hostname is None or url.port is None:
         raise NoAnswer("it has no address")

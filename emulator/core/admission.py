@@ -44,7 +44,7 @@ REGION_MAY = frozenset({Permission.MARKERS})
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientProducer:
     """A producer of a client."""
 
     name: str
@@ -68,7 +68,7 @@ class Own:
     region: str
 
 
-Publisher = Client | Peer | Own
+Publisher = ClientProducer | Peer | Own
 
 
 # What an entry says.
@@ -96,7 +96,7 @@ class Scanned(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EntrySizeLimits:
     """How large an entry may be so that every region it goes to takes it (A3)."""
 
     payload_bytes: int
@@ -111,7 +111,7 @@ class Limits:
 # What comes of it.
 
 
-class Scope(Enum):
+class RefusalScope(Enum):
     """What ends with a refusal."""
 
     ENTRY = "the entry is not stored; the producer continues"
@@ -122,21 +122,21 @@ class Scope(Enum):
 class Refusal:
     code: ServerError
     sentence: str
-    scope: Scope
+    scope: RefusalScope
 
 
-def scope_of(publisher: Publisher) -> Scope:
+def scope_of(publisher: Publisher) -> RefusalScope:
     """A client numbers its messages and hears of each. A peer's watermark would pass the hole that a refused entry
     leaves, so everything behind it is refused too."""
-    return Scope.ATTACHMENT if isinstance(publisher, Peer) else Scope.ENTRY
+    return RefusalScope.ATTACHMENT if isinstance(publisher, Peer) else RefusalScope.ENTRY
 
 
 def check(
-    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: Limits
+    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
 ) -> Refusal | None:
     """None when the entry may be stored. `marker` is what the entry's marker was decoded to; None when it has none, or
     one with a number that nobody here knows."""
-    if type(publisher) is Client:
+    if type(publisher) is ClientProducer:
         if (
             entry.producer_name == publisher.name
             and entry.marker_type is None
@@ -163,7 +163,7 @@ def check(
     return Refusal(ServerError.NotAllowedError, sentence, scope_of(publisher)) if sentence else None
 
 
-def _claimed(client: Client, entry: Scanned) -> str:
+def _claimed(client: ClientProducer, entry: Scanned) -> str:
     """What a client claims that no client may (A1); empty when it claims nothing."""
     if entry.producer_name != client.name:
         return f"the entry names producer {entry.producer_name!r}; it was sent by {client.name!r}"
@@ -201,7 +201,7 @@ def _marker_not_of(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
     return ""
 
 
-def _impossible(entry: Scanned, limits: Limits) -> str:
+def _impossible(entry: Scanned, limits: EntrySizeLimits) -> str:
     """Numbers that no message has. Stored, they would be everybody's trouble: receipts and last sequence ids are signed
     on the wire, and what is acknowledged of a batch takes a bit for each of its messages."""
     for name, number in (
@@ -215,7 +215,7 @@ def _impossible(entry: Scanned, limits: Limits) -> str:
     return ""
 
 
-def _too_large(entry: Scanned, entry_bytes: int, limits: Limits) -> str:
+def _too_large(entry: Scanned, entry_bytes: int, limits: EntrySizeLimits) -> str:
     payload_bytes = entry_bytes - entry.payload_offset
     if payload_bytes > limits.payload_bytes:
         return f"message of {payload_bytes} bytes exceeds the maximum of {limits.payload_bytes}"

@@ -24,7 +24,7 @@ class NoAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What came back."""
 
     status: int
@@ -35,7 +35,7 @@ class Answer:
         return json.loads(self.body)
 
 
-class Exchange(asyncio.Protocol):
+class HttpExchange(asyncio.Protocol):
     """One request on a connection of its own: `send`, then `receive`. Two steps, because a frozen region can
     be sent a request that it finds when it thaws."""
 
@@ -47,7 +47,7 @@ class Exchange(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._status = 0
         self._body = b""
-        self._answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._answer: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
     async def send(self, method: str, target: str, body: Any = None) -> None:
         """Connect and send the request with `body` as JSON. NoAnswer when nothing listens."""
@@ -71,7 +71,7 @@ class Exchange(asyncio.Protocol):
         ):
             transport.write(self._http.send(event) or b"")
 
-    async def receive(self, *, seconds: float = ANSWER_SECONDS) -> Answer:
+    async def receive(self, *, seconds: float = ANSWER_SECONDS) -> HttpResponse:
         """The answer. NoAnswer when it is not complete in time."""
         try:
             async with asyncio.timeout(seconds):
@@ -109,7 +109,7 @@ class Exchange(asyncio.Protocol):
                 elif isinstance(event, h11.Data):
                     self._body += event.data
                 elif isinstance(event, h11.EndOfMessage):
-                    self._answer.set_result(Answer(self._status, self._body))
+                    self._answer.set_result(HttpResponse(self._status, self._body))
                 elif not isinstance(event, h11.InformationalResponse):
                     return
         except h11.RemoteProtocolError as problem:
@@ -130,9 +130,9 @@ async def call(
     body: Any = None,
     *,
     seconds: float = ANSWER_SECONDS,
-) -> Answer:
+) -> HttpResponse:
     """One request and its answer. NoAnswer when there is none."""
-    exchange = Exchange(network, host, port)
+    exchange = HttpExchange(network, host, port)
     try:
         await exchange.send(method, target, body)
         return await exchange.receive(seconds=seconds)

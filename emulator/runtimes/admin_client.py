@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.net import http as admin_calls
-from emulator.net.http import ANSWER_SECONDS, Answer, NoAnswer
+from emulator.net.http import ANSWER_SECONDS, HttpResponse, NoAnswer
 from emulator.net.network import SocketNetwork
 
-__all__ = ["ANSWER_SECONDS", "AdminExchange", "Answer", "NoAnswer", "call"]
+__all__ = ["ANSWER_SECONDS", "AdminExchange", "HttpResponse", "NoAnswer", "call"]
 
 _NETWORK = SocketNetwork()
 
 
-class AdminExchange(admin_calls.Exchange):
+class AdminExchange(admin_calls.HttpExchange):
     """One request on a socket of its own."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -22,6 +22,6 @@ class AdminExchange(admin_calls.Exchange):
 
 async def call(
     host: str, port: int, method: str, target: str, body: Any = None, *, seconds: float = ANSWER_SECONDS
-) -> Answer:
+) -> HttpResponse:
     """One request and its answer. NoAnswer when there is none."""
     return await admin_calls.call(_NETWORK, host, port, method, target, body, seconds=seconds)

@@ -19,7 +19,7 @@ from emulator.errors import Refused, RuntimeFailure
 from emulator.model.suggestions import nearest
 from emulator.run.directory import RegionRecord, RunDirectory, RunRecord, links_of
 from emulator.run.processes import ProcessState
-from emulator.runtimes.admin_client import AdminExchange, Answer, NoAnswer, call
+from emulator.runtimes.admin_client import AdminExchange, HttpResponse, NoAnswer, call
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
@@ -300,6 +300,6 @@ def link_request(link: tuple[str, str], shape: LinkShape) -> tuple[str, str, dic
     return "PUT", f"/geoemu/v1/links/{source}/{target}", asdict(shape)
 
 
-def describe(answer: Answer) -> str:
+def describe(answer: HttpResponse) -> str:
     """An answer that was not expected, for an error message."""
     return f"it answered {answer.status} {answer.body[:200].decode(errors='replace')}"

@@ -15,7 +15,7 @@ from random import Random
 from emulator.errors import StorageError, StorageFull
 from emulator.simulation.durable_media import Span
 from emulator.simulation.host import Host
-from emulator.storage.configuration.contract import Reading, Rows, T, check_expected
+from emulator.storage.configuration.contract import ConfigurationRead, ConfigurationRows, T, check_expected
 from emulator.storage.configuration.memory import ConfigurationMemory
 
 
@@ -72,7 +72,7 @@ class ConfigurationAccess:
 
         shared.memory.on_commit[self] = committed
 
-    async def read(self, after: int) -> Reading:
+    async def read(self, after: int) -> ConfigurationRead:
         await self._travel()
         self._refuse_if_away("read")
         reading = self._shared.memory.read(after)
@@ -81,14 +81,14 @@ class ConfigurationAccess:
         return reading
 
     async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        def work(rows: Rows) -> None:
+        def work(rows: ConfigurationRows) -> None:
             check_expected(path, expected, rows.get(path))
             rows.put(path, value)
 
         revision, _ = await self.transact(work)
         return revision
 
-    async def transact(self, work: Callable[[Rows], T]) -> tuple[int, T]:
+    async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         await self._travel()
         self._refuse_if_away("changed")
         faults = self._shared.faults

@@ -18,7 +18,7 @@ from emulator.errors import StorageError
 from emulator.simulation.durable_media import DurableLog, MediaWrite, Medium
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.group import entries_within
-from emulator.storage.lanes import KeyLane, Keys, Lane, behind
+from emulator.storage.lanes import KeyLane, Lane, StoredValues, behind
 
 
 class SimulatedLog:
@@ -113,7 +113,7 @@ class SimulatedStore:
         self.loop = asyncio.get_running_loop()
         self.ended: StorageError | None = None
         """Why nothing is taken any more."""
-        self._keys = Keys(dict(medium.values))
+        self._keys = StoredValues(dict(medium.values))
         self._names = dict.fromkeys(medium.logs)
         self._logs: dict[str, SimulatedLog] = {}
         self._waiting: list[MediaWrite] = []

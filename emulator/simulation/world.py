@@ -35,7 +35,7 @@ from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig, R
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology, region_config
 from emulator.errors import StorageError
 from emulator.model.stored_keys import CursorKey, CursorPartKey
-from emulator.net.http import Answer, call
+from emulator.net.http import HttpResponse, call
 from emulator.net.network import Network
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.durable_media import DiskFaults, Medium
@@ -372,7 +372,7 @@ class World:
 
     async def ask_admin(
         self, region: str, method: str, target: str, body: Any = None, *, host: Host | None = None
-    ) -> Answer:
+    ) -> HttpResponse:
         """One call to a region's HTTP port, by a program on `host`; by the story itself when there is none. NoAnswer
         when the region is down, or does not answer in time."""
         if host is None:

@@ -45,7 +45,7 @@ class KeyLane:
         """The same on the loop: new writes are refused."""
 
 
-class Keys:
+class StoredValues:
     """Durable values and what is on its way. Lives on the event loop."""
 
     def __init__(self, values: dict[str, Versioned]) -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from emulator.errors import StorageError
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.group import entries_within
-from emulator.storage.lanes import KeyLane, Keys, behind
+from emulator.storage.lanes import KeyLane, StoredValues, behind
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class MemoryStore:
         self.commits = 0
         """Durability points so far."""
         self._loop = asyncio.get_running_loop()
-        self._keys = Keys(disk.values)
+        self._keys = StoredValues(disk.values)
         self._logs: dict[str, MemoryLog] = {}
         self._group: list[_Write] = []
         self._held = False

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.topic_directory.loaded_topic import OpenMode
-from emulator.core.flow.rate_limit import Pace
+from emulator.core.flow.rate_limit import RateLimit
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind
 from emulator.core.policies.limits import MAX_CONSUMERS, MAX_PRODUCERS, PUBLISH_RATE
 from emulator.model.stored_keys import NamespacePath
@@ -91,7 +91,7 @@ async def test_a_topic_is_full(client: str) -> None:
 
 async def test_who_publishes_too_fast_goes_on_more_slowly(client: str) -> None:
     async with one_client(client) as (region, program):
-        await region.policies.set(NAMESPACE, PUBLISH_RATE, Pace(10, 0, 1))
+        await region.policies.set(NAMESPACE, PUBLISH_RATE, RateLimit(10, 0, 1))
         await program.ask("producer", client="client", key="p", topic="orders")
         for number in range(15):
             await program.ask("send", key="p", payload=str(number))

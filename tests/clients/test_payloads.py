@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator.client import Batching, Compression
-from emulator.core.flow.rate_limit import Pace
+from emulator.core.flow.rate_limit import RateLimit
 from emulator.core.policies.limits import PUBLISH_RATE
 from emulator.model.stored_keys import NamespacePath
 from emulator.wire import pulsar_pb2 as pb
@@ -32,7 +32,7 @@ LARGE = 12_000_000
 PIECES = 7
 """Of three times as much."""
 NAMESPACE = NamespacePath("public/default")
-A_PIECE_OR_TWO_A_SECOND = Pace(0, 8_000_000, 1)
+A_PIECE_OR_TWO_A_SECOND = RateLimit(0, 8_000_000, 1)
 
 
 async def opened(program: Program, world: Regions) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.client import EARLIEST
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
 from tests.clients.telling import case, driver, regions
@@ -87,7 +87,7 @@ async def test_messages_count_when_their_transaction_commits(client: str, outcom
         expected = [b"of orders", b"plain"] if committed else [b"plain"]
         assert await it.stored("orders") == expected
         assert await it.stored("bills") == ([b"of bills"] if committed else [])
-        ended = Status.COMMITTED if committed else Status.ABORTED
+        ended = TransactionStatus.COMMITTED if committed else TransactionStatus.ABORTED
         assert it.region.coordinators.status(txn) is ended
 
 
@@ -128,7 +128,7 @@ async def test_a_transaction_whose_time_is_over_cannot_be_committed(client: str)
         await it.do("producer", client="client", key="p", topic="orders")
         txn = await it.begin(timeout_ms=1_500)
         await it.do("send", key="p", payload="no", transaction="t")
-        await until(lambda: it.region.coordinators.status(txn) is Status.ABORTED, OUTCOME_SECONDS)
+        await until(lambda: it.region.coordinators.status(txn) is TransactionStatus.ABORTED, OUTCOME_SECONDS)
         with pytest.raises(Failed):
             await it.do("commit", key="t")
         assert await it.stored("orders") == []

@@ -6,12 +6,21 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from emulator.core.admission import Client, Limits, Own, Peer, Permission, Publisher, Scope, check
+from emulator.core.admission import (
+    ClientProducer,
+    EntrySizeLimits,
+    Own,
+    Peer,
+    Permission,
+    Publisher,
+    RefusalScope,
+    check,
+)
 from emulator.errors import ServerError
 from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model.values import Position
 
-LIMITS = Limits(payload_bytes=1_000, entry_bytes=1_200, batch_bytes=1_000)
+LIMITS = EntrySizeLimits(payload_bytes=1_000, entry_bytes=1_200, batch_bytes=1_000)
 HERE = Position(1, 7)
 
 
@@ -29,7 +38,7 @@ class Says:
     payload_offset: int = 50
 
 
-CLIENT = Client("p", "here:1")
+CLIENT = ClientProducer("p", "here:1")
 EU = Peer("eu")
 FROM_EU = Says("anybody", "eu", HERE)
 UPDATE = SubscriptionUpdate("s", (("us", HERE),))
@@ -40,7 +49,7 @@ def sentence(publisher: Publisher, says: Says, marker: Marker | None = None, siz
     if refusal is None:
         return ""
     assert refusal.code is ServerError.NotAllowedError
-    assert refusal.scope is (Scope.ATTACHMENT if isinstance(publisher, Peer) else Scope.ENTRY)
+    assert refusal.scope is (RefusalScope.ATTACHMENT if isinstance(publisher, Peer) else RefusalScope.ENTRY)
     return refusal.sentence
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
-from emulator.core.metadata.event import Event, Stamp, is_synced
-from emulator.core.metadata.record import LATEST, Record
+from emulator.core.metadata.event import EventStamp, SyncEvent, is_synced
+from emulator.core.metadata.record import LATEST, DocumentRecord
 from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import NamespacePath, SyncRecordPath, TenantPath, parse_path
 from emulator.simulation.configuration import ConfigurationFaults
@@ -137,14 +137,16 @@ class SimulatedScenario:
         first, *others = [self.documents(cluster) for cluster in self.world.configurations]
         return all(other == first for other in others)
 
-    def events(self) -> dict[Stamp, Event]:
+    def events(self) -> dict[EventStamp, SyncEvent]:
         """Of every event topic, and of every store: what was never published counts, too."""
-        found: dict[Stamp, Event] = {}
+        found: dict[EventStamp, SyncEvent] = {}
         for store in self.world.configurations.values():
             for path, change in store.memory.values.items():
                 key = parse_path(path)
                 if isinstance(key, SyncRecordPath):
-                    found |= {event.stamp: event for event in Record.decode(key.of, change.value).events()}
+                    found |= {
+                        event.stamp: event for event in DocumentRecord.decode(key.of, change.value).events()
+                    }
         return found
 
 
@@ -154,9 +156,9 @@ def play(
     story = (kind or SimulatedScenario)(seed, overrides)
     with story.world as world:
         world.play(story.told(), within_seconds=3600)
-        fold: dict[str, Record] = {}
+        fold: dict[str, DocumentRecord] = {}
         for event in story.events().values():
-            fold.setdefault(event.path, Record(event.path)).merge(event, "nobody", 0)
+            fold.setdefault(event.path, DocumentRecord(event.path)).merge(event, "nobody", 0)
         for cluster in world.configurations:
             documents = story.documents(cluster)
             for path, record in fold.items():

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.broker.region import Region
-from emulator.core.metadata.record import Record
+from emulator.core.metadata.record import DocumentRecord
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import NamespacePath, SyncRecordPath
 from emulator.simulation.disk import DiskFaults
@@ -48,7 +48,7 @@ def is_on(world: World, name: str) -> bool | None:
 
 def tombstones(world: World, cluster: str) -> int:
     stored = world.configurations[cluster].memory.values.get(SyncRecordPath(NAMESPACE.text).text)
-    record = Record.decode(NAMESPACE.text, None if stored is None else stored.value)
+    record = DocumentRecord.decode(NAMESPACE.text, None if stored is None else stored.value)
     return sum(event.is_deleted for event in record.events())
 
 

@@ -20,7 +20,7 @@ from emulator.client import (
     Producer,
     Transaction,
 )
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 from emulator.model.transaction_names import coordinator_of
 from emulator.simulation.evidence import scan_once
 from emulator.simulation.world import World, world
@@ -269,4 +269,4 @@ def _check_open(w: World) -> None:
     assert _open_at_once(w) <= 1
     broker: Any = w.regions["us"].broker
     of_key = broker.coordinators.life(coordinator_of(KEY, 4)).core.of_key("", KEY)
-    assert sum(one.status is Status.OPEN for one in of_key) <= 1
+    assert sum(one.status is TransactionStatus.OPEN for one in of_key) <= 1

@@ -13,14 +13,14 @@ from emulator.errors import StorageError
 from emulator.storage.kafka import names
 from emulator.storage.kafka.records import (
     BYTES_BEFORE,
-    Producer,
-    Record,
+    ProducedRecord,
+    ProducerId,
     decode_batches,
     encode_entries,
     encode_records,
 )
 
-PRODUCER = Producer(4711, 12)
+PRODUCER = ProducerId(4711, 12)
 
 
 @given(st.text())
@@ -90,6 +90,6 @@ def test_a_batch_cut_short_is_left_out_and_a_garbled_one_is_refused():
 
 def test_a_record_with_a_key_is_no_entry():
     """Whatever it is."""
-    (batch,) = decode_batches(encode_records(PRODUCER, 0, [Record(names.FENCE_KEY, b"{}")]), "here")
+    (batch,) = decode_batches(encode_records(PRODUCER, 0, [ProducedRecord(names.FENCE_KEY, b"{}")]), "here")
     assert not batch.holds_entries
     assert batch.entries == []

@@ -26,7 +26,7 @@ from emulator.storage.sqlite import file as sqlite_file
 from emulator.storage.sqlite import rows as sqlite_rows
 from emulator.storage.sqlite import store as sqlite
 from emulator.storage.sqlite import writer as sqlite_writer
-from emulator.storage.sqlite.commit import Committer, Write
+from emulator.storage.sqlite.commit import Committer, SqliteWrite
 from emulator.storage.sqlite.store import open_sqlite
 
 from .harness import DEADLINE_SECONDS, Harness, data_of, on_a_loop, open_log, read_all
@@ -270,7 +270,7 @@ class Commits:
         self._go_on.set()
         commit = Committer.commit
 
-        def held_commit(committer: Committer, group: list[Write]) -> None:
+        def held_commit(committer: Committer, group: list[SqliteWrite]) -> None:
             self._held.set()
             self._go_on.wait(DEADLINE_SECONDS)
             commit(committer, group)
@@ -379,9 +379,9 @@ async def test_what_is_with_the_thread_is_not_overtaken_on_the_loop(
 ):
     """A small append behind a large one waits for its turn, even before the thread has begun (S1)."""
     given, go_on = threading.Event(), threading.Event()
-    next_group = sqlite_writer.Writer._next_group
+    next_group = sqlite_writer.SqliteWriter._next_group
 
-    def slow_next_group(writer: sqlite_writer.Writer) -> list[Write]:
+    def slow_next_group(writer: sqlite_writer.SqliteWriter) -> list[SqliteWrite]:
         group = next_group(writer)
         given.set()
         go_on.wait(DEADLINE_SECONDS)
@@ -391,7 +391,7 @@ async def test_what_is_with_the_thread_is_not_overtaken_on_the_loop(
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     await log.append([b"first"])
-    monkeypatch.setattr(sqlite_writer.Writer, "_next_group", slow_next_group)
+    monkeypatch.setattr(sqlite_writer.SqliteWriter, "_next_group", slow_next_group)
     go_on.set()
     await store.open_log("other")  # from now on the thread waits the new way
     go_on.clear()
@@ -565,7 +565,7 @@ async def test_a_read_that_is_overtaken_by_a_trim_begins_where_the_log_begins_no
 ):
     """Its rows are gone when it looks for them, which is not a hole."""
     looking, go_on = threading.Event(), threading.Event()
-    read = sqlite_writer.Reader._read
+    read = sqlite_writer.SqliteReader._read
 
     def slow_read(*arguments: Any) -> list[Entry]:
         looking.set()
@@ -573,7 +573,7 @@ async def test_a_read_that_is_overtaken_by_a_trim_begins_where_the_log_begins_no
         return read(*arguments)
 
     monkeypatch.setattr(sqlite, "RECENT_BYTES", 0)
-    monkeypatch.setattr(sqlite_writer.Reader, "_read", slow_read)
+    monkeypatch.setattr(sqlite_writer.SqliteReader, "_read", slow_read)
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     for n in range(5):
@@ -683,7 +683,7 @@ async def test_small_groups_are_committed_on_the_loop_and_large_ones_in_the_thre
     on_loop: list[bool] = []
     commit = Committer.commit
 
-    def seen_commit(committer: Committer, group: list[Write]) -> None:
+    def seen_commit(committer: Committer, group: list[SqliteWrite]) -> None:
         on_loop.append(threading.current_thread() is threading.main_thread())
         commit(committer, group)
 

@@ -18,7 +18,7 @@ from emulator.broker.compaction.view import CompactedView, encode_record
 from emulator.broker.environment import RegionServices
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.core.topic.compaction import LatestOfKeys, TooManyKeys
-from emulator.core.topic.retention import Need
+from emulator.core.topic.retention import LogHold
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import CompactionKey
 from emulator.model.values import TopicName
@@ -124,9 +124,9 @@ class Compaction:
             return self.reading.horizon
         return None
 
-    def needs(self) -> list[Need]:
+    def needs(self) -> list[LogHold]:
         """The same, for the topic's trimmer."""
-        return [] if self.needed_from is None else [Need(self.needed_from, "compaction")]
+        return [] if self.needed_from is None else [LogHold(self.needed_from, "compaction")]
 
     def begin(self) -> None:
         """Compact now. ProtocolError when that is under way already."""

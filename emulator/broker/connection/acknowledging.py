@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from emulator.broker.authorization import ProtectedResource
 from emulator.broker.subscription.consumer import Consumer
 from emulator.core.transactions.names import TxnId
-from emulator.core.transactions.pending_acks import Claim
+from emulator.core.transactions.pending_acks import ClaimedAck
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.codec import AckCommand
 from emulator.wire.commands import AckResponse, error_fields
@@ -41,7 +41,7 @@ def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
 
 def _acknowledge_in_transaction(consumer: Consumer, txn: TxnId, command: AckCommand) -> None:
     ids = [
-        (ledger, Claim(entry_id, ack_set, size))
+        (ledger, ClaimedAck(entry_id, ack_set, size))
         for (ledger, entry_id, ack_set), size in zip(command.ids, command.batch_sizes, strict=True)
     ]
     consumer.subscription.acknowledge_in_transaction(consumer, txn, ids, cumulative=command.cumulative)

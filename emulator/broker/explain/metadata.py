@@ -10,8 +10,8 @@ from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.damage import DamagedRows, incomplete
 from emulator.broker.metadata_sync.exclusions import excluded_in
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
-from emulator.core.metadata.event import EXISTENCE, Stamp, is_synced, readable
-from emulator.core.metadata.record import Entry, Loser, Record, stored_record
+from emulator.core.metadata.event import EXISTENCE, EventStamp, is_synced, readable
+from emulator.core.metadata.record import DocumentRecord, ElementState, Loser, stored_record
 from emulator.core.metadata.version_vector import covers, stored_vector
 from emulator.errors import StorageDamaged
 from emulator.model.reasons import NO_REASON, Cause, Reason
@@ -61,7 +61,7 @@ def _recovering(metadata: Metadata, synchronizer: Synchronizer) -> list[str]:
     return sorted(synchronizer.losses.expected.intersection(row))
 
 
-def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: Record) -> list[Reason]:
+def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: DocumentRecord) -> list[Reason]:
     """Return why clusters lack changes of the path; nothing when every cluster has confirmed them."""
     behind = dict(_behind(metadata, synchronizer.losses.expected, record))
     clusters = " and ".join(behind)
@@ -89,7 +89,7 @@ def _excluding(metadata: Metadata, synchronizer: Synchronizer, path: str) -> lis
     return [one for one in clusters if readable(path).startswith(excluded_in(metadata, one) or ())]
 
 
-def _won(element: str, entry: Entry) -> Reason:
+def _won(element: str, entry: ElementState) -> Reason:
     is_there = "is there" if element == EXISTENCE else f"is {json.dumps(entry.value)}"
     return Cause.EVENT_APPLIED(
         element=_name(element),
@@ -108,7 +108,7 @@ def _lost(loser: Loser) -> Reason:
     )
 
 
-def _said(stamp: Stamp) -> str:
+def _said(stamp: EventStamp) -> str:
     """Who said it when. What topologies say has the lowest time."""
     counter = f"+{stamp.counter}" if stamp.counter else ""
     when = f"at {_time(stamp.time_ms)}{counter}" if stamp.time_ms else "in its topology"
@@ -123,7 +123,7 @@ def _name(element: str) -> str:
     return "the document" if element == EXISTENCE else element
 
 
-def _behind(metadata: Metadata, clusters: Iterable[str], record: Record) -> Iterator[tuple[str, int]]:
+def _behind(metadata: Metadata, clusters: Iterable[str], record: DocumentRecord) -> Iterator[tuple[str, int]]:
     """Clusters that have not confirmed changes, and how many. Those that are declared lost are left out."""
     newest = {event.stamp for event in record.events()}
     for cluster in sorted(clusters):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
-from emulator.core.transactions.coordinator import Transaction
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.coordinator import LiveTransaction
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.model.explanations import Explanation, explained
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.transaction_names import SEPARATOR, full_text
@@ -43,8 +43,10 @@ def explain_transaction(region: Region, words: tuple[str, ...]) -> Explanation:
     )
 
 
-def _why_not_over(transaction: Transaction, refused: Mapping[tuple[str, str | None], str]) -> list[Reason]:
-    if transaction.status is Status.OPEN:
+def _why_not_over(
+    transaction: LiveTransaction, refused: Mapping[tuple[str, str | None], str]
+) -> list[Reason]:
+    if transaction.status is TransactionStatus.OPEN:
         return [Cause.TRANSACTION_NOT_ENDED(timeout_s=transaction.timeout_ms / 1000)]
     for (topic, subscription), failure in refused.items():
         participant = _participant(topic, subscription)
@@ -77,7 +79,7 @@ def explain_key(region: Region, words: tuple[str, ...]) -> Explanation:
     return explained(region.config.region, "transaction-key", words[0], what, state.since_ms, reasons)
 
 
-def _participants(transaction: Transaction) -> str:
+def _participants(transaction: LiveTransaction) -> str:
     named = [*transaction.topics, *(_participant(*each) for each in transaction.subscriptions)]
     if not named:
         return "it has no participants yet"
@@ -89,7 +91,7 @@ def _participant(topic: str, subscription: str | None) -> str:
     return topic if subscription is None else f"subscription {subscription} of {topic}"
 
 
-def _holder(transaction: Transaction) -> str:
+def _holder(transaction: LiveTransaction) -> str:
     holder = transaction.holder
     if holder is None:
         return "begun without a key"
@@ -113,6 +115,6 @@ def why_not_readable(region: Region, topic: Topic) -> Reason:
     )
 
 
-def _live(region: Region, txn: TxnId) -> Transaction | None:
+def _live(region: Region, txn: TxnId) -> LiveTransaction | None:
     lives = [life for life in region.coordinators.lives if life.number == txn.most]
     return lives[0].core.live.get(txn.least) if lives else None

@@ -21,7 +21,7 @@ from emulator.core.policies.schemas import (
     SCHEMA_VALIDATION,
     strategy_of,
 )
-from emulator.core.schemas.compatibility import Strategy, check_follows, check_form
+from emulator.core.schemas.compatibility import CompatibilityStrategy, check_follows, check_form
 from emulator.core.schemas.key_value import halves
 from emulator.core.schemas.problems import BadSchema, Incompatible
 from emulator.core.schemas.versions import Version, Versions, identity_of
@@ -55,7 +55,7 @@ class Schemas:
         *,
         bytes_max: int,
         versions_max: int,
-        check_follows: Callable[[Schema, Schema, Strategy], None] = check_follows,
+        check_follows: Callable[[Schema, Schema, CompatibilityStrategy], None] = check_follows,
     ) -> None:
         self._metadata = metadata
         self._policies = policies
@@ -109,7 +109,7 @@ class Schemas:
             found = self.of(topic).get(number)
         return found
 
-    def strategy(self, topic: TopicName) -> Strategy:
+    def strategy(self, topic: TopicName) -> CompatibilityStrategy:
         policies = self._policies.of_topic(topic)
         return strategy_of(policies[SCHEMA_COMPATIBILITY], policies[SCHEMA_AUTO_UPDATE])
 
@@ -186,7 +186,7 @@ class Schemas:
         """ProtocolError (IncompatibleSchema) when a consumer with this schema cannot read the topic (PIP-44)."""
         self.check_form(schema)
         strategy = self.strategy(topic)
-        if strategy is Strategy.ALWAYS_COMPATIBLE:
+        if strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE:
             return
         if self.newest(topic) is None:
             with contextlib.suppress(StorageError):
@@ -194,7 +194,7 @@ class Schemas:
         present = self.of(topic).present()
         if not present:
             raise _incompatible("Topic does not have schema to check")
-        if strategy is Strategy.ALWAYS_INCOMPATIBLE and self.of(topic).find(schema) is not None:
+        if strategy is CompatibilityStrategy.ALWAYS_INCOMPATIBLE and self.of(topic).find(schema) is not None:
             return
         held_to = strategy.for_consumers
         why_not = await self._conflict(present if held_to.is_transitive else present[-1:], schema, held_to)
@@ -208,7 +208,7 @@ class Schemas:
             return ""
         return await self._why_not(topic, schema, may_add=True)
 
-    async def _conflict(self, present: list[Version], schema: Schema, strategy: Strategy) -> str:
+    async def _conflict(self, present: list[Version], schema: Schema, strategy: CompatibilityStrategy) -> str:
         """Why a schema may not follow these; empty: it may. The newest is asked first."""
         identity = identity_of(schema)
         for version in reversed(present):

@@ -14,7 +14,13 @@ from typing import Any, Protocol
 from emulator.core.metadata.mirror import Mirror, OnChange, Watch
 from emulator.errors import StorageError
 from emulator.model.values import Change
-from emulator.storage.configuration.contract import ConfigurationMedium, Conflict, Rows, T, check_expected
+from emulator.storage.configuration.contract import (
+    ConfigurationMedium,
+    ConfigurationRows,
+    Conflict,
+    T,
+    check_expected,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +35,7 @@ class SharedPaths(Protocol):
 
     def changing(
         self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str]
-    ) -> Callable[[Rows], None]:
+    ) -> Callable[[ConfigurationRows], None]:
         """What to do in a transaction, instead of putting the value."""
         ...
 
@@ -39,7 +45,7 @@ class ChangePublisher(Protocol):
 
     async def announced(
         self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
-    ) -> Callable[[Rows], None]:
+    ) -> Callable[[ConfigurationRows], None]:
         """What to do in the transaction then. `of`: the version that the change was made of (-1: there was none);
         Conflict, before anybody is told, when it is another one by now. StorageError."""
         ...
@@ -129,14 +135,14 @@ class Metadata:
         else:
             change = self.shared.changing(path, value, is_seed=is_seed, touched=touched)
 
-        def work(rows: Rows) -> None:
+        def work(rows: ConfigurationRows) -> None:
             check_expected(path, expected, rows.get(path))
             change(rows)
 
         await self.transact(work)
         return self._mirror.revision
 
-    async def transact(self, work: Callable[[Rows], T]) -> T:
+    async def transact(self, work: Callable[[ConfigurationRows], T]) -> T:
         """Change several paths in one step (M7), once it is durable and the mirror has it. StorageError."""
         revision, outcome = await self._medium.transact(work)
         await self._until(revision)

@@ -23,10 +23,10 @@ from typing import NamedTuple
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.lease import StoredLease
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.event import EventStamp
 from emulator.core.metadata.exclusions import Declared, stored_excluded
 from emulator.core.metadata.hybrid_clock import BEGINNING
-from emulator.core.metadata.merge import Transaction
+from emulator.core.metadata.merge import MetadataTransaction
 from emulator.core.metadata.pending_changes import read_drawn
 from emulator.core.metadata.record import stored_record
 from emulator.core.metadata.stored import UNREADABLE, decoded
@@ -48,7 +48,7 @@ from emulator.model.stored_keys import (
     parse_path,
 )
 from emulator.model.values import Change
-from emulator.storage.configuration.contract import Rows
+from emulator.storage.configuration.contract import ConfigurationRows
 
 logger = logging.getLogger(__name__)
 
@@ -107,18 +107,18 @@ class DamagedRows:
             await self._metadata.transact(self._work(paths))
         return bool(paths)
 
-    def _work(self, paths: list[str]) -> Callable[[Rows], None]:
+    def _work(self, paths: list[str]) -> Callable[[ConfigurationRows], None]:
         own = self._own_sequences()
         replacement = _Replacement(self._settings, own)
 
-        def work(rows: Rows) -> None:
+        def work(rows: ConfigurationRows) -> None:
             damaged = {path: rows.get(path) for path in paths}
             keys = [parse_path(path) for path, change in damaged.items() if change and problem_of(change)]
             replacement.write(rows, [key for key in keys if key is not None])
 
         return work
 
-    def _own_sequences(self) -> list[Stamp]:
+    def _own_sequences(self) -> list[EventStamp]:
         """Of this cluster's own events that still count."""
         stamps = []
         for change in self._metadata.list(SyncRecordPath.prefix()):
@@ -130,13 +130,13 @@ class DamagedRows:
 class _Replacement:
     """What is written instead of damaged rows. The time and chance are taken before: the work runs elsewhere."""
 
-    def __init__(self, settings: SyncSettings, own: list[Stamp]) -> None:
+    def __init__(self, settings: SyncSettings, own: list[EventStamp]) -> None:
         self._settings = settings
         self._own = own
         self._now_ms = settings.wall_clock_ms()
         self._incarnation = f"{settings.draw():08x}"
 
-    def write(self, rows: Rows, keys: list[StoredKey]) -> None:
+    def write(self, rows: ConfigurationRows, keys: list[StoredKey]) -> None:
         for key in keys:
             if not isinstance(key, SyncRecordPath):
                 rows.put(key.text, self._value(key))
@@ -160,7 +160,7 @@ class _Replacement:
         latest = max((stamp.reading for stamp in self._own), default=BEGINNING)
         return OwnClock(self._incarnation, 0, latest).encode()
 
-    def _begin_incarnation(self, rows: Rows) -> None:
+    def _begin_incarnation(self, rows: ConfigurationRows) -> None:
         """What the former ones made counts as heard from them: other clusters ask for what they lack of it."""
         reached: dict[str, int] = {}
         for stamp in self._own:
@@ -171,10 +171,10 @@ class _Replacement:
         rows.put(SYNC_CLOCK_PATH.text, self._clock())
         rows.put(SYNC_APPLIED_PATH.text, json.dumps(applied, sort_keys=True).encode())
 
-    def _adopt(self, rows: Rows, paths: list[str]) -> None:
+    def _adopt(self, rows: ConfigurationRows, paths: list[str]) -> None:
         for path in paths:
             rows.put(SyncRecordPath(path).text, None)
-        transaction = Transaction(rows, self._settings.here, self._now_ms, self._incarnation)
+        transaction = MetadataTransaction(rows, self._settings.here, self._now_ms, self._incarnation)
         for path in filter(self._settings.covers, paths):
             with suppress(*UNREADABLE):  # the document is damaged, too: it is not sent to other clusters
                 transaction.adopt(path)

@@ -18,12 +18,12 @@ from emulator.broker.metadata_sync.event_topic import EventTopic, EventTopicHost
 from emulator.broker.metadata_sync.losses import LostClusters
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata import messages
-from emulator.core.metadata.event import Event
-from emulator.core.metadata.merge import Transaction
+from emulator.core.metadata.event import SyncEvent
+from emulator.core.metadata.merge import MetadataTransaction
 from emulator.errors import ProtocolError, StorageError
-from emulator.storage.configuration.contract import Rows, check_expected
+from emulator.storage.configuration.contract import ConfigurationRows, check_expected
 
-Work = Callable[[Rows], None]
+Work = Callable[[ConfigurationRows], None]
 
 
 class EventPublisher:
@@ -53,9 +53,9 @@ class EventPublisher:
         self, path: str, value: bytes | None, touched: tuple[str, ...], of: int | None
     ) -> Work:
         channel = await self._open()  # before numbers are used up
-        drawn: list[list[Event]] = []
+        drawn: list[list[SyncEvent]] = []
 
-        def draw_up(transaction: Transaction) -> None:
+        def draw_up(transaction: MetadataTransaction) -> None:
             drawn.append(transaction.draw_up(path, value, touched=touched))
 
         await self._metadata.transact(_checked(path, of, self._settings.transaction(draw_up)))
@@ -64,7 +64,7 @@ class EventPublisher:
             await self._told(channel, events)
         return self._settings.transaction(lambda transaction: transaction.make_drawn(path, events))
 
-    async def _told(self, channel: EventTopic, events: list[Event]) -> None:
+    async def _told(self, channel: EventTopic, events: list[SyncEvent]) -> None:
         try:
             await channel.publish([messages.encode(self._pack(events))])
         except (StorageError, ProtocolError) as problem:
@@ -74,7 +74,7 @@ class EventPublisher:
                     await self._metadata.transact(work)
             raise
 
-    def _pack(self, events: list[Event]) -> messages.Events:
+    def _pack(self, events: list[SyncEvent]) -> messages.Events:
         first, last = events[0].stamp, events[-1].stamp
         cluster = self._settings.here.cluster
         after, seen_to = first.sequence - 1, self._losses.all_seen_to
@@ -109,7 +109,7 @@ class EventPublisher:
 def _checked(path: str, of: int | None, work: Work) -> Work:
     """The same, if the path is of this version."""
 
-    def whole(rows: Rows) -> None:
+    def whole(rows: ConfigurationRows) -> None:
         check_expected(path, of, rows.get(path))
         work(rows)
 

@@ -16,7 +16,7 @@ from emulator.broker.topic.pending_publish import CheckedEntry, PendingPublish
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.broker.topic_directory.loaded_topic import OpenMode
-from emulator.core.admission import Client, Publisher, check
+from emulator.core.admission import ClientProducer, Publisher, check
 from emulator.core.dispatch import ConsumerState, SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.wire.codec import CommandType, decode_message
@@ -57,7 +57,7 @@ class EventTopic:
     def __init__(self, host: EventTopicHost, topic: Topic, on_received: Callable[[], None]) -> None:
         self._topic = topic
         self._name = host.new_producer_name()
-        self.publisher: Publisher = Client(self._name, self.address)
+        self.publisher: Publisher = ClientProducer(self._name, self.address)
         self._sequence = 0
         self._on_received = on_received
         self._frames = FrameBuffer(0x7FFFFFFF)

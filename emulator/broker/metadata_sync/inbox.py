@@ -12,21 +12,21 @@ from emulator.broker.metadata_sync.damage import incomplete
 from emulator.broker.metadata_sync.event_topic import ReceivedEvent
 from emulator.broker.metadata_sync.losses import LostClusters, see_to
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata.event import Event, Stamp
+from emulator.core.metadata.event import EventStamp, SyncEvent
 from emulator.core.metadata.exclusions import encode_excluded, stored_excluded
-from emulator.core.metadata.merge import Tally, Transaction
+from emulator.core.metadata.merge import MergeCounts, MetadataTransaction
 from emulator.core.metadata.messages import (
     ANSWER_EVENTS_MAX,
-    Answer,
+    CatchUpRequest,
+    CatchUpResponse,
     Events,
     Message,
-    Request,
-    Standing,
+    VersionReport,
     decode,
 )
 from emulator.core.metadata.version_vector import Vector, bounded, covers
 from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncExcludedPath, SyncPeerPath
-from emulator.storage.configuration.contract import Rows
+from emulator.storage.configuration.contract import ConfigurationRows
 
 logger = logging.getLogger(__name__)
 
@@ -61,13 +61,13 @@ class SyncMetrics:
 class EventBatch:
     """Messages that are applied together."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[SyncEvent] = field(default_factory=list)
     packs: list[Events] = field(default_factory=list)
     own: list[Events] = field(default_factory=list)
     """Of this cluster, where changes are published before they are made."""
-    answered: list[Answer] = field(default_factory=list)
-    standings: dict[str, Standing] = field(default_factory=dict)
-    requests: list[Request] = field(default_factory=list)
+    answered: list[CatchUpResponse] = field(default_factory=list)
+    standings: dict[str, VersionReport] = field(default_factory=dict)
+    requests: list[CatchUpRequest] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class PartialAnswer:
     number: int
     came: set[int] = field(default_factory=set)
     """Which parts came; PARTS_MAX at most."""
-    stamps: set[Stamp] = field(default_factory=set)
+    stamps: set[EventStamp] = field(default_factory=set)
     """What counts in the cluster that answers, if it sends all of it; about ANSWER_EVENTS_MAX at most."""
     is_complete: bool = False
 
@@ -130,13 +130,15 @@ class EventInbox:
     def _hear(self, source: str, vector: dict[str, int]) -> None:
         self.heard[source] = bounded(vector, self.heard.get(source, {}))
 
-    def _work(self, batch: EventBatch, shared_paths: Callable[[], list[str]]) -> Callable[[Rows], Tally]:
-        tallies: list[Tally] = []
+    def _work(
+        self, batch: EventBatch, shared_paths: Callable[[], list[str]]
+    ) -> Callable[[ConfigurationRows], MergeCounts]:
+        tallies: list[MergeCounts] = []
         completed = [answer for answer in batch.answered if self._is_complete(answer)]
         whole = [(answer, frozenset(self._stamps_of(answer))) for answer in completed if answer.is_whole]
         paths = shared_paths() if whole else []
 
-        def work(transaction: Transaction) -> None:
+        def work(transaction: MetadataTransaction) -> None:
             tallies.append(transaction.apply(batch.events))
             for pack in batch.packs:
                 origin = f"{pack.source}:{pack.incarnation}"
@@ -150,7 +152,7 @@ class EventInbox:
 
         in_transaction = self._settings.transaction(work)
 
-        def rows_too(rows: Rows) -> Tally:
+        def rows_too(rows: ConfigurationRows) -> MergeCounts:
             in_transaction(rows)
             for answer, _ in whole:
                 see_to(rows, answer.source, answer.declared)
@@ -167,7 +169,7 @@ class EventInbox:
 
         return rows_too
 
-    def _is_complete(self, answer: Answer) -> bool:
+    def _is_complete(self, answer: CatchUpResponse) -> bool:
         """Whether all parts are here with this one. A part that is taken again counts once."""
         unfinished = self._unfinished.get(answer.source)
         if unfinished is None or unfinished.number != answer.number:
@@ -178,16 +180,16 @@ class EventInbox:
         unfinished.is_complete = len(unfinished.came) == answer.parts
         return unfinished.is_complete and len(unfinished.stamps) <= ANSWER_EVENTS_MAX
 
-    def _stamps_of(self, answer: Answer) -> set[Stamp]:
+    def _stamps_of(self, answer: CatchUpResponse) -> set[EventStamp]:
         return self._unfinished[answer.source].stamps
 
-    def _forget_finished(self, answered: Iterable[Answer]) -> None:
+    def _forget_finished(self, answered: Iterable[CatchUpResponse]) -> None:
         for answer in answered:
             unfinished = self._unfinished.get(answer.source)
             if unfinished is not None and unfinished.is_over:
                 del self._unfinished[answer.source]
 
-    def _count(self, tally: Tally, knew: Mapping[str, Vector]) -> None:
+    def _count(self, tally: MergeCounts, knew: Mapping[str, Vector]) -> None:
         """Whoever did not know of our change when it made its own did not mean to replace it."""
         self._figures.won += tally.won
         self._figures.lost += tally.lost
@@ -239,9 +241,9 @@ class EventInbox:
 
     def _may_be_obeyed(self, message: Message) -> bool:
         """INV-82. What is passed over comes again once its source has seen to it that it was lost."""
-        if not isinstance(message, Events | Answer) or self._speaks(message):
+        if not isinstance(message, Events | CatchUpResponse) or self._speaks(message):
             return True
-        if isinstance(message, Answer) and message.is_whole:
+        if isinstance(message, CatchUpResponse) and message.is_whole:
             return True
         logger.info(
             "cluster %s was declared lost; its events are ignored until it has learned of that",
@@ -249,7 +251,7 @@ class EventInbox:
         )
         return False
 
-    def _speaks(self, message: Events | Answer) -> bool:
+    def _speaks(self, message: Events | CatchUpResponse) -> bool:
         """Of two that declared each other lost each hears at first only what the other one has no more."""
         return self._losses.speaks(message.source, message.seen_to)
 
@@ -259,21 +261,21 @@ class EventInbox:
             case Events() if message.upto > message.after:
                 batch.packs.append(message)
                 batch.events += self._wanted(message.events)
-            case Answer() if message.to == here:
+            case CatchUpResponse() if message.to == here:
                 batch.answered.append(message)
                 batch.events += self._wanted(message.events) if self._speaks(message) else []
-            case Standing():
+            case VersionReport():
                 batch.standings[message.source] = message
-            case Request() if message.to == here:
+            case CatchUpRequest() if message.to == here:
                 batch.requests.append(message)
 
-    def _wanted(self, events: Iterable[Event]) -> list[Event]:
+    def _wanted(self, events: Iterable[SyncEvent]) -> list[SyncEvent]:
         return [
             event for event in events if self._settings.covers(event.path) and EPHEMERAL not in event.options
         ]
 
 
-def _no_longer_incomplete(rows: Rows, cluster: str) -> None:
+def _no_longer_incomplete(rows: ConfigurationRows, cluster: str) -> None:
     """It has sent all that it has of this cluster's own events."""
     before = incomplete(rows.get(SYNC_INCOMPLETE_PATH.text))
     after = [one for one in before if one != cluster]

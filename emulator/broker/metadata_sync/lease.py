@@ -15,7 +15,7 @@ from emulator.core.metadata.event import number
 from emulator.core.metadata.stored import decoded
 from emulator.model.stored_keys import SYNC_LEASE_PATH
 from emulator.model.values import Change
-from emulator.storage.configuration.contract import Rows
+from emulator.storage.configuration.contract import ConfigurationRows
 
 BEAT_SECONDS = 0.4
 SILENCE_SECONDS = 1.2
@@ -96,7 +96,7 @@ class Lease:
     async def _put(self, seen: StoredLease | None) -> None:
         region, own = self._region, self._number
 
-        def work(rows: Rows) -> int:
+        def work(rows: ConfigurationRows) -> int:
             held = StoredLease.stored(rows.get(SYNC_LEASE_PATH.text))
             if held is not None and (held.region, held.number) == (region, own):
                 rows.put(SYNC_LEASE_PATH.text, held._replace(beat=held.beat + 1).encode())

@@ -10,7 +10,7 @@ from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata.exclusions import BY_OPERATOR, BY_TOPOLOGY, Declared
 from emulator.core.metadata.version_vector import stored_vector
 from emulator.model.stored_keys import SYNC_SEEN_TO_PATH, SyncLossPath
-from emulator.storage.configuration.contract import Rows
+from emulator.storage.configuration.contract import ConfigurationRows
 
 
 class LostClusters:
@@ -42,7 +42,7 @@ class LostClusters:
         """By an operator: it is lost, or it is back. StorageError."""
         path = SyncLossPath(cluster).text
 
-        def work(rows: Rows) -> None:
+        def work(rows: ConfigurationRows) -> None:
             present = Declared.decode(rows.get(path))
             declared = present.lost(BY_OPERATOR) if lost else present.back()
             if declared != present:
@@ -75,7 +75,7 @@ class LostClusters:
         return seen_to.get(self._settings.here.cluster, 0) >= self.of(cluster).times
 
 
-def see_to(rows: Rows, cluster: str, times: int) -> None:
+def see_to(rows: ConfigurationRows, cluster: str, times: int) -> None:
     """Write down, in the transaction that does it, that a declaration was seen to."""
     seen = stored_vector(rows.get(SYNC_SEEN_TO_PATH.text))
     rows.put(

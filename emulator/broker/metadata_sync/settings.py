@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from emulator.config.compatibility import Compatibility
 from emulator.config.region import RegionConfig
 from emulator.core.metadata.event import is_synced, readable
-from emulator.core.metadata.merge import Here, Transaction
-from emulator.core.metadata.outbox import Outbox
+from emulator.core.metadata.merge import LocalCluster, MetadataTransaction
+from emulator.core.metadata.outbox import EventOutbox
 from emulator.core.metadata.record import UPSTREAM, Rule
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.stored_keys import NamespacePath, PartitionedTopicPath, TopicPoliciesPath
 from emulator.model.values import TopicName
-from emulator.storage.configuration.contract import Rows
+from emulator.storage.configuration.contract import ConfigurationRows
 
 SUBSCRIPTION = "metadata-syncer"
 """Of the event topic: what the carrier has applied."""
@@ -24,7 +24,7 @@ SUBSCRIPTION = "metadata-syncer"
 class SyncSettings:
     """Implements `metadata.SharedPaths`."""
 
-    here: Here
+    here: LocalCluster
     topic: str
     """The event topic."""
     excluded: tuple[str, ...]
@@ -39,7 +39,7 @@ class SyncSettings:
     """The proposal's order: a change is published, then made (decision 0024)."""
     lost_clusters: tuple[str, ...] = ()
     """That the topology declares lost."""
-    outbox: type[Outbox] = Outbox
+    outbox: type[EventOutbox] = EventOutbox
     requires_topic: bool = False
     """No change is made while the event topic takes no messages."""
 
@@ -50,7 +50,7 @@ class SyncSettings:
         wall_clock_ms: Callable[[], int],
         draw: Callable[[], int],
         rule: Rule,
-        outbox: type[Outbox] = Outbox,
+        outbox: type[EventOutbox] = EventOutbox,
     ) -> SyncSettings | None:
         """`rule`: which event wins, unless the region follows upstream. None: nothing is shared."""
         topic = config.settings.configuration_metadata_sync_event_topic
@@ -59,7 +59,7 @@ class SyncSettings:
             return None
         compatibility = Compatibility(config.compatibility)
         upstream = compatibility.follows_upstream("metadata_conflicts")
-        here = Here(
+        here = LocalCluster(
             config.cluster,
             rule=UPSTREAM if upstream else rule,
             is_hybrid=config.settings.metadata_sync_hybrid_clocks,
@@ -119,15 +119,15 @@ class SyncSettings:
 
     def changing(
         self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str]
-    ) -> Callable[[Rows], None]:
+    ) -> Callable[[ConfigurationRows], None]:
         return self.transaction(lambda one: one.change(path, value, is_seed=is_seed, touched=touched))
 
-    def transaction(self, work: Callable[[Transaction], None]) -> Callable[[Rows], None]:
+    def transaction(self, work: Callable[[MetadataTransaction], None]) -> Callable[[ConfigurationRows], None]:
         """The time and what chance says are taken now: the work itself runs elsewhere, and looks at neither."""
         now_ms, incarnation = self.wall_clock_ms(), f"{self.draw():08x}"
 
-        def whole(rows: Rows) -> None:
-            transaction = Transaction(rows, self.here, now_ms, incarnation)
+        def whole(rows: ConfigurationRows) -> None:
+            transaction = MetadataTransaction(rows, self.here, now_ms, incarnation)
             work(transaction)
             transaction.finish()
 

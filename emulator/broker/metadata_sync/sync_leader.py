@@ -23,9 +23,9 @@ from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.tombstones import Tombstones
 from emulator.core.metadata import messages
 from emulator.core.metadata.event import is_synced
-from emulator.core.metadata.merge import Transaction
+from emulator.core.metadata.merge import MetadataTransaction
 from emulator.core.metadata.pending_changes import Drawn, read_drawn, settled
-from emulator.core.metadata.record import Record, stored_record
+from emulator.core.metadata.record import DocumentRecord, stored_record
 from emulator.core.metadata.stored import UNREADABLE, decoded
 from emulator.core.metadata.version_vector import OwnClock, covers, missing, stored_vector, vector_of
 from emulator.errors import StorageDamaged
@@ -183,7 +183,7 @@ class SyncLeader:
         keys = [parse_path(change.path) for change in self._metadata.list(SyncRecordPath.prefix())]
         return [key.of for key in keys if isinstance(key, SyncRecordPath)]
 
-    def record(self, path: str) -> Record:
+    def record(self, path: str) -> DocumentRecord:
         return stored_record(path, self._metadata.get(SyncRecordPath(path).text))
 
     def _published(self) -> int:
@@ -200,7 +200,7 @@ class SyncLeader:
             with suppress(StorageDamaged):  # found and replaced elsewhere
                 self._note(stored_record(key.of, change))
 
-    def _note(self, record: Record) -> None:
+    def _note(self, record: DocumentRecord) -> None:
         self._outbox.noted(record)
         self._tombstones.noted(record)
 
@@ -278,7 +278,7 @@ class SyncLeader:
             return
         has = {**self._claim.vector, own: self._outbox.published}
         excluded = self._settings.excluded
-        standing = messages.Standing(self._settings.here.cluster, has, self._asks, declared, excluded)
+        standing = messages.VersionReport(self._settings.here.cluster, has, self._asks, declared, excluded)
         await self._channel.publish([messages.encode(standing)])
         self._said, self._told, self._asks, self._say_at, self._claim = has, declared, False, None, None
 
@@ -322,7 +322,7 @@ class SyncLeader:
         return True
 
     async def _request(self, whom: str, has: dict[str, int], now: float, number: int = 0) -> None:
-        request = messages.Request(self._settings.here.cluster, whom, has, number)
+        request = messages.CatchUpRequest(self._settings.here.cluster, whom, has, number)
         await self._channel.publish([messages.encode(request)])
         self._asked_until = now + ANSWER_SECONDS
 
@@ -332,7 +332,7 @@ class SyncLeader:
         told = self._inbox.declared
         return sorted(source for source, times in told.items() if times > self._losses.seen_to(source))
 
-    async def _answer(self, request: messages.Request) -> None:
+    async def _answer(self, request: messages.CatchUpRequest) -> None:
         """Everything that the asker lacks, whoever made it. While this cluster may have what all others deleted, others
         are to ask somebody else."""
         if self._unseen and request.vector:
@@ -349,7 +349,7 @@ class SyncLeader:
         here, to, is_whole = self._settings.here.cluster, request.source, not request.vector
         declared, seen_to = self._losses.of(to).times, self._losses.all_seen_to
         answers = [
-            messages.Answer(here, to, number, part, count, vector, its, is_whole, declared, seen_to)
+            messages.CatchUpResponse(here, to, number, part, count, vector, its, is_whole, declared, seen_to)
             for part, its in enumerate(parts)
         ]
         await self._channel.publish([messages.encode(answer) for answer in answers])
@@ -368,7 +368,7 @@ async def _adopt(metadata: Metadata, settings: SyncSettings) -> None:
     ]
     if unknown or metadata.get(SYNC_CLOCK_PATH.text) is None:
 
-        def work(transaction: Transaction) -> None:
+        def work(transaction: MetadataTransaction) -> None:
             for path in unknown:
                 try:
                     transaction.adopt(path)

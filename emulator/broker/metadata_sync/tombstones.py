@@ -9,9 +9,9 @@ from itertools import islice
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.losses import LostClusters
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata.event import Stamp
-from emulator.core.metadata.merge import Transaction
-from emulator.core.metadata.record import Record, stored_record
+from emulator.core.metadata.event import EventStamp
+from emulator.core.metadata.merge import MetadataTransaction
+from emulator.core.metadata.record import DocumentRecord, stored_record
 from emulator.core.metadata.version_vector import Vector, may_go, merged, stored_vector
 from emulator.model.stored_keys import SyncPeerPath, SyncRecordPath
 
@@ -33,7 +33,7 @@ class Tombstones:
         self._looked_with: object = None
         """What everybody was said to have when nothing could be let go."""
 
-    def noted(self, record: Record) -> None:
+    def noted(self, record: DocumentRecord) -> None:
         """A record is so now."""
         if record.has_tombstones:
             self._paths[record.path] = None
@@ -60,7 +60,7 @@ class Tombstones:
             self._looked_with = looked_with
             return
 
-        def work(transaction: Transaction) -> None:
+        def work(transaction: MetadataTransaction) -> None:
             for path in paths:
                 transaction.let_go(path, is_had)
 
@@ -68,7 +68,7 @@ class Tombstones:
         for path in paths:
             self.noted(self._record(path))
 
-    def _rule(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[Stamp], bool]:
+    def _rule(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[EventStamp], bool]:
         """Who forgets a tombstone lets its clock follow it, which none may do that is from the far future (INV-81)."""
         is_had = may_go(mine, known)
         latest_ms = self._settings.wall_clock_ms() + self._settings.here.clock_ahead_ms_max
@@ -79,8 +79,8 @@ class Tombstones:
         stored = stored_vector(self._metadata.get(SyncPeerPath(cluster).text))
         return merged(stored, heard.get(cluster, {}))
 
-    def _has_one(self, path: str, is_had: Callable[[Stamp], bool]) -> bool:
+    def _has_one(self, path: str, is_had: Callable[[EventStamp], bool]) -> bool:
         return any(event.is_deleted and is_had(event.stamp) for event in self._record(path).events())
 
-    def _record(self, path: str) -> Record:
+    def _record(self, path: str) -> DocumentRecord:
         return stored_record(path, self._metadata.get(SyncRecordPath(path).text))

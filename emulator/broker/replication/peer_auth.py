@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from emulator.config.region import PulsarPeerConfig, RegionConfig
-from emulator.core.admission import Client, Peer, Permission, Publisher
+from emulator.core.admission import ClientProducer, Peer, Permission, Publisher
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.commands import Connect
 
@@ -94,7 +94,7 @@ def publisher_of(peer: Peer | None, name: str, connection: str) -> Publisher:
     """Who publishes by a producer of this name on a connection that was proven to be `peer`'s, or nobody's. Made once,
     when the producer attaches. ProtocolError when the name belongs to a region that this connection is not."""
     if not name.startswith(REPLICATOR_PREFIX):
-        return Client(name, connection)
+        return ClientProducer(name, connection)
     if peer is None:
         raise ProtocolError(
             ServerError.NotAllowedError,

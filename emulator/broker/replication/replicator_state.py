@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from emulator.broker.debounced_writer import one_key
-from emulator.core.flow.rate_limit import Pace, Throttle, throttle_of
+from emulator.core.flow.rate_limit import RateLimit, Throttle, throttle_of
 from emulator.core.policies.limits import REPLICATOR_DISPATCH_RATE
 from emulator.core.replication.progress import ReplicationProgress
 from emulator.model.stored_keys import ProgressKey
@@ -79,7 +79,7 @@ class ReplicationRate:
         """None: no limit."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def set(self, rate: Pace) -> None:
+    def set(self, rate: RateLimit) -> None:
         """Send no more than that from now on; a wait for the former rate ends."""
         self.throttle = throttle_of(rate, _now_ms(), self._topic.metrics.publish_rate)
         self._waited()

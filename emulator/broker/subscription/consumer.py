@@ -10,7 +10,7 @@ from emulator.broker.topic.metrics import Traffic
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher, SubscriptionType
 from emulator.core.transactions.names import TxnId
-from emulator.core.transactions.pending_acks import Claim
+from emulator.core.transactions.pending_acks import ClaimedAck
 
 if TYPE_CHECKING:
     from emulator.broker.topic.view import SubscriptionHost
@@ -45,7 +45,7 @@ class SubscriptionOfConsumer(Protocol):
     ) -> None: ...
 
     def acknowledge_in_transaction(
-        self, consumer: Consumer, txn: TxnId, ids: Sequence[tuple[int, Claim]], *, cumulative: bool
+        self, consumer: Consumer, txn: TxnId, ids: Sequence[tuple[int, ClaimedAck]], *, cumulative: bool
     ) -> None: ...
 
     def redeliver(

@@ -7,14 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from emulator.core.flow.rate_limit import Pace, Throttle
+from emulator.core.flow.rate_limit import RateLimit, Throttle
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
 if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.view import SubscriptionHost
     from emulator.core.dispatch import Delivery, Read
-    from emulator.core.flow.fair_queue import Waiting
+    from emulator.core.flow.fair_queue import QueuedTask
 
 ROUNDING_MS: Final = 1.0
 Held: TypeAlias = "Sequence[tuple[Throttle, int]]"
@@ -24,17 +24,17 @@ Held: TypeAlias = "Sequence[tuple[Throttle, int]]"
 class Budget:
     """Owned by its HandingOut."""
 
-    def __init__(self, topic: SubscriptionHost, owner: Waiting, subscription: str) -> None:
+    def __init__(self, topic: SubscriptionHost, owner: QueuedTask, subscription: str) -> None:
         self._topic = topic
         self._owner = owner
         self._throttle_of = topic.region.environment.components.throttle_of
         self._throttle = self._made(topic.subscriptions.rate_of(subscription))
 
-    def set_rate(self, rate: Pace) -> None:
+    def set_rate(self, rate: RateLimit) -> None:
         """Of this subscription, from now on."""
         self._throttle = self._made(rate)
 
-    def _made(self, rate: Pace) -> Throttle | None:
+    def _made(self, rate: RateLimit) -> Throttle | None:
         return self._throttle_of(rate, _now_ms(), self._topic.metrics.publish_rate)
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.subscription.dispatch_budget import ROUNDING_MS, Budget, Held
 from emulator.core.dispatch import ConsumerState, Delivery, Dispatcher, Read
-from emulator.core.flow.rate_limit import Pace
+from emulator.core.flow.rate_limit import RateLimit
 from emulator.errors import StorageError
 from emulator.model.reasons import Cause, Reason, first_of
 from emulator.wire.codec import message_header
@@ -203,7 +203,7 @@ class HandingOut:
 
     # How fast.
 
-    def set_rate(self, rate: Pace) -> None:
+    def set_rate(self, rate: RateLimit) -> None:
         """From now on hand out no more than that."""
         self._budget.set_rate(rate)
         self.limits_changed()

@@ -15,9 +15,9 @@ from emulator.broker.debounced_writer import KeyChanges
 from emulator.core.admission import MESSAGE_BYTES_MIN
 from emulator.core.cursor.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.core.transactions.pending_ack_rows import PendingRows, RowName
-from emulator.core.transactions.pending_acks import Claim, commit
+from emulator.core.transactions.pending_acks import ClaimedAck, commit
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged
 from emulator.model.stored_keys import PendingAckKey, parse_key
 from emulator.storage.contract import Store
@@ -82,7 +82,7 @@ class PendingAcksOfSubscription:
 
     # Acknowledging.
 
-    def acknowledge(self, consumer: ConsumerState, txn: TxnId, claims: Sequence[Claim]) -> None:
+    def acknowledge(self, consumer: ConsumerState, txn: TxnId, claims: Sequence[ClaimedAck]) -> None:
         """Hold these for the transaction, or none of them: ProtocolError."""
         subscription = self._subscription
         claims = [self._checked(claim) for claim in claims]
@@ -93,14 +93,14 @@ class PendingAcksOfSubscription:
             self._write_soon()
         subscription.dispatcher.held(consumer, entry_ids)
 
-    def acknowledge_cumulative(self, txn: TxnId, claim: Claim) -> None:
+    def acknowledge_cumulative(self, txn: TxnId, claim: ClaimedAck) -> None:
         """Hold everything up to this one, or nothing: ProtocolError."""
         cursor = self._subscription.cursor
         self.acks.acknowledge_cumulative(txn, self._checked(claim), cursor)
         self._rows.moved(cursor.generation, txn)
         self._write_soon()
 
-    def _checked(self, claim: Claim) -> Claim:
+    def _checked(self, claim: ClaimedAck) -> ClaimedAck:
         """With the number of messages that the batch really has, where it is at hand. A client may say any number, and
         a number that large costs that many bits."""
         if not claim.ack_set:
@@ -181,7 +181,7 @@ class PendingAcksOfSubscription:
                 self._look_again()
                 return
             if status is None or status.is_over:
-                region.spawn(self._end_alone(txn, status is Status.COMMITTED))
+                region.spawn(self._end_alone(txn, status is TransactionStatus.COMMITTED))
             elif status.is_decided:
                 # It may have told an earlier life of this subscription, which had no time to write an abort down.
                 self._look_again()

@@ -22,7 +22,7 @@ from emulator.core.dispatch import (
     SubscriptionType,
 )
 from emulator.core.transactions.names import TxnId
-from emulator.core.transactions.pending_acks import Claim
+from emulator.core.transactions.pending_acks import ClaimedAck
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.wire.commands import ActiveConsumerChange, ReachedEndOfTopic
@@ -205,7 +205,7 @@ class Subscription:
             self.tell_end()
 
     def acknowledge_in_transaction(
-        self, consumer: Consumer, txn: TxnId, ids: Sequence[tuple[int, Claim]], *, cumulative: bool
+        self, consumer: Consumer, txn: TxnId, ids: Sequence[tuple[int, ClaimedAck]], *, cumulative: bool
     ) -> None:
         """Hold (ledger, claim) for an open transaction. ProtocolError: nothing of it is held."""
         topic = self.topic

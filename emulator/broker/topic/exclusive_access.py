@@ -20,13 +20,13 @@ from emulator.broker.environment import RegionServices
 from emulator.config.compatibility import Compatibility
 from emulator.core.access import (
     Access,
+    AccessGrant,
     AccessRules,
     Admit,
     Claimant,
     Decision,
     Enqueue,
     Evict,
-    Grant,
     GrantChange,
     GrantStep,
     Refuse,
@@ -266,7 +266,7 @@ class TopicAccess:
             self._note_change(change, grant, why)
             self._carry_out(self._machine.written(grant), why)
 
-    async def _stored(self, change: GrantChange, why: str) -> Grant:
+    async def _stored(self, change: GrantChange, why: str) -> AccessGrant:
         """X1: what the former owner sent has its outcome before the new epoch begins, and the epoch is durable before
         its owner hears of it. StorageError when it is not, or nobody knows."""
         await self.everything_issued()
@@ -281,17 +281,17 @@ class TopicAccess:
         self._topic.flush()
         await self._topic.issued_so_far()
 
-    async def make_durable(self, grant: Grant, why: str) -> None:
+    async def make_durable(self, grant: AccessGrant, why: str) -> None:
         """StorageError when it is not, or nobody knows."""
         await self.store(grant, why)
 
-    def store(self, grant: Grant, why: str) -> asyncio.Future[int]:
+    def store(self, grant: AccessGrant, why: str) -> asyncio.Future[int]:
         """Issue the row."""
         key = GrantKey.of(self._topic.full_name, grant.epoch).text
         self._store.get(key)  # a key whose last put failed is refused until somebody looked (S5)
         return self._store.put(key, _encoded(grant, why, self._topic.region.environment.wall_clock_ms()))
 
-    def _note_change(self, change: GrantChange, grant: Grant, why: str) -> None:
+    def _note_change(self, change: GrantChange, grant: AccessGrant, why: str) -> None:
         owner, epoch = grant.owner, grant.epoch
         if change.step is GrantStep.GRANT:
             self._owner_changes(owner, epoch)
@@ -369,21 +369,21 @@ class TopicAccess:
             await self._keeper.settled()
 
 
-def newest_grant(store: Store, topic: str) -> Grant | None:
+def newest_grant(store: Store, topic: str) -> AccessGrant | None:
     """StorageDamaged when it cannot be read."""
     rows = store.scan(GrantKey.prefix(topic))
     return _decoded(rows[-1][0], rows[-1][1].value) if rows else None
 
 
-def _encoded(grant: Grant, why: str, at_ms: int) -> bytes:
+def _encoded(grant: AccessGrant, why: str, at_ms: int) -> bytes:
     return json.dumps({**asdict(grant), "why": why, "at_ms": at_ms}).encode()
 
 
-def _decoded(key: str, value: bytes) -> Grant:
+def _decoded(key: str, value: bytes) -> AccessGrant:
     try:
         row = json.loads(value)
         end = row["end_entry"]
-        grant = Grant(
+        grant = AccessGrant(
             int(row["epoch"]), str(row["owner"]), int(row["first_entry"]), None if end is None else int(end)
         )
         if not key.endswith(f"/{grant.epoch:020d}"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NewType, Protocol
 
 from emulator.config.region import RegionConfig
-from emulator.core.admission import Limits, Publisher
+from emulator.core.admission import EntrySizeLimits, Publisher
 from emulator.model.markers import Marker
 from emulator.wire.codec import SendCommand
 from emulator.wire.entry import replication_bytes_max
@@ -17,11 +17,11 @@ CheckedEntry = NewType("CheckedEntry", EntryInfo)
 """Metadata of an entry that passed the gate. Made by a cast behind `core.admission.check`, and nowhere else."""
 
 
-def limits_of(config: RegionConfig) -> Limits:
+def limits_of(config: RegionConfig) -> EntrySizeLimits:
     """What a client of this region may send, so that its form for other regions fits into a frame there (A3). Regions
     that replicate to each other have the same maximum; whether a topic is replicated at all may change later."""
     frame_bytes = config.settings.max_message_bytes + FRAME_PADDING_BYTES
-    return Limits(
+    return EntrySizeLimits(
         payload_bytes=config.settings.max_message_bytes,
         entry_bytes=frame_bytes - COMMAND_BYTES_MAX - replication_bytes_max(config.region),
         batch_bytes=config.settings.max_message_bytes,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.topic.metrics import Traffic
 from emulator.broker.topic.pending_publish import CheckedEntry
-from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scope, scope_of
+from emulator.core.admission import EntrySizeLimits, Peer, Publisher, Refusal, RefusalScope, scope_of
 from emulator.core.policies.consuming import DELAYED_DELIVERY
 from emulator.core.transactions.names import TxnId
 from emulator.errors import ProtocolError, ServerError
@@ -121,12 +121,12 @@ class PublishingOfTopic(Protocol):
     """The producers of the topic, and its limits."""
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> EntrySizeLimits:
         """Maximum size of an entry of another region."""
         ...
 
     @property
-    def client_limits(self) -> Limits:
+    def client_limits(self) -> EntrySizeLimits:
         """Maximum size of an entry of a client."""
         ...
 
@@ -252,7 +252,7 @@ class Producer:
         return is_same_id or other.producer_name == self.producer_name
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> EntrySizeLimits:
         return (
             self.topic.publishing.client_limits
             if self.source_region is None
@@ -302,7 +302,7 @@ class Producer:
         if not delay_ms_max or delay_ms <= delay_ms_max or self.source_region is not None:
             return None
         sentence = f"a delay of {delay_ms} ms exceeds the maximum of {delay_ms_max}"
-        return Refusal(ServerError.NotAllowedError, sentence, Scope.ENTRY)
+        return Refusal(ServerError.NotAllowedError, sentence, RefusalScope.ENTRY)
 
     def _in_transaction(self, send: SendCommand, data: bytes, info: EntryInfo) -> tuple[bytes, EntryInfo]:
         """An entry of a transaction, as it is stored. The log has to say so itself: clients that name the transaction
@@ -327,7 +327,7 @@ class Producer:
         """Say so, and end the attachment if what follows must not be admitted either (A2)."""
         where = f" ({source_position} there)" if source_position is not None else ""
         sentence = refusal.sentence + where
-        if refusal.scope is Scope.ATTACHMENT:
+        if refusal.scope is RefusalScope.ATTACHMENT:
             logger.warning(
                 "topic %s: producer %s is closed and must reconnect: %s",
                 self.topic.full_name,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from emulator.broker.environment import RegionServices
 from emulator.broker.topic.pending_publish import PendingPublish, limits_of
 from emulator.broker.topic.producer import Producer
-from emulator.core.admission import Client
+from emulator.core.admission import ClientProducer
 from emulator.core.flow.rate_limit import Throttle
 from emulator.core.policies.limits import MAX_MESSAGE_SIZE, PUBLISH_RATE
 from emulator.core.policies.topic_policies import TopicPolicies
@@ -122,7 +122,7 @@ class Publishing:
         regions are not held back: what they send was acknowledged there."""
         if self._throttle is None:
             return
-        clients = [one for one in batch if type(one.attachment.publisher) is Client]
+        clients = [one for one in batch if type(one.attachment.publisher) is ClientProducer]
         if not clients:
             return
         messages = sum(max(1, one.info.num_messages) for one in clients)
@@ -138,5 +138,5 @@ class Publishing:
         wait_ms = self._throttle.wait_ms(asyncio.get_running_loop().time() * 1000)
         if wait_ms > 0:
             for producer in producers:
-                if type(producer.publisher) is Client:
+                if type(producer.publisher) is ClientProducer:
                     producer.slow_down(wait_ms / 1000)

@@ -11,9 +11,9 @@ from emulator.broker.subscription.cursor_store import StoredCursor
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.view import CarriedSubscription, SubscriptionHost
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import Limits
+from emulator.core.dispatch import DispatchLimits
 from emulator.core.flow.fair_queue import Turns
-from emulator.core.flow.rate_limit import Pace, Throttle
+from emulator.core.flow.rate_limit import RateLimit, Throttle
 from emulator.core.policies.consuming import (
     DELAYED_DELIVERY,
     TICK_MS,
@@ -27,7 +27,7 @@ from emulator.core.policies.limits import (
     SUBSCRIPTION_DISPATCH_RATE,
 )
 from emulator.core.policies.topic_policies import TopicPolicies
-from emulator.core.topic.limits import Arrivals
+from emulator.core.topic.limits import SubscribeRateLimiter
 from emulator.model.stored_keys import CursorKey
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Subscriptions(dict[str, Subscription]):
         self.replicated: ReplicatedSubscriptions | None = None
         """Replicated subscriptions (PIP-33); present when the topic is replicated at all."""
         settings = topic.region.config.settings
-        self.limits = Limits(
+        self.limits = DispatchLimits(
             settings.max_unacked_messages_per_consumer,
             settings.failover_delay_ms,
             partition_index=topic.name.partition_index,
@@ -75,7 +75,7 @@ class Subscriptions(dict[str, Subscription]):
         """Of all consumers together. None: no limit."""
         self.turns = Turns()
         """Subscriptions that wait for the throttle."""
-        self.arrivals = Arrivals()
+        self.arrivals = SubscribeRateLimiter()
         """How often each consumer subscribed."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
@@ -101,7 +101,7 @@ class Subscriptions(dict[str, Subscription]):
         for subscription in self.values():
             subscription.handing_out.limits_changed()
 
-    def rate_of(self, name: str) -> Pace:
+    def rate_of(self, name: str) -> RateLimit:
         """Return how fast a subscription may send: its own rate, else that of all subscriptions."""
         policies = self._topic.policies
         return policies[DISPATCH_RATES_BY_SUBSCRIPTION].get(name, policies[SUBSCRIPTION_DISPATCH_RATE])

@@ -44,7 +44,7 @@ from emulator.core.policies.limits import (
 )
 from emulator.core.policies.topic_policies import DEFAULTS, TopicPolicies
 from emulator.core.policies.topics import EXCLUSIVE_HOME
-from emulator.core.topic.limits import Caps
+from emulator.core.topic.limits import TopicLimits
 from emulator.core.topic.state import LastData
 from emulator.core.transactions.names import TxnId
 from emulator.errors import CheckpointDamaged, ProtocolError
@@ -148,7 +148,7 @@ class Topic:
         return 1 + len(self.subscriptions) + len(self.producers)
 
     @property
-    def caps(self) -> Caps:
+    def caps(self) -> TopicLimits:
         """How many clients may use it at once."""
         return self.region.environment.components.caps(*(self.policies[policy] for policy in CAPS))
 

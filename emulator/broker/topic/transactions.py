@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.core.admission import Own, Publisher
-from emulator.core.topic.retention import Need
+from emulator.core.topic.retention import LogHold
 from emulator.core.topic.state import TopicState
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageError
 from emulator.wire.markers import encode_transaction_end
 from emulator.wire.message_metadata import EntryInfo
@@ -117,11 +117,13 @@ class TopicTransactions:
     def _being_loaded(self) -> ProtocolError:
         return ProtocolError(ServerError.ServiceNotReady, f"{self._topic.full_name} is being loaded again")
 
-    def needs(self) -> list[Need]:
+    def needs(self) -> list[LogHold]:
         """A restart folds the log from the first message of what is open."""
         blocking = self._topic.state.buffer.blocking
         return (
-            [] if blocking is None else [Need(blocking[1].first_entry_id, f"transaction {blocking[0].text}")]
+            []
+            if blocking is None
+            else [LogHold(blocking[1].first_entry_id, f"transaction {blocking[0].text}")]
         )
 
     def owner_lost(self, name: str, why: str) -> None:
@@ -148,7 +150,7 @@ class TopicTransactions:
                     self._topic.full_name,
                     txn.text,
                 )
-                self._topic.region.spawn(self._end_alone(txn, status is Status.COMMITTED))
+                self._topic.region.spawn(self._end_alone(txn, status is TransactionStatus.COMMITTED))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

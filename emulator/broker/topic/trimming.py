@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.topic.retention import Need, Needs
+from emulator.core.topic.retention import LogHold, LogHolds
 from emulator.errors import StorageError
 from emulator.storage.contract import Log
 
@@ -56,23 +56,23 @@ class Trimmer:
         self._under_way: asyncio.Future[None] | None = None
         self.floor = 0
         """Everything below is being let go, or was: nobody is put there any more."""
-        self.needs = Needs()
+        self.needs = LogHolds()
         """Who needs the log, and from where on. Whatever else is made of a log asks here not to lose it."""
         self.needs.add("cursors", self._cursors)
         self.needs.add("replicators", self._replicators)
 
-    def _cursors(self) -> Iterable[Need]:
+    def _cursors(self) -> Iterable[LogHold]:
         """Durable ones. A reader holds nothing back: it is given what there is, as upstream."""
         for name, subscription in self._topic.subscriptions.items():
             if subscription.durable:
-                yield Need(subscription.cursor.mark_delete + 1, f"subscription {name}")
+                yield LogHold(subscription.cursor.mark_delete + 1, f"subscription {name}")
 
-    def _replicators(self) -> Iterable[Need]:
+    def _replicators(self) -> Iterable[LogHold]:
         for remote, replicator in self._topic.replicators.items():
-            yield Need(replicator.progress.confirmed + 1, f"the replicator to {remote}")
+            yield LogHold(replicator.progress.confirmed + 1, f"the replicator to {remote}")
 
     @property
-    def need(self) -> Need:
+    def need(self) -> LogHold:
         """The least that somebody needs."""
         return self.needs.first(self._topic.stored_end)
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Protocol
 from emulator.broker.environment import RegionServices
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.dispatch import Limits as DispatchLimits
+from emulator.core.dispatch import DispatchLimits
 from emulator.core.flow.fair_queue import Turns
-from emulator.core.flow.rate_limit import Pace, Throttle
+from emulator.core.flow.rate_limit import RateLimit, Throttle
 from emulator.core.topic.state import LastData
 from emulator.model.markers import Marker
 from emulator.model.reasons import ReasonRow
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.metrics import TopicMetrics
     from emulator.broker.topic.pending_publish import Attachment
-    from emulator.core.admission import Limits
+    from emulator.core.admission import EntrySizeLimits
     from emulator.core.policies.topic_policies import TopicPolicies
     from emulator.core.topic.state import TopicState
     from emulator.wire.message_metadata import EntryInfo
@@ -142,7 +142,7 @@ class SiblingSubscriptions(Protocol):
         """Subscriptions that wait for the throttle."""
         ...
 
-    def rate_of(self, name: str) -> Pace:
+    def rate_of(self, name: str) -> RateLimit:
         """Return how fast a subscription may send."""
         ...
 
@@ -244,7 +244,7 @@ class Terminable(Protocol):
 
 class EntryLimits(Protocol):
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> EntrySizeLimits:
         """Maximum size of an entry for another region."""
         ...
 

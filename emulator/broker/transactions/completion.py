@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from emulator.broker.topic_directory.loaded_topic import OpenMode
-from emulator.core.transactions.coordinator import Transaction
+from emulator.core.transactions.coordinator import LiveTransaction
 from emulator.errors import ProtocolError, ServerError, StorageError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ParticipantNotifier:
         self.refused: dict[int, dict[Participant, str]] = {}
         """Number of a transaction -> who could not be told, and why. For people."""
 
-    def tell_at_once(self, transaction: Transaction) -> asyncio.Future[Any] | None:
+    def tell_at_once(self, transaction: LiveTransaction) -> asyncio.Future[Any] | None:
         """Done when every participant has the outcome; it fails when one of them could not be told. None: somebody
         cannot be told without waiting for something first."""
         if transaction.subscriptions:
@@ -59,7 +59,7 @@ class ParticipantNotifier:
             )
         return told[0] if len(told) == 1 else asyncio.gather(*told)
 
-    async def tell_all(self, transaction: Transaction, stopped: Callable[[], bool]) -> None:
+    async def tell_all(self, transaction: LiveTransaction, stopped: Callable[[], bool]) -> None:
         """Returns when every participant has the outcome, or `stopped`."""
         waiting: list[Participant] = [(topic, None) for topic in transaction.topics]
         waiting += transaction.subscriptions
@@ -74,7 +74,7 @@ class ParticipantNotifier:
         finally:
             self.refused.pop(transaction.txn.least, None)
 
-    async def _in_turn(self, transaction: Transaction, participant: Participant) -> None:
+    async def _in_turn(self, transaction: LiveTransaction, participant: Participant) -> None:
         refused = self.refused.setdefault(transaction.txn.least, {})
         try:
             async with self._turns:
@@ -89,7 +89,9 @@ class ParticipantNotifier:
             return
         refused.pop(participant, None)
 
-    async def _tell(self, transaction: Transaction, topic_name: str, subscription_name: str | None) -> None:
+    async def _tell(
+        self, transaction: LiveTransaction, topic_name: str, subscription_name: str | None
+    ) -> None:
         topic = await self._region.directory.acquire(topic_name, OpenMode.EXISTING)
         committed, txn = transaction.status.is_committed, transaction.txn
         if subscription_name is None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 
 
 class PartitionParticipant(Protocol):
@@ -46,7 +46,7 @@ class SubscriptionParticipant(Protocol):
 class TransactionAuthority(Protocol):
     """The coordinators of a region, as participants see them. Nothing here waits. `RegionServices.transactions`."""
 
-    def status(self, txn: TxnId) -> Status | None:
+    def status(self, txn: TxnId) -> TransactionStatus | None:
         """None: never heard of, or forgotten. See T4. ProtocolError ServiceNotReady while its coordinator, whose store
         failed, is being loaded again: nothing may be presumed then."""
         ...

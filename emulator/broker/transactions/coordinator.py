@@ -20,7 +20,7 @@ from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds, Coordinator
 from emulator.core.transactions.journal_format import Decided, Holder, JournalEntry
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 
 Promised = asyncio.Future[Any]
@@ -291,7 +291,7 @@ class RunningCoordinator:
             if before_epoch is not None and transaction.holder.epoch >= before_epoch:
                 continue
             least = transaction.txn.least
-            if transaction.status is Status.OPEN:
+            if transaction.status is TransactionStatus.OPEN:
                 self.decide(least, commit=False, why=why)
             if least in self._told:
                 told.append(self._told[least])

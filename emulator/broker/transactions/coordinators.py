@@ -20,7 +20,7 @@ from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageE
 from emulator.model.transaction_names import coordinator_of
 
 if TYPE_CHECKING:
-    from emulator.core.transactions.names import Status, TxnId
+    from emulator.core.transactions.names import TransactionStatus, TxnId
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class TransactionCoordinators:
 
     # For participants (contract.TransactionAuthority).
 
-    def status(self, txn: TxnId) -> Status | None:
+    def status(self, txn: TxnId) -> TransactionStatus | None:
         life = self._lives.get(txn.most)
         if life is not None:
             return life.core.status(txn.least)

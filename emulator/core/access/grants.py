@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from emulator.core.access.types import NO_OWNER, Claimant, Grant, GrantChange, GrantStep, WriteGrant
+from emulator.core.access.types import NO_OWNER, AccessGrant, Claimant, GrantChange, GrantStep, WriteGrant
 from emulator.model.values import AccessMode
 
 
 class Grants:
     """Owned by `Access`. At most one change is being written at a time."""
 
-    def __init__(self, newest: Grant | None) -> None:
+    def __init__(self, newest: AccessGrant | None) -> None:
         self.newest = newest
         self.change: GrantChange | None = None
         """Being written."""
@@ -57,7 +57,7 @@ class Grants:
             return self.write(GrantStep.BAR, NO_OWNER)
         return self.write(GrantStep.END, self.newest.owner)
 
-    def written(self, grant: Grant) -> GrantStep:
+    def written(self, grant: AccessGrant) -> GrantStep:
         step = self._take_step()
         self.newest, self._unknown_outcome = grant, None
         return step

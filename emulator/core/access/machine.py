@@ -26,13 +26,13 @@ from emulator.core.access.grants import Grants
 from emulator.core.access.types import (
     AS_PROPOSED,
     NO_OWNER,
+    AccessGrant,
     AccessRules,
     Admit,
     Claimant,
     Decision,
     Enqueue,
     Evict,
-    Grant,
     GrantChange,
     GrantStep,
     QueueEntry,
@@ -51,7 +51,7 @@ class Access:
 
     def __init__(
         self,
-        newest: Grant | None = None,
+        newest: AccessGrant | None = None,
         *,
         reserved: bool = False,
         queued_before: Mapping[str, int] | None = None,
@@ -132,7 +132,7 @@ class Access:
         self.owner = new
         return True
 
-    def written(self, grant: Grant) -> list[Decision]:
+    def written(self, grant: AccessGrant) -> list[Decision]:
         """The grant of `WriteGrant` is durable."""
         step = self._grants.written(grant)
         if step is GrantStep.BAR:

@@ -37,7 +37,7 @@ class Claimant(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class AccessGrant:
     """Exclusive access, as it is stored."""
 
     epoch: int
@@ -62,22 +62,22 @@ class GrantChange(NamedTuple):
     """One write of a grant."""
 
     step: GrantStep
-    before: Grant | None
+    before: AccessGrant | None
     """The newest grant so far."""
     owner: str
 
-    def at(self, entry_id: int) -> Grant:
+    def at(self, entry_id: int) -> AccessGrant:
         """What is to be stored. `entry_id`: the end of the log, when everything issued before has its outcome."""
         before = self.before
         if self.step is GrantStep.GRANT:
-            return Grant(next_epoch(before), self.owner, entry_id)
+            return AccessGrant(next_epoch(before), self.owner, entry_id)
         if self.step is GrantStep.BAR:
-            return Grant(next_epoch(before), NO_OWNER, entry_id, entry_id)
+            return AccessGrant(next_epoch(before), NO_OWNER, entry_id, entry_id)
         assert before is not None
         return replace(before, end_entry=entry_id if self.step is GrantStep.END else None)
 
 
-def next_epoch(newest: Grant | None) -> int:
+def next_epoch(newest: AccessGrant | None) -> int:
     return 0 if newest is None else newest.epoch + 1
 
 

@@ -68,7 +68,7 @@ class PartName(NamedTuple):
         return cls(int(generation), int(number))
 
 
-class Changes(NamedTuple):
+class CursorChanges(NamedTuple):
     """What makes the store say what the cursor says."""
 
     puts: list[dict[PartName | None, bytes]]
@@ -105,7 +105,7 @@ class CursorParts:
         """All parts to be deleted when the cursor is."""
         return sorted(self._stored)
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> CursorChanges:
         """What has changed since this was asked last. Must be written, or the cursor be loaded again."""
         cursor = self.cursor
         self._writes += 1
@@ -125,7 +125,7 @@ class CursorParts:
         self._stored.difference_update(deletes)
         self._head_last, cursor.head_changed = False, False
         cursor.changed_parts.clear()
-        return Changes([one for one in puts if one], deletes)
+        return CursorChanges([one for one in puts if one], deletes)
 
     def _is_passed(self, number: int) -> bool:
         return (number + 1) << PART_BITS <= self.cursor.mark_delete + 1

@@ -14,12 +14,12 @@ from emulator.core.dispatch.dispatcher import Dispatcher, StrategyFactory, strat
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
-from emulator.core.dispatch.strategy import Strategy
+from emulator.core.dispatch.strategy import DispatchStrategy
 from emulator.core.dispatch.types import (
     Candidate,
     ConsumerState,
     Delivery,
-    Limits,
+    DispatchLimits,
     Read,
     SubscriptionType,
     Wake,
@@ -29,14 +29,14 @@ __all__ = [
     "Candidate",
     "ConsumerState",
     "Delivery",
+    "DispatchLimits",
+    "DispatchStrategy",
     "Dispatcher",
     "KeyShared",
     "KeySharing",
-    "Limits",
     "Read",
     "Shared",
     "SingleActive",
-    "Strategy",
     "StrategyFactory",
     "SubscriptionType",
     "Wake",

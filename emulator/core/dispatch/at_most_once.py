@@ -9,11 +9,11 @@ from emulator.core.dispatch.delayed import LATEST_MS
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
-from emulator.core.dispatch.strategy import Strategy
-from emulator.core.dispatch.types import Candidate, Delivery, Limits, Read, SubscriptionType
+from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.types import Candidate, Delivery, DispatchLimits, Read, SubscriptionType
 
 
-class _AtMostOnce(Strategy):
+class _AtMostOnce(DispatchStrategy):
     def offer(self, read: Read, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         """Nothing is kept until it is due: a delay counts for nothing."""
         deliveries = super().offer(read, candidates, LATEST_MS)
@@ -36,7 +36,7 @@ class KeySharedOnce(_AtMostOnce, KeyShared):
     """KEY_SHARED. A key never waits for what its former owner holds: nobody holds anything."""
 
 
-def at_most_once(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+def at_most_once(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
     """The strategy that serves subscriptions of a type."""
     match type_:
         case SubscriptionType.EXCLUSIVE | SubscriptionType.FAILOVER:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.dispatch.types import ConsumerState, Piece
+from emulator.core.dispatch.types import ChunkOf, ConsumerState
 
 MESSAGES_MAX: Final = 10_000
 """So many messages may be in pieces at a time; the oldest is forgotten then, and its pieces go wherever it is their
@@ -20,7 +20,7 @@ WAITING_MAX: Final = 20_000
 """While so many pieces wait nothing new is read."""
 
 
-class Pieces:
+class ChunkAffinity:
     """Owned by a strategy."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Pieces:
         """Ids that wait for each consumer."""
         return self._waiting.items()
 
-    def receiver_of(self, piece: Piece) -> ConsumerState | None:
+    def receiver_of(self, piece: ChunkOf) -> ConsumerState | None:
         """Who has the pieces before; None: anybody may have it."""
         return self._receivers.get(piece.of)
 
@@ -50,7 +50,7 @@ class Pieces:
         """An earlier piece waits for it."""
         return receiver in self._waiting
 
-    def given(self, piece: Piece, receiver: ConsumerState) -> None:
+    def given(self, piece: ChunkOf, receiver: ConsumerState) -> None:
         if piece.is_last:
             self._receivers.pop(piece.of, None)
             return

@@ -8,12 +8,12 @@ from emulator.core.cursor.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
-from emulator.core.dispatch.strategy import Strategy
+from emulator.core.dispatch.strategy import DispatchStrategy
 from emulator.core.dispatch.types import (
     Candidate,
     ConsumerState,
     Delivery,
-    Limits,
+    DispatchLimits,
     Read,
     SubscriptionType,
     Wake,
@@ -23,10 +23,10 @@ from emulator.core.dispatch.waits import counted, reasons_of
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import Cause, Reason, first_of
 
-StrategyFactory = Callable[[SubscriptionType, Cursor, Limits], Strategy]
+StrategyFactory = Callable[[SubscriptionType, Cursor, DispatchLimits], DispatchStrategy]
 
 
-def strategy_for(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+def strategy_for(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
     """The strategy that serves subscriptions of a type."""
     match type_:
         case SubscriptionType.EXCLUSIVE | SubscriptionType.FAILOVER:
@@ -38,9 +38,11 @@ def strategy_for(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Str
 
 
 class Dispatcher:
-    """Owned by its subscription. What `Strategy` says of each method holds here."""
+    """Owned by its subscription. What `DispatchStrategy` says of each method holds here."""
 
-    def __init__(self, cursor: Cursor, limits: Limits, strategy_for: StrategyFactory = strategy_for) -> None:
+    def __init__(
+        self, cursor: Cursor, limits: DispatchLimits, strategy_for: StrategyFactory = strategy_for
+    ) -> None:
         self.cursor = cursor
         self.type = SubscriptionType.EXCLUSIVE
         """Meaningful while there are consumers; the first one decides."""

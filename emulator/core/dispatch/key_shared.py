@@ -17,8 +17,8 @@ from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
 from emulator.core.dispatch.consistent_hash import Shares
 from emulator.core.dispatch.shared import Shared
-from emulator.core.dispatch.types import Candidate, ConsumerState, Limits, Read
-from emulator.core.dispatch.waits import Waiting
+from emulator.core.dispatch.types import Candidate, ConsumerState, DispatchLimits, Read
+from emulator.core.dispatch.waits import WaitingMessages
 
 ASIDE_MAX: Final = 20_000
 ASIDE_PER_CONSUMER: Final = 2_000
@@ -33,7 +33,7 @@ AHEAD_ENTRIES: Final = 32
 Place = TypeVar("Place", int, ConsumerState)
 
 
-class Hold:
+class SlotHold:
     """One consumer has entries of a slot that it did not acknowledge."""
 
     __slots__ = ("consumer", "entries", "slot")
@@ -47,12 +47,12 @@ class Hold:
 class KeyShared(Shared):
     """Slots of keys have owners; see `Shares`."""
 
-    def __init__(self, cursor: Cursor, limits: Limits) -> None:
+    def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.shares: Shares[ConsumerState] = Shares()
-        self._holds: dict[int, Hold] = {}
+        self._holds: dict[int, SlotHold] = {}
         """By slot."""
-        self._hold_of: dict[int, Hold] = {}
+        self._hold_of: dict[int, SlotHold] = {}
         """Of entries that are pending."""
         self._waiting: dict[int, IdSet] = {}
         """By slot: ids that wait, aside or in `replay`."""
@@ -97,7 +97,7 @@ class KeyShared(Shared):
         if hold is None or hold.consumer is not consumer:
             if self._is_held_by_another(slot, consumer):
                 return None
-            hold = self._holds[slot] = Hold(slot, consumer)
+            hold = self._holds[slot] = SlotHold(slot, consumer)
         hold.entries += 1
         self._hold_of[entry_id] = hold
         return consumer
@@ -112,12 +112,12 @@ class KeyShared(Shared):
 
     # Waiting.
 
-    def waiting(self, unread: int) -> Iterator[Waiting]:
+    def waiting(self, unread: int) -> Iterator[WaitingMessages]:
         for consumer, ids in self._aside_for_consumer.items():
-            yield Waiting(len(ids), consumer)
+            yield WaitingMessages(len(ids), consumer)
         for slot, ids in self._aside_for_slot.items():
             hold = self._holds.get(slot)
-            yield Waiting(
+            yield WaitingMessages(
                 len(ids),
                 holder=None if hold is None else hold.consumer,
                 has_no_consumer=self.shares.owner_of(slot) is None,

@@ -13,19 +13,19 @@ from typing import Final
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.dispatch.chunk_affinity import Pieces
+from emulator.core.dispatch.chunk_affinity import ChunkAffinity
 from emulator.core.dispatch.delayed import LATEST_MS, Delayed
-from emulator.core.dispatch.strategy import ENTRIES_PER_READ_MAX, Strategy
+from emulator.core.dispatch.strategy import ENTRIES_PER_READ_MAX, DispatchStrategy
 from emulator.core.dispatch.types import (
     Candidate,
     ConsumerState,
     Delivery,
-    Limits,
+    DispatchLimits,
     Read,
     Wake,
     bits_set,
 )
-from emulator.core.dispatch.waits import Waiting, counted
+from emulator.core.dispatch.waits import WaitingMessages, counted
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
 RUN_ENTRIES = 16
@@ -38,14 +38,14 @@ WAKE_MS_MAX: Final = 60_000
 """A wall clock that is set forward is noticed after as long."""
 
 
-class Shared(Strategy):
+class Shared(DispatchStrategy):
     """Consumers of the best priority take turns while they have permits and hold less than they may."""
 
-    def __init__(self, cursor: Cursor, limits: Limits) -> None:
+    def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.replay = IdSet()
         """To be handed out again."""
-        self.pieces = Pieces()
+        self.pieces = ChunkAffinity()
         self.delayed = Delayed()
         """Read, and not due yet, or not handed out since."""
         self._redelivery_counts: dict[int, int] = {}
@@ -71,11 +71,11 @@ class Shared(Strategy):
             return self._next_delayed(end_entry_id, permits, now_ms, wall_ms)
         return self._read_new(end_entry_id, permits) if self._may_read_ahead() else None
 
-    def waiting(self, unread: int) -> Iterator[Waiting]:
+    def waiting(self, unread: int) -> Iterator[WaitingMessages]:
         if unread or self.replay:
-            yield Waiting(unread + len(self.replay))
+            yield WaitingMessages(unread + len(self.replay))
         for consumer, ids in self.pieces.by_receiver():
-            yield Waiting(len(ids), consumer)
+            yield WaitingMessages(len(ids), consumer)
 
     def why_delayed(self, now_ms: int, wall_ms: int) -> Reason:
         if not self.delayed or self.delayed.first_due_ms <= self.limits.horizon_ms(wall_ms):

@@ -12,17 +12,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch.strategy import Strategy
-from emulator.core.dispatch.types import Candidate, ConsumerState, Delivery, Limits, Read, Wake, bits_set
-from emulator.core.dispatch.waits import Waiting
+from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.types import (
+    Candidate,
+    ConsumerState,
+    Delivery,
+    DispatchLimits,
+    Read,
+    Wake,
+    bits_set,
+)
+from emulator.core.dispatch.waits import WaitingMessages
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
 
-class SingleActive(Strategy):
+class SingleActive(DispatchStrategy):
     """Who is active: the lowest priority number, then the first to come. A newcomer of equal rank displaces nobody,
     unless the topic is a partition."""
 
-    def __init__(self, cursor: Cursor, limits: Limits) -> None:
+    def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self._paused_until_ms: int | None = None
 
@@ -33,9 +41,9 @@ class SingleActive(Strategy):
             return Wake(self._paused_until_ms)
         return self._read_new(end_entry_id, self.active.permits)
 
-    def waiting(self, unread: int) -> Iterator[Waiting]:
+    def waiting(self, unread: int) -> Iterator[WaitingMessages]:
         if unread and self.active is not None:
-            yield Waiting(unread, self.active)
+            yield WaitingMessages(unread, self.active)
 
     def why_delayed(self, now_ms: int, wall_ms: int) -> Reason:
         until_ms = self._paused_until_ms

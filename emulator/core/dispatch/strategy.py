@@ -11,17 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch.types import Candidate, ConsumerState, Delivery, Limits, Read, Wake
-from emulator.core.dispatch.waits import Waiting
+from emulator.core.dispatch.types import Candidate, ConsumerState, Delivery, DispatchLimits, Read, Wake
+from emulator.core.dispatch.waits import WaitingMessages
 from emulator.model.reasons import Reason
 
 ENTRIES_PER_READ_MAX = 500
 
 
-class Strategy(ABC):
+class DispatchStrategy(ABC):
     """How the entries of one subscription are given to its consumers. Owned by a Dispatcher."""
 
-    def __init__(self, cursor: Cursor, limits: Limits) -> None:
+    def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         self.cursor = cursor
         self.limits = limits
         self.consumers: list[ConsumerState] = []
@@ -67,7 +67,7 @@ class Strategy(ABC):
         return read.token is not self._token
 
     @abstractmethod
-    def waiting(self, unread: int) -> Iterator[Waiting]:
+    def waiting(self, unread: int) -> Iterator[WaitingMessages]:
         """Messages that are not handed out and not delayed. `unread`: those that were never offered."""
 
     @abstractmethod

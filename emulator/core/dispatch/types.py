@@ -21,7 +21,7 @@ class SubscriptionType(Enum):
 
 
 @dataclass(slots=True)
-class Limits:
+class DispatchLimits:
     """What bounds the strategies of a topic. It may change at any time; whoever changes it asks `next` again."""
 
     unacked_messages_per_consumer_max: int
@@ -61,7 +61,7 @@ class Wake(NamedTuple):
     """On the clock of `now_ms` that `next` is given."""
 
 
-class Piece(Protocol):
+class ChunkOf(Protocol):
     """Which piece of a chunked message an entry is."""
 
     @property
@@ -91,7 +91,7 @@ class Candidate(Protocol):
         ...
 
     @property
-    def piece(self) -> Piece | None:
+    def piece(self) -> ChunkOf | None:
         """SHARED: None for a whole message. Worked out when it is asked for."""
         ...
 
@@ -101,7 +101,7 @@ class Candidate(Protocol):
         ...
 
 
-class Pending:
+class PendingEntries:
     """Entries one consumer was given and has not acknowledged: the one book of them (R1)."""
 
     __slots__ = ("by_entry", "messages")
@@ -145,7 +145,7 @@ class ConsumerState:
     """Messages it asked for and was not given; below zero after a batch that overdrew them."""
     blocked: bool = False
     """Its connection takes no more bytes for now."""
-    pending: Pending = field(default_factory=Pending)
+    pending: PendingEntries = field(default_factory=PendingEntries)
     """SHARED and KEY_SHARED only; empty for other types."""
     key_sharing: KeySharing = AUTO_SPLIT
     """KEY_SHARED only."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from emulator.core.dispatch.types import ConsumerState, Limits
+from emulator.core.dispatch.types import ConsumerState, DispatchLimits
 from emulator.model.reasons import Cause, Reason, ReasonRow
 
 
-class Waiting(NamedTuple):
+class WaitingMessages(NamedTuple):
     """Messages that are not handed out, by what they wait for. A batch counts as one."""
 
     number: int
@@ -26,7 +26,10 @@ def counted(count: int) -> str:
 
 
 def reasons_of(
-    groups: Iterable[Waiting], consumers: Sequence[ConsumerState], limits: Limits, given: int | None
+    groups: Iterable[WaitingMessages],
+    consumers: Sequence[ConsumerState],
+    limits: DispatchLimits,
+    given: int | None,
 ) -> Iterator[Reason]:
     """`given`: messages that the only served consumer has not acknowledged, where the strategy counts none itself."""
     for group in groups:
@@ -40,7 +43,7 @@ def reasons_of(
             yield from _why_to_none(consumers, group.number, limits)
 
 
-def _why_to_none(consumers: Sequence[ConsumerState], count: int, limits: Limits) -> list[Reason]:
+def _why_to_none(consumers: Sequence[ConsumerState], count: int, limits: DispatchLimits) -> list[Reason]:
     """A reason for each consumer; none when one of them may be given something."""
     cause = Cause.WAITS_FOR_PERMITS if len(consumers) > 1 else Cause.WAITS_FOR_CONSUMER
     found = [list(_why_not_to(one, count, limits, None, cause)) for one in consumers]
@@ -48,7 +51,7 @@ def _why_to_none(consumers: Sequence[ConsumerState], count: int, limits: Limits)
 
 
 def _why_not_to(
-    consumer: ConsumerState, count: int, limits: Limits, given: int | None, without_permits: ReasonRow
+    consumer: ConsumerState, count: int, limits: DispatchLimits, given: int | None, without_permits: ReasonRow
 ) -> Iterator[Reason]:
     unacknowledged = consumer.unacked_messages if given is None else given
     if consumer.unacked_messages >= limits.unacked_messages_per_consumer_max:

@@ -102,7 +102,7 @@ class Drops:
         self._in_window, self._window = 0, window
 
 
-class Waiting:
+class UnsentEntries:
     """Entries that were offered and neither sent nor dropped, in the order of their ids."""
 
     def __init__(self) -> None:

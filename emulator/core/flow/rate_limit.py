@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 
-class Pace(NamedTuple):
+class RateLimit(NamedTuple):
     """So much in a period. 0: any amount."""
 
     messages: int
@@ -26,7 +26,7 @@ class Pace(NamedTuple):
         return self.messages > 0 or self.size_bytes > 0
 
 
-UNLIMITED: Final = Pace(0, 0, 1)
+UNLIMITED: Final = RateLimit(0, 0, 1)
 
 
 READ_MS: Final = 10.0
@@ -95,7 +95,7 @@ class _Bucket:
 class Throttle:
     """Keeps one rate."""
 
-    def __init__(self, rate: Pace, now_ms: float, published: Published | None = None) -> None:
+    def __init__(self, rate: RateLimit, now_ms: float, published: Published | None = None) -> None:
         """`published` is asked for a relative rate only."""
         self.rate = rate
         self._published = published if rate.relative else None
@@ -145,7 +145,7 @@ class Throttle:
             self._messages.release(messages, now_ms)
 
 
-def throttle_of(rate: Pace, now_ms: float, published: Published | None = None) -> Throttle | None:
+def throttle_of(rate: RateLimit, now_ms: float, published: Published | None = None) -> Throttle | None:
     """None: nothing to keep."""
     return Throttle(rate, now_ms, published) if rate.is_limited else None
 
@@ -153,4 +153,6 @@ def throttle_of(rate: Pace, now_ms: float, published: Published | None = None) -
 class ThrottleFactory(Protocol):
     """`throttle_of`, or what a simulation puts in its place."""
 
-    def __call__(self, rate: Pace, now_ms: float, published: Published | None = None) -> Throttle | None: ...
+    def __call__(
+        self, rate: RateLimit, now_ms: float, published: Published | None = None
+    ) -> Throttle | None: ...

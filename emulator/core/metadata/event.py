@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from emulator.core.metadata.hybrid_clock import Reading
+from emulator.core.metadata.hybrid_clock import ClockReading
 from emulator.model.stored_keys import (
     NamespacePath,
     PartitionedTopicPath,
@@ -35,7 +35,7 @@ VALUE_BYTES_MAX: Final = 1_048_576
 PATH_CHARACTERS_MAX: Final = 4_096
 
 
-class Stamp(NamedTuple):
+class EventStamp(NamedTuple):
     """When and where an event happened. No two events have the same one."""
 
     time_ms: int
@@ -50,15 +50,15 @@ class Stamp(NamedTuple):
     """Of the source's store: one that was lost and made anew counts from the beginning."""
 
     @property
-    def reading(self) -> Reading:
-        return Reading(self.time_ms, self.counter)
+    def reading(self) -> ClockReading:
+        return ClockReading(self.time_ms, self.counter)
 
     @property
     def origin(self) -> str:
         """What sequences are counted by."""
         return f"{self.source}:{self.incarnation}"
 
-    def is_later_than(self, other: Stamp) -> bool:
+    def is_later_than(self, other: EventStamp) -> bool:
         """The proposal's order: the later time; of equal times the cluster whose name sorts first; of one cluster the
         later event."""
         if self.reading != other.reading:
@@ -73,7 +73,7 @@ class Stamp(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SyncEvent:
     path: str
     """Of the document, as the configuration store has it."""
     element: str
@@ -81,7 +81,7 @@ class Event:
     value: Any
     """JSON. None for what was deleted, and for existence."""
     is_deleted: bool
-    stamp: Stamp
+    stamp: EventStamp
     options: tuple[str, ...] = ()
 
     @property
@@ -108,7 +108,7 @@ class Event:
         return raw
 
     @classmethod
-    def from_json(cls, raw: Any) -> Event:
+    def from_json(cls, raw: Any) -> SyncEvent:
         """The gate: what somebody says is an event. ValueError, with the rule, when it is none."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"{raw!r} is not an event")
@@ -131,11 +131,11 @@ class Event:
         )
 
 
-def _stamp(raw: Mapping[str, Any]) -> Stamp:
+def _stamp(raw: Mapping[str, Any]) -> EventStamp:
     source = _text(raw, "sourceCluster", 63)
     if not is_valid_name(source):
         raise ValueError(f"sourceCluster {source!r} is not a name of a cluster")
-    return Stamp(
+    return EventStamp(
         number(raw, "lastUpdatedTimestamp"),
         number(raw, "counter", default=0),
         source,

@@ -9,23 +9,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """Readings compare as they follow each other."""
 
     time_ms: int
     counter: int
 
 
-BEGINNING = Reading(0, 0)
+BEGINNING = ClockReading(0, 0)
 
 
-def tick(latest: Reading, now_ms: int) -> Reading:
+def tick(latest: ClockReading, now_ms: int) -> ClockReading:
     """For something that happens here now. `latest`: the latest reading that was taken or heard here."""
     if now_ms > latest.time_ms:
-        return Reading(now_ms, 0)
-    return Reading(latest.time_ms, latest.counter + 1)
+        return ClockReading(now_ms, 0)
+    return ClockReading(latest.time_ms, latest.counter + 1)
 
 
-def heard(latest: Reading, other: Reading) -> Reading:
+def heard(latest: ClockReading, other: ClockReading) -> ClockReading:
     """The latest reading, after another one was heard."""
     return max(latest, other)

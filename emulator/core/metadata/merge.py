@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from emulator.core.metadata import pending_changes
-from emulator.core.metadata.event import EXISTENCE, Event, Stamp, elements_of, is_implied
-from emulator.core.metadata.hybrid_clock import BEGINNING, Reading, heard, tick
-from emulator.core.metadata.record import LATEST, Outcome, Record, Rule, stored_record
+from emulator.core.metadata.event import EXISTENCE, EventStamp, SyncEvent, elements_of, is_implied
+from emulator.core.metadata.hybrid_clock import BEGINNING, ClockReading, heard, tick
+from emulator.core.metadata.record import LATEST, DocumentRecord, MergeOutcome, Rule, stored_record
 from emulator.core.metadata.stored import decoded
 from emulator.core.metadata.version_vector import OwnClock, Vector, bounded, covers, vector_of
 from emulator.errors import StorageError
@@ -37,7 +37,7 @@ class Rows(Protocol):
 class Overruled(StorageError):
     """A change would be undone at once: one of another cluster is later by the clocks. Nothing was changed."""
 
-    def __init__(self, event: Event, by: Stamp) -> None:
+    def __init__(self, event: SyncEvent, by: EventStamp) -> None:
         behind_ms = by.time_ms - event.stamp.time_ms
         super().__init__(
             f"{event.full_path} was changed by cluster {by.source}, whose clock was {behind_ms} ms ahead of what it is "
@@ -47,7 +47,7 @@ class Overruled(StorageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalCluster:
     """The cluster, and how it was told to go about it."""
 
     cluster: str
@@ -60,22 +60,22 @@ class Here:
 
 
 @dataclass(slots=True)
-class Tally:
+class MergeCounts:
     """What became of events."""
 
     won: int = 0
     lost: int = 0
     known: int = 0
-    from_the_future: list[Event] = field(default_factory=list)
+    from_the_future: list[SyncEvent] = field(default_factory=list)
     """Events from further ahead than clocks may be."""
-    replaced: list[tuple[Event, Stamp]] = field(default_factory=list)
+    replaced: list[tuple[SyncEvent, EventStamp]] = field(default_factory=list)
     """Events that took the place of a change made in this cluster."""
 
 
-class Transaction:
+class MetadataTransaction:
     """Made for one transaction; `finish` is its last step."""
 
-    def __init__(self, rows: Rows, here: Here, now_ms: int, new_incarnation: str) -> None:
+    def __init__(self, rows: Rows, here: LocalCluster, now_ms: int, new_incarnation: str) -> None:
         """`new_incarnation`: drawn for the case that the store has none yet. StorageDamaged."""
         self._rows = rows
         self._here = here
@@ -84,7 +84,7 @@ class Transaction:
         known = decoded(stored, OwnClock.decode, None)
         self._stored_clock = known
         self._clock = known or OwnClock(new_incarnation)
-        self._known: Callable[[Stamp], bool] = lambda stamp: False
+        self._known: Callable[[EventStamp], bool] = lambda stamp: False
         self._after = BEGINNING
         """The document that is changed has something from the far future, and what is changed follows that."""
 
@@ -97,31 +97,31 @@ class Transaction:
 
     def drawn_up(
         self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()
-    ) -> list[Event]:
+    ) -> list[SyncEvent]:
         """The events of a change, with their numbers; nothing is made of them yet."""
         record = self._record(path)
         self._after = max(filter(self._is_too_far_ahead, record.readings()), default=BEGINNING)
         return self._events(record, value, is_seed, frozenset(touched))
 
-    def make(self, path: str, events: Iterable[Event]) -> None:
+    def make(self, path: str, events: Iterable[SyncEvent]) -> None:
         """What was drawn up becomes so. Overruled."""
         events = list(events)
         if events:
             self._write(self._with(path, events))
 
-    def _with(self, path: str, events: Iterable[Event]) -> Record:
+    def _with(self, path: str, events: Iterable[SyncEvent]) -> DocumentRecord:
         """The record as it is with them. Overruled."""
         record = self._record(path)
         for event in events:
             before = record.entries.get(event.element)
             outcome = record.merge(event, self._here.cluster, self._now_ms, self._local_rule)
-            if outcome is Outcome.LOST:
+            if outcome is MergeOutcome.LOST:
                 by = before.stamp if before is not None else record.deleted
                 assert by is not None
                 raise Overruled(event, by)
         return record
 
-    def draw_up(self, path: str, value: bytes | None, *, touched: Iterable[str] = ()) -> list[Event]:
+    def draw_up(self, path: str, value: bytes | None, *, touched: Iterable[str] = ()) -> list[SyncEvent]:
         """As `drawn_up`; and that they may be published is written down (INV-78). Overruled: what is older than what is
         known here is told to nobody, so that whoever said that it has a tombstone tells nothing older."""
         events = self.drawn_up(path, value, is_seed=False, touched=touched)
@@ -129,12 +129,12 @@ class Transaction:
         pending_changes.add(self._rows, events)
         return events
 
-    def make_drawn(self, path: str, events: Sequence[Event]) -> None:
+    def make_drawn(self, path: str, events: Sequence[SyncEvent]) -> None:
         """`make` what was drawn up."""
         self.make(path, events)
         self.withdraw(events)
 
-    def withdraw(self, events: Iterable[Event]) -> None:
+    def withdraw(self, events: Iterable[SyncEvent]) -> None:
         """They were told to nobody, or are made: whatever comes of them from now on is a copy."""
         pending_changes.take_away(self._rows, [event.stamp for event in events])
 
@@ -145,27 +145,27 @@ class Transaction:
         return here if here.has_tombstones else replace(here, wins=lambda stamp, present, cluster: True)
 
     def _events(
-        self, record: Record, value: bytes | None, is_seed: bool, touched: frozenset[str]
-    ) -> list[Event]:
+        self, record: DocumentRecord, value: bytes | None, is_seed: bool, touched: frozenset[str]
+    ) -> list[SyncEvent]:
         path = record.path
         if value is None:
-            return [Event(path, EXISTENCE, None, True, self._next(is_seed))] if record.exists else []
-        events: list[Event] = []
+            return [SyncEvent(path, EXISTENCE, None, True, self._next(is_seed))] if record.exists else []
+        events: list[SyncEvent] = []
         wanted, present = elements_of(path, value), record.elements() if record.exists else {}
         if not record.exists:
-            events.append(Event(path, EXISTENCE, None, False, self._next(is_seed)))
+            events.append(SyncEvent(path, EXISTENCE, None, False, self._next(is_seed)))
         for element, one in wanted.items():
             if element not in present or present[element] != one or element in touched:
-                events.append(Event(path, element, one, False, self._next(is_seed)))
+                events.append(SyncEvent(path, element, one, False, self._next(is_seed)))
         gone = [
             element
             for element, one in record.elements().items()
             if element not in wanted and not is_implied(element, one, wanted)
         ]
-        events += [Event(path, element, None, True, self._next(is_seed)) for element in gone]
+        events += [SyncEvent(path, element, None, True, self._next(is_seed)) for element in gone]
         return events
 
-    def _next(self, is_seed: bool) -> Stamp:
+    def _next(self, is_seed: bool) -> EventStamp:
         clock = self._clock
         reading = clock.reading
         if not is_seed:
@@ -173,16 +173,16 @@ class Transaction:
             reading = tick(known, self._now_ms) if self._here.is_hybrid else _not_before(known, self._now_ms)
         self._clock = OwnClock(clock.incarnation, clock.sequence + 1, reading)
         stamped = BEGINNING if is_seed else _behind(reading, self._after)
-        return Stamp(*stamped, self._here.cluster, clock.sequence + 1, clock.incarnation)
+        return EventStamp(*stamped, self._here.cluster, clock.sequence + 1, clock.incarnation)
 
-    def _is_too_far_ahead(self, reading: Reading) -> bool:
+    def _is_too_far_ahead(self, reading: ClockReading) -> bool:
         return reading.time_ms > self._now_ms + self._here.clock_ahead_ms_max
 
     # Events that came from elsewhere.
 
-    def apply(self, events: Iterable[Event]) -> Tally:
-        tally = Tally()
-        by_path: dict[str, list[Event]] = {}
+    def apply(self, events: Iterable[SyncEvent]) -> MergeCounts:
+        tally = MergeCounts()
+        by_path: dict[str, list[SyncEvent]] = {}
         for event in events:
             by_path.setdefault(event.path, []).append(event)
         self._known = self._known_already()
@@ -196,20 +196,20 @@ class Transaction:
             self.withdraw(event for event in its_events if event.stamp.origin == self._own_origin)
         return tally
 
-    def _known_already(self) -> Callable[[Stamp], bool]:
+    def _known_already(self) -> Callable[[EventStamp], bool]:
         """Which events are here, or were once: one of them that is not there was superseded, and what superseded it
         went when everybody had it. Of the cluster's own: all but those that are drawn up and not made yet."""
         applied, own, newest = self.applied(), self._own_origin, self._clock.sequence
         waiting = pending_changes.read_drawn(self._rows.get(SYNC_DRAWN_PATH.text))
 
-        def is_known(stamp: Stamp) -> bool:
+        def is_known(stamp: EventStamp) -> bool:
             if stamp.origin != own:
                 return covers(applied, stamp)
             return stamp.sequence <= newest and stamp.sequence not in waiting
 
         return is_known
 
-    def _apply(self, record: Record, event: Event, tally: Tally) -> None:
+    def _apply(self, record: DocumentRecord, event: SyncEvent, tally: MergeCounts) -> None:
         if self._is_too_far_ahead(event.stamp.reading):
             tally.from_the_future.append(event)
         elif self._here.is_hybrid:
@@ -220,7 +220,7 @@ class Transaction:
             tally.known += 1
             return
         match record.merge(event, self._here.cluster, self._now_ms, self._here.rule):
-            case Outcome.WON:
+            case MergeOutcome.WON:
                 tally.won += 1
                 if (
                     present is not None
@@ -229,12 +229,12 @@ class Transaction:
                     and present.stamp.time_ms
                 ):
                     tally.replaced.append((event, present.stamp))
-            case Outcome.LOST:
+            case MergeOutcome.LOST:
                 tally.lost += 1
-            case Outcome.KNOWN:
+            case MergeOutcome.KNOWN:
                 tally.known += 1
 
-    def _hear(self, stamp: Stamp) -> None:
+    def _hear(self, stamp: EventStamp) -> None:
         reading = heard(self._clock.reading, stamp.reading)
         self._clock = replace(self._clock, reading=reading)
 
@@ -242,17 +242,17 @@ class Transaction:
         """A document that was there before anybody kept records: it is taken for a seed."""
         self._write(self._record(path))
 
-    def let_go(self, path: str, is_had: Callable[[Stamp], bool]) -> None:
+    def let_go(self, path: str, is_had: Callable[[EventStamp], bool]) -> None:
         """Forget tombstones of a document that everybody has. Others may keep theirs a while longer, so what is changed
         here from now on must be later than what is forgotten."""
         record = self._record(path)
         latest = record.let_go(is_had)
         if latest is not None:
-            after = Reading(latest.time_ms + 1, 0)
+            after = ClockReading(latest.time_ms + 1, 0)
             self._clock = replace(self._clock, reading=heard(self._clock.reading, after))
             self._write(record)
 
-    def reconcile(self, path: str, kept: Collection[Stamp], has: Vector) -> None:
+    def reconcile(self, path: str, kept: Collection[EventStamp], has: Vector) -> None:
         """Another cluster has everything up to `has`, and of that only `kept` still counts there: what it once had and
         has no more was deleted, and its tombstone let go. What was changed here and it never heard of is changed once
         more, now (INV-82)."""
@@ -292,18 +292,18 @@ class Transaction:
     def _own_origin(self) -> str:
         return f"{self._here.cluster}:{self._clock.incarnation}"
 
-    def _record(self, path: str) -> Record:
+    def _record(self, path: str) -> DocumentRecord:
         stored = self._rows.get(SyncRecordPath(path).text)
         if stored is not None:
             return stored_record(path, stored)
-        record = Record(path)
+        record = DocumentRecord(path)
         present = self._rows.get(path)
         if present is not None:
             for event in self._events(record, present.value, True, frozenset()):
                 record.merge(event, self._here.cluster, self._now_ms)
         return record
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: DocumentRecord) -> None:
         self._rows.put(SyncRecordPath(record.path).text, None if record.is_empty else record.encode())
         present = self._rows.get(record.path)
         document = record.document()
@@ -311,11 +311,11 @@ class Transaction:
             self._rows.put(record.path, document)
 
 
-def _not_before(reading: Reading, now_ms: int) -> Reading:
+def _not_before(reading: ClockReading, now_ms: int) -> ClockReading:
     """A clock that was set back does not set back the order of the cluster's own events."""
-    return Reading(max(reading.time_ms, now_ms), 0)
+    return ClockReading(max(reading.time_ms, now_ms), 0)
 
 
-def _behind(reading: Reading, other: Reading) -> Reading:
+def _behind(reading: ClockReading, other: ClockReading) -> ClockReading:
     """The reading, or the first one after `other` when it is not later."""
-    return reading if reading > other else Reading(other.time_ms, other.counter + 1)
+    return reading if reading > other else ClockReading(other.time_ms, other.counter + 1)

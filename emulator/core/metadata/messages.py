@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from emulator.core.metadata.event import Event, number
+from emulator.core.metadata.event import SyncEvent, number
 from emulator.core.metadata.exclusions import Excluded, excluded_from_json
 from emulator.core.metadata.version_vector import vector_from_json
 from emulator.model.values import is_valid_name
@@ -40,13 +40,13 @@ class Events:
     """It goes on where the source's sequence was this."""
     upto: int
     """Whoever had everything up to `after` has everything up to here now."""
-    events: tuple[Event, ...]
+    events: tuple[SyncEvent, ...]
     seen_to: Mapping[str, int] = field(default_factory=dict)
     """Which declarations of others that it is lost the source has seen to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class VersionReport:
     source: str
     vector: Mapping[str, int]
     asks: bool = False
@@ -57,7 +57,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CatchUpRequest:
     source: str
     to: str
     vector: Mapping[str, int]
@@ -66,7 +66,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CatchUpResponse:
     source: str
     to: str
     number: int
@@ -75,7 +75,7 @@ class Answer:
     parts: int
     vector: Mapping[str, int]
     """What the asker has once it has all parts."""
-    events: tuple[Event, ...]
+    events: tuple[SyncEvent, ...]
     is_whole: bool = False
     """The parts together are all that counts there, not only what the asker lacked."""
     declared: int = 0
@@ -83,32 +83,38 @@ class Answer:
     seen_to: Mapping[str, int] = field(default_factory=dict)
 
 
-Message = Events | Standing | Request | Answer
+Message = Events | VersionReport | CatchUpRequest | CatchUpResponse
+_KINDS: Final[Mapping[type[Message], str]] = {
+    Events: "events",
+    VersionReport: "standing",
+    CatchUpRequest: "request",
+    CatchUpResponse: "answer",
+}
 
 
 def encode(message: Message) -> bytes:
     raw: dict[str, Any] = {
         "version": VERSION,
-        "kind": type(message).__name__.lower(),
+        "kind": _KINDS[type(message)],
         "source": message.source,
     }
     match message:
         case Events(_, incarnation, after, upto, events, seen_to):
             raw |= {"incarnation": incarnation, "after": after, "upto": upto, "events": _all(events)}
             raw |= {"seenTo": dict(seen_to)}
-        case Standing(_, vector, asks, declared, excluded):
+        case VersionReport(_, vector, asks, declared, excluded):
             raw |= {"vector": dict(vector), "asks": asks, "declared": dict(declared)}
             raw |= {"excluded": list(excluded)} if excluded else {}
-        case Request(_, to, vector, number_):
+        case CatchUpRequest(_, to, vector, number_):
             raw |= {"to": to, "vector": dict(vector)} | ({"number": number_} if number_ else {})
-        case Answer(_, to, number_, part, parts, vector, events, is_whole, declared_times, seen_to):
+        case CatchUpResponse(_, to, number_, part, parts, vector, events, is_whole, declared_times, seen_to):
             raw |= {"to": to, "number": number_, "part": part, "parts": parts}
             raw |= {"whole": is_whole, "declared": declared_times, "seenTo": dict(seen_to)}
             raw |= {"vector": dict(vector), "events": _all(events)}
     return json.dumps(raw, separators=(",", ":")).encode()
 
 
-def _all(events: Iterable[Event]) -> list[dict[str, Any]]:
+def _all(events: Iterable[SyncEvent]) -> list[dict[str, Any]]:
     return [event.to_json() for event in events]
 
 
@@ -131,16 +137,16 @@ def decode(payload: bytes) -> Message:
             vector = vector_from_json(raw.get("vector"))
             declared = vector_from_json(raw.get("declared", {}))
             excluded = excluded_from_json(raw.get("excluded", []))
-            return Standing(source, vector, raw.get("asks") is True, declared, excluded)
+            return VersionReport(source, vector, raw.get("asks") is True, declared, excluded)
         case "request":
             vector, number_ = vector_from_json(raw.get("vector")), number(raw, "number", default=0)
-            return Request(source, _cluster(raw, "to"), vector, number_)
+            return CatchUpRequest(source, _cluster(raw, "to"), vector, number_)
         case "answer":
             vector = vector_from_json(raw.get("vector"))
             part, parts = number(raw, "part"), number(raw, "parts")
             if part >= parts or parts > PARTS_MAX:
                 raise ValueError(f"part {part} is none of {parts}, of which there are {PARTS_MAX} at most")
-            return Answer(
+            return CatchUpResponse(
                 source,
                 _cluster(raw, "to"),
                 number(raw, "number"),
@@ -163,16 +169,18 @@ def _cluster(raw: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _events(raw: Mapping[str, Any]) -> tuple[Event, ...]:
+def _events(raw: Mapping[str, Any]) -> tuple[SyncEvent, ...]:
     given = raw.get("events")
     if not isinstance(given, list) or len(given) > EVENTS_MAX:
         raise ValueError(f"events must be a list of {EVENTS_MAX} at most")
-    return tuple(Event.from_json(one) for one in given)
+    return tuple(SyncEvent.from_json(one) for one in given)
 
 
-def portions(events: Iterable[Event], characters_max: int = PACK_CHARACTERS) -> Iterator[tuple[Event, ...]]:
+def portions(
+    events: Iterable[SyncEvent], characters_max: int = PACK_CHARACTERS
+) -> Iterator[tuple[SyncEvent, ...]]:
     """As many as fit into one message, each time; what is larger alone comes alone."""
-    portion: list[Event] = []
+    portion: list[SyncEvent] = []
     size = 0
     for event in events:
         characters = len(json.dumps(event.value)) + len(event.path) + 200

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.event import EventStamp
 from emulator.core.metadata.messages import PACK_CHARACTERS, Events, portions
-from emulator.core.metadata.record import Record
+from emulator.core.metadata.record import DocumentRecord
 
 
-class Outbox:
+class EventOutbox:
     """Of the region that carries the events."""
 
     def __init__(self, cluster: str, incarnation: str, published: int) -> None:
@@ -23,16 +23,16 @@ class Outbox:
         self._paths: dict[str, None] = {}
         """Documents that have something newer."""
 
-    def begins_with(self, record: Record) -> None:
+    def begins_with(self, record: DocumentRecord) -> None:
         """A record was so when this region began to carry."""
         self.noted(record)
 
-    def noted(self, record: Record) -> None:
+    def noted(self, record: DocumentRecord) -> None:
         """A record is so now."""
         if any(self._is_due(event.stamp) for event in record.events()):
             self._paths[record.path] = None
 
-    def _is_due(self, stamp: Stamp) -> bool:
+    def _is_due(self, stamp: EventStamp) -> bool:
         return stamp.origin == f"{self._cluster}:{self.incarnation}" and stamp.sequence > self.published
 
     @property
@@ -42,7 +42,7 @@ class Outbox:
 
     def packs(
         self,
-        records: Iterable[Record],
+        records: Iterable[DocumentRecord],
         settled: int,
         characters_max: int = PACK_CHARACTERS,
         seen_to: Mapping[str, int] | None = None,
@@ -67,7 +67,7 @@ class Outbox:
         if pack.incarnation == self.incarnation and pack.after <= self.published:
             self.published = max(self.published, pack.upto)
 
-    def sent(self, packs: Sequence[Events], records: Iterable[Record]) -> None:
+    def sent(self, packs: Sequence[Events], records: Iterable[DocumentRecord]) -> None:
         """They are durable in the event topic. `records`: those that were due, as they are now. What was changed while
         the packs were under way is due again."""
         if packs:

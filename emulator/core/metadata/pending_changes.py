@@ -12,13 +12,13 @@ import json
 from collections.abc import Iterable
 from typing import Protocol
 
-from emulator.core.metadata.event import Event, Stamp
+from emulator.core.metadata.event import EventStamp, SyncEvent
 from emulator.core.metadata.stored import decoded
 from emulator.core.metadata.version_vector import OwnClock
 from emulator.model.stored_keys import SYNC_DRAWN_PATH
 from emulator.model.values import Change
 
-Drawn = dict[int, Event]
+Drawn = dict[int, SyncEvent]
 """By sequence."""
 
 
@@ -36,15 +36,15 @@ def read_drawn(stored: Change | None) -> Drawn:
 
 
 def _read(value: bytes) -> Drawn:
-    return {event.stamp.sequence: event for event in map(Event.from_json, json.loads(value))}
+    return {event.stamp.sequence: event for event in map(SyncEvent.from_json, json.loads(value))}
 
 
-def add(rows: Rows, events: Iterable[Event]) -> None:
+def add(rows: Rows, events: Iterable[SyncEvent]) -> None:
     drawn = read_drawn(rows.get(SYNC_DRAWN_PATH.text))
     _write(rows, drawn | {event.stamp.sequence: event for event in events})
 
 
-def take_away(rows: Rows, stamps: Iterable[Stamp]) -> None:
+def take_away(rows: Rows, stamps: Iterable[EventStamp]) -> None:
     drawn = read_drawn(rows.get(SYNC_DRAWN_PATH.text))
     gone = {
         stamp.sequence for stamp in stamps if stamp.sequence in drawn and drawn[stamp.sequence].stamp == stamp

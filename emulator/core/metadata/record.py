@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from emulator.core.metadata.event import EXISTENCE, Event, Stamp, document_of
-from emulator.core.metadata.hybrid_clock import Reading
+from emulator.core.metadata.event import EXISTENCE, EventStamp, SyncEvent, document_of
+from emulator.core.metadata.hybrid_clock import ClockReading
 from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
 
@@ -24,10 +24,10 @@ LOSERS_KEPT: Final = 4
 """Of a document, for whoever asks why: the newest."""
 
 
-class Entry(NamedTuple):
+class ElementState(NamedTuple):
     """What one element is."""
 
-    stamp: Stamp
+    stamp: EventStamp
     """Of the event that won."""
     is_deleted: bool
     value: Any
@@ -37,17 +37,17 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    wins: Callable[[Stamp, Entry | None, str], bool]
+    wins: Callable[[EventStamp, ElementState | None, str], bool]
     """(a new event's stamp, what there is, the cluster that asks): whether the new one takes its place."""
     has_tombstones: bool = True
     """What was deleted is remembered, so that an older event does not bring it back."""
 
 
-def _latest(stamp: Stamp, present: Entry | None, here: str) -> bool:
+def _latest(stamp: EventStamp, present: ElementState | None, here: str) -> bool:
     return present is None or stamp.is_later_than(present.stamp)
 
 
-def _upstream(stamp: Stamp, present: Entry | None, here: str) -> bool:
+def _upstream(stamp: EventStamp, present: ElementState | None, here: str) -> bool:
     """The event's time is held against the time at which the present value was applied here; of equal times the
     event's cluster against this one, and the name that sorts last wins."""
     if present is None or present.is_deleted:
@@ -64,31 +64,31 @@ class Loser(NamedTuple):
     """An event that lost."""
 
     element: str
-    stamp: Stamp
+    stamp: EventStamp
     value: Any
-    to: Stamp
+    to: EventStamp
 
 
-class Outcome(Enum):
+class MergeOutcome(Enum):
     WON = "it is the value now"
     LOST = "another one is later"
     KNOWN = "it is the value already"
 
 
 @dataclass(slots=True)
-class Record:
+class DocumentRecord:
     path: str
-    entries: dict[str, Entry] = field(default_factory=dict)
-    deleted: Stamp | None = None
+    entries: dict[str, ElementState] = field(default_factory=dict)
+    deleted: EventStamp | None = None
     """The latest deletion of the document."""
     losers: list[Loser] = field(default_factory=list)
 
-    def merge(self, event: Event, here: str, now_ms: int, rule: Rule = LATEST) -> Outcome:
+    def merge(self, event: SyncEvent, here: str, now_ms: int, rule: Rule = LATEST) -> MergeOutcome:
         """`here`: the cluster; `now_ms`: its time."""
         assert event.path == self.path
         present = self.entries.get(event.element)
         if present is not None and present.stamp == event.stamp:
-            return Outcome.KNOWN
+            return MergeOutcome.KNOWN
         if event.element == EXISTENCE and event.is_deleted and rule.has_tombstones:
             self._let_go_before(event.stamp)
         elif self.deleted is not None and not event.stamp.is_later_than(self.deleted):
@@ -100,10 +100,10 @@ class Record:
             self._note(Loser(event.element, present.stamp, present.value, event.stamp))
         if event.element == EXISTENCE and event.is_deleted and not rule.has_tombstones:
             self.entries.clear()
-        self.entries[event.element] = Entry(event.stamp, event.is_deleted, event.value, now_ms)
-        return Outcome.WON
+        self.entries[event.element] = ElementState(event.stamp, event.is_deleted, event.value, now_ms)
+        return MergeOutcome.WON
 
-    def _let_go_before(self, deletion: Stamp) -> None:
+    def _let_go_before(self, deletion: EventStamp) -> None:
         if self.deleted is None or deletion.is_later_than(self.deleted):
             self.deleted = deletion
             self.entries = {
@@ -112,12 +112,12 @@ class Record:
                 if element == EXISTENCE or entry.stamp.is_later_than(deletion)
             }
 
-    def _lost(self, event: Event, to: Stamp) -> Outcome:
+    def _lost(self, event: SyncEvent, to: EventStamp) -> MergeOutcome:
         loser = Loser(event.element, event.stamp, event.value, to)
         if any(one.stamp == loser.stamp for one in self.losers):
-            return Outcome.KNOWN
+            return MergeOutcome.KNOWN
         self._note(loser)
-        return Outcome.LOST
+        return MergeOutcome.LOST
 
     def _note(self, loser: Loser) -> None:
         self.losers = [*self.losers, loser][-LOSERS_KEPT:]
@@ -126,7 +126,7 @@ class Record:
     def has_tombstones(self) -> bool:
         return self.deleted is not None or any(entry.is_deleted for entry in self.entries.values())
 
-    def let_go(self, is_had: Callable[[Stamp], bool]) -> Reading | None:
+    def let_go(self, is_had: Callable[[EventStamp], bool]) -> ClockReading | None:
         """Forget tombstones that everybody has; the latest reading among them, None when there was none."""
         gone = [entry.stamp for entry in self.entries.values() if entry.is_deleted and is_had(entry.stamp)]
         self.entries = {element: entry for element, entry in self.entries.items() if entry.stamp not in gone}
@@ -135,13 +135,13 @@ class Record:
             self.deleted = None
         return max((stamp.reading for stamp in gone), default=None)
 
-    def forget(self, is_gone: Callable[[Stamp], bool]) -> None:
+    def forget(self, is_gone: Callable[[EventStamp], bool]) -> None:
         """Let go of what is no more."""
         self.entries = {element: entry for element, entry in self.entries.items() if not is_gone(entry.stamp)}
         if self.deleted is not None and is_gone(self.deleted):
             self.deleted = None
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[ClockReading]:
         """When all of it was changed last."""
         found = [entry.stamp.reading for entry in self.entries.values()]
         return found if self.deleted is None else [*found, self.deleted.reading]
@@ -167,14 +167,14 @@ class Record:
         """None: there is none."""
         return document_of(self.path, self.elements()) if self.exists else None
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[SyncEvent]:
         """Everything that still counts, as events."""
         if self.deleted is not None and (
             EXISTENCE not in self.entries or self.entries[EXISTENCE].stamp != self.deleted
         ):
-            yield Event(self.path, EXISTENCE, None, True, self.deleted)
+            yield SyncEvent(self.path, EXISTENCE, None, True, self.deleted)
         for element, entry in self.entries.items():
-            yield Event(self.path, element, entry.value, entry.is_deleted, entry.stamp)
+            yield SyncEvent(self.path, element, entry.value, entry.is_deleted, entry.stamp)
 
     def encode(self) -> bytes:
         raw: dict[str, Any] = {
@@ -190,7 +190,7 @@ class Record:
         return json.dumps(raw, separators=(",", ":")).encode()
 
     @classmethod
-    def decode(cls, path: str, value: bytes | None) -> Record:
+    def decode(cls, path: str, value: bytes | None) -> DocumentRecord:
         """ValueError for what `encode` did not make."""
         if value is None:
             return cls(path)
@@ -198,7 +198,7 @@ class Record:
             raw: Mapping[str, Any] = json.loads(value)
             return cls(
                 path,
-                {element: Entry(_stamp(one[:5]), *one[5:]) for element, one in raw["entries"].items()},
+                {element: ElementState(_stamp(one[:5]), *one[5:]) for element, one in raw["entries"].items()},
                 _stamp(raw["deleted"]) if "deleted" in raw else None,
                 [Loser(one[0], _stamp(one[1]), one[2], _stamp(one[3])) for one in raw.get("losers", ())],
             )
@@ -206,14 +206,14 @@ class Record:
             raise ValueError(f"no record of {path}: {problem}") from None
 
 
-def stored_record(path: str, change: Change | None) -> Record:
+def stored_record(path: str, change: Change | None) -> DocumentRecord:
     """Of a document; an empty one when there is none. StorageDamaged."""
-    return decoded(change, lambda value: Record.decode(path, value), Record(path))
+    return decoded(change, lambda value: DocumentRecord.decode(path, value), DocumentRecord(path))
 
 
-def _stamp(raw: Any) -> Stamp:
+def _stamp(raw: Any) -> EventStamp:
     """ValueError for what is none: stamps are compared later, and a comparison cannot fail."""
-    stamp = Stamp(*raw)
+    stamp = EventStamp(*raw)
     if [type(one) for one in stamp] != _STAMP_TYPES:
         raise ValueError(f"{raw!r} is not a stamp")
     return stamp

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from emulator.core.flow.rate_limit import UNLIMITED, Pace
+from emulator.core.flow.rate_limit import UNLIMITED, RateLimit
 from emulator.core.policies.declaration import BELOW_ZERO, Codec, OutOfRange, Policy, Scope
 from emulator.core.policies.lifetime import fields_of, whole_number
 
@@ -87,28 +87,28 @@ def _limit(value: Any, what: str) -> int:
     return max(0, whole_number(value, what, least=-1))
 
 
-def _publish_rate(value: Any) -> Pace:
+def _publish_rate(value: Any) -> RateLimit:
     found = fields_of(value, ())
     names = ("publishThrottlingRateInMsg", "publishThrottlingRateInByte")
     messages, size_bytes = (_limit(found.get(name, -1), name) for name in names)
-    return Pace(messages, size_bytes, 1)
+    return RateLimit(messages, size_bytes, 1)
 
 
-def _publish_rate_as_json(rate: Pace) -> dict[str, Any]:
+def _publish_rate_as_json(rate: RateLimit) -> dict[str, Any]:
     return {
         "publishThrottlingRateInMsg": rate.messages or -1,
         "publishThrottlingRateInByte": rate.size_bytes or -1,
     }
 
 
-def _dispatch_rate(value: Any) -> Pace:
+def _dispatch_rate(value: Any) -> RateLimit:
     found = fields_of(value, ())
     names = ("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte")
     messages, size_bytes = (_limit(found.get(name, -1), name) for name in names)
     seconds = whole_number(found.get("ratePeriodInSecond", 1), "ratePeriodInSecond", least=1)
     if seconds > PERIOD_SECONDS_MAX:
         raise OutOfRange(f"ratePeriodInSecond: {seconds} is more than a day")
-    return Pace(messages, size_bytes, seconds, _relative(found.get("relativeToPublishRate")))
+    return RateLimit(messages, size_bytes, seconds, _relative(found.get("relativeToPublishRate")))
 
 
 def _relative(value: Any) -> bool:
@@ -117,7 +117,7 @@ def _relative(value: Any) -> bool:
     return bool(value)
 
 
-def _dispatch_rate_as_json(rate: Pace) -> dict[str, Any]:
+def _dispatch_rate_as_json(rate: RateLimit) -> dict[str, Any]:
     return {
         "dispatchThrottlingRateInMsg": rate.messages or -1,
         "dispatchThrottlingRateInByte": rate.size_bytes or -1,
@@ -130,7 +130,7 @@ def _numbers(*names: str) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
 
 
-DISPATCH_RATE_FORM: Codec[Pace] = Codec(
+DISPATCH_RATE_FORM: Codec[RateLimit] = Codec(
     _dispatch_rate,
     _dispatch_rate_as_json,
     {
@@ -143,7 +143,7 @@ DISPATCH_RATE_FORM: Codec[Pace] = Codec(
         },
     },
 )
-PUBLISH_RATE: Policy[Pace] = Policy(
+PUBLISH_RATE: Policy[RateLimit] = Policy(
     name="publish_rate",
     at_namespace="publishRate",
     at_topic="publishRate",
@@ -159,7 +159,9 @@ PUBLISH_RATE: Policy[Pace] = Policy(
 )
 
 
-def _dispatch_policy(name: str, segment: str, doc: str, obeyed_by: str = _BY_SUBSCRIPTIONS) -> Policy[Pace]:
+def _dispatch_policy(
+    name: str, segment: str, doc: str, obeyed_by: str = _BY_SUBSCRIPTIONS
+) -> Policy[RateLimit]:
     return Policy(
         name=name,
         at_namespace=segment,
@@ -172,10 +174,10 @@ def _dispatch_policy(name: str, segment: str, doc: str, obeyed_by: str = _BY_SUB
     )
 
 
-DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
+DISPATCH_RATE: Policy[RateLimit] = _dispatch_policy(
     "dispatch_rate", "dispatchRate", "Rate of dispatch to all consumers of a topic together."
 )
-SUBSCRIPTION_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
+SUBSCRIPTION_DISPATCH_RATE: Policy[RateLimit] = _dispatch_policy(
     "subscription_dispatch_rate",
     "subscriptionDispatchRate",
     "Rate of dispatch to the consumers of each subscription.",
@@ -183,7 +185,7 @@ SUBSCRIPTION_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
 SUBSCRIPTIONS_MAX: Final = 1_000
 
 
-def _rates_by_subscription(value: Any) -> Mapping[str, Pace]:
+def _rates_by_subscription(value: Any) -> Mapping[str, RateLimit]:
     rates = fields_of(value, ())
     if len(rates) > SUBSCRIPTIONS_MAX:
         raise OutOfRange(
@@ -192,11 +194,11 @@ def _rates_by_subscription(value: Any) -> Mapping[str, Pace]:
     return {name: DISPATCH_RATE_FORM.decode(one) for name, one in rates.items()}
 
 
-def _rates_as_json(rates: Mapping[str, Pace]) -> dict[str, Any]:
+def _rates_as_json(rates: Mapping[str, RateLimit]) -> dict[str, Any]:
     return {name: DISPATCH_RATE_FORM.encode(one) for name, one in rates.items()}
 
 
-DISPATCH_RATES_BY_SUBSCRIPTION: Policy[Mapping[str, Pace]] = Policy(
+DISPATCH_RATES_BY_SUBSCRIPTION: Policy[Mapping[str, RateLimit]] = Policy(
     name="dispatch_rates_by_subscription",
     at_topic="dispatchRate",
     own_rows=True,
@@ -206,7 +208,7 @@ DISPATCH_RATES_BY_SUBSCRIPTION: Policy[Mapping[str, Pace]] = Policy(
     obeyed_by=_BY_SUBSCRIPTIONS,
     doc="How much the consumers of single subscriptions are sent; others follow `subscriptionDispatchRate`.",
 )
-REPLICATOR_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
+REPLICATOR_DISPATCH_RATE: Policy[RateLimit] = _dispatch_policy(
     "replicator_dispatch_rate",
     "replicatorDispatchRate",
     "Rate of replication of a topic to each other region.",

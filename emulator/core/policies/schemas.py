@@ -7,13 +7,13 @@ from typing import Any
 
 from emulator.core.policies.codecs import BOOLEAN
 from emulator.core.policies.declaration import Codec, Policy, Scope
-from emulator.core.schemas.compatibility import AUTO_UPDATE, DEFAULT, Strategy
+from emulator.core.schemas.compatibility import AUTO_UPDATE, DEFAULT, CompatibilityStrategy
 
 
-def _strategy(value: Any) -> Strategy:
-    if not isinstance(value, str) or value not in Strategy.__members__:
-        raise ValueError(f"{value!r} is none of {', '.join(Strategy.__members__)}")
-    return Strategy[value]
+def _strategy(value: Any) -> CompatibilityStrategy:
+    if not isinstance(value, str) or value not in CompatibilityStrategy.__members__:
+        raise ValueError(f"{value!r} is none of {', '.join(CompatibilityStrategy.__members__)}")
+    return CompatibilityStrategy[value]
 
 
 def _older_name(value: Any) -> str:
@@ -22,22 +22,25 @@ def _older_name(value: Any) -> str:
     return value
 
 
-def _nearest_defined(values: Sequence[Strategy]) -> Strategy:
+def _nearest_defined(values: Sequence[CompatibilityStrategy]) -> CompatibilityStrategy:
     """UNDEFINED says nothing, so that a wider place is heard."""
-    return next((value for value in reversed(values) if value is not Strategy.UNDEFINED), Strategy.UNDEFINED)
+    return next(
+        (value for value in reversed(values) if value is not CompatibilityStrategy.UNDEFINED),
+        CompatibilityStrategy.UNDEFINED,
+    )
 
 
-STRATEGY: Codec[Strategy] = Codec(
-    _strategy, lambda value: value.name, {"type": "string", "enum": list(Strategy.__members__)}
+STRATEGY: Codec[CompatibilityStrategy] = Codec(
+    _strategy, lambda value: value.name, {"type": "string", "enum": list(CompatibilityStrategy.__members__)}
 )
 OLDER_NAME: Codec[str] = Codec(_older_name, str, {"type": "string", "enum": list(AUTO_UPDATE)})
 
-SCHEMA_COMPATIBILITY: Policy[Strategy] = Policy(
+SCHEMA_COMPATIBILITY: Policy[CompatibilityStrategy] = Policy(
     name="schema_compatibility_strategy",
     at_namespace="schemaCompatibilityStrategy",
     at_topic="schemaCompatibilityStrategy",
     codec=STRATEGY,
-    default=Strategy.UNDEFINED,
+    default=CompatibilityStrategy.UNDEFINED,
     unset="UNDEFINED",
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.metadata.schemas",
@@ -81,8 +84,8 @@ SCHEMA_UPDATES: Policy[bool] = Policy(
 POLICIES = (SCHEMA_COMPATIBILITY, SCHEMA_AUTO_UPDATE, SCHEMA_VALIDATION, SCHEMA_UPDATES)
 
 
-def strategy_of(set_strategy: Strategy, older_name: str) -> Strategy:
+def strategy_of(set_strategy: CompatibilityStrategy, older_name: str) -> CompatibilityStrategy:
     """What applies, given both policies."""
-    if set_strategy is not Strategy.UNDEFINED:
+    if set_strategy is not CompatibilityStrategy.UNDEFINED:
         return set_strategy
     return AUTO_UPDATE.get(older_name, DEFAULT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emulator.core.flow.rate_limit import UNLIMITED, Pace
+from emulator.core.flow.rate_limit import UNLIMITED, RateLimit
 from emulator.core.policies.codecs import BOOLEAN
 from emulator.core.policies.declaration import Codec, OutOfRange, Policy, Scope
 from emulator.core.policies.lifetime import fields_of, whole_number
@@ -32,17 +32,17 @@ def _types(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _rate(value: Any) -> Pace:
+def _rate(value: Any) -> RateLimit:
     """-1 and 0: as often as it wants."""
     found = fields_of(value, ())
     times = max(0, whole_number(found.get(RATE_NAMES[0], -1), RATE_NAMES[0], least=-1))
     seconds = whole_number(found.get(RATE_NAMES[1], 30), RATE_NAMES[1], least=1)
     if seconds > PERIOD_SECONDS_MAX:
         raise OutOfRange(f"{RATE_NAMES[1]}: {seconds} is more than a day")
-    return Pace(times, 0, seconds)
+    return RateLimit(times, 0, seconds)
 
 
-def _rate_as_json(rate: Pace) -> dict[str, int]:
+def _rate_as_json(rate: RateLimit) -> dict[str, int]:
     return dict(zip(RATE_NAMES, (rate.messages or -1, rate.period_seconds), strict=True))
 
 
@@ -76,7 +76,7 @@ SUBSCRIPTION_TYPES_ENABLED: Policy[tuple[str, ...]] = Policy(
     obeyed_by="emulator.broker.connection.subscribing",
     doc="Permitted subscription types. Empty: all.",
 )
-SUBSCRIBE_RATE: Policy[Pace] = Policy(
+SUBSCRIBE_RATE: Policy[RateLimit] = Policy(
     name="subscribe_rate",
     at_namespace="subscribeRate",
     at_topic="subscribeRate",

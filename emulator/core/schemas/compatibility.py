@@ -16,7 +16,7 @@ from emulator.core.schemas.problems import BadSchema, Incompatible
 from emulator.model.values import Schema, SchemaType
 
 
-class Strategy(Enum):
+class CompatibilityStrategy(Enum):
     """As Pulsar names them."""
 
     UNDEFINED = "UNDEFINED"
@@ -49,27 +49,32 @@ class Strategy(Enum):
         return self.name.startswith(("FORWARD", "FULL"))
 
     @property
-    def for_consumers(self) -> Strategy:
+    def for_consumers(self) -> CompatibilityStrategy:
         """What a consumer's schema is held to (PIP-44): it only reads. Under BACKWARD_TRANSITIVE and FULL_TRANSITIVE
         all versions count."""
         if self in _CONSUMERS_READ_THE_NEWEST:
-            return Strategy.BACKWARD
+            return CompatibilityStrategy.BACKWARD
         return self
 
 
 _CONSUMERS_READ_THE_NEWEST = frozenset(
-    {Strategy.BACKWARD, Strategy.FORWARD, Strategy.FORWARD_TRANSITIVE, Strategy.FULL}
+    {
+        CompatibilityStrategy.BACKWARD,
+        CompatibilityStrategy.FORWARD,
+        CompatibilityStrategy.FORWARD_TRANSITIVE,
+        CompatibilityStrategy.FULL,
+    }
 )
-DEFAULT = Strategy.FULL
+DEFAULT = CompatibilityStrategy.FULL
 AUTO_UPDATE = {
-    "AutoUpdateDisabled": Strategy.ALWAYS_INCOMPATIBLE,
-    "Backward": Strategy.BACKWARD,
-    "Forward": Strategy.FORWARD,
-    "Full": Strategy.FULL,
-    "AlwaysCompatible": Strategy.ALWAYS_COMPATIBLE,
-    "BackwardTransitive": Strategy.BACKWARD_TRANSITIVE,
-    "ForwardTransitive": Strategy.FORWARD_TRANSITIVE,
-    "FullTransitive": Strategy.FULL_TRANSITIVE,
+    "AutoUpdateDisabled": CompatibilityStrategy.ALWAYS_INCOMPATIBLE,
+    "Backward": CompatibilityStrategy.BACKWARD,
+    "Forward": CompatibilityStrategy.FORWARD,
+    "Full": CompatibilityStrategy.FULL,
+    "AlwaysCompatible": CompatibilityStrategy.ALWAYS_COMPATIBLE,
+    "BackwardTransitive": CompatibilityStrategy.BACKWARD_TRANSITIVE,
+    "ForwardTransitive": CompatibilityStrategy.FORWARD_TRANSITIVE,
+    "FullTransitive": CompatibilityStrategy.FULL_TRANSITIVE,
 }
 """What older tools call them."""
 
@@ -123,11 +128,11 @@ def root_message(data: bytes) -> str:
     return name
 
 
-def check_follows(old: Schema, new: Schema, strategy: Strategy) -> None:
+def check_follows(old: Schema, new: Schema, strategy: CompatibilityStrategy) -> None:
     """Incompatible, with the reason, when `new` may not follow `old`; they are different. BadSchema."""
-    if strategy is Strategy.ALWAYS_COMPATIBLE:
+    if strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE:
         return
-    if strategy is Strategy.ALWAYS_INCOMPATIBLE:
+    if strategy is CompatibilityStrategy.ALWAYS_INCOMPATIBLE:
         raise Incompatible("no new schema is allowed here (ALWAYS_INCOMPATIBLE)")
     if old.type is not new.type:
         raise Incompatible(f"exists schema type {old.type.name}, new schema type {new.type.name}")
@@ -146,7 +151,7 @@ def check_follows(old: Schema, new: Schema, strategy: Strategy) -> None:
             _check_root(root_message(old.data), root_message(new.data))
 
 
-def _check_avro(old: bytes, new: bytes, strategy: Strategy) -> None:
+def _check_avro(old: bytes, new: bytes, strategy: CompatibilityStrategy) -> None:
     old_avro, new_avro = parse_avro(old), parse_avro(new)
     if strategy.new_reads_old:
         check_reads(reader=new_avro, writer=old_avro)
@@ -154,7 +159,7 @@ def _check_avro(old: bytes, new: bytes, strategy: Strategy) -> None:
         check_reads(reader=old_avro, writer=new_avro)
 
 
-def _check_json_follows(old: bytes, new: bytes, strategy: Strategy) -> None:
+def _check_json_follows(old: bytes, new: bytes, strategy: CompatibilityStrategy) -> None:
     """Each of the two forms may follow the other, as in Pulsar: clients change the form when they are renewed."""
     old_is_old_form, new_is_old_form = _is_old_json(old), _is_old_json(new)
     if not old_is_old_form and not new_is_old_form:

@@ -23,7 +23,7 @@ PRODUCERS_MAX: Final = 10_000
 stored twice."""
 
 
-class Piece(NamedTuple):
+class ChunkInfo(NamedTuple):
     """One of several of a message."""
 
     sequence_id: int
@@ -32,13 +32,13 @@ class Piece(NamedTuple):
     number: int
     """0 is the first."""
 
-    def follows(self, other: Piece | None) -> bool:
+    def follows(self, other: ChunkInfo | None) -> bool:
         """Whether it is the next one, or the first of another message."""
         return self.number == 0 or (
             other is not None and self[:3] == other[:3] and self.number == other.number + 1
         )
 
-    def is_behind(self, other: Piece | None) -> bool:
+    def is_behind(self, other: ChunkInfo | None) -> bool:
         """Whether it is of the same message, and not later."""
         return other is not None and self[:3] == other[:3] and 0 <= self.number <= other.number
 
@@ -49,22 +49,22 @@ class UnfinishedMessages:
 
     def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
         self._producers_max = producers_max
-        self._admitted: OrderedDict[str, Piece] = OrderedDict()
-        self._stored: OrderedDict[str, Piece] = OrderedDict()
+        self._admitted: OrderedDict[str, ChunkInfo] = OrderedDict()
+        self._stored: OrderedDict[str, ChunkInfo] = OrderedDict()
 
-    def admit(self, producer: str, piece: Piece) -> bool:
+    def admit(self, producer: str, piece: ChunkInfo) -> bool:
         """Whether it is new. What is new counts as admitted from here on, durable or not."""
         if piece.is_behind(self._admitted.get(producer)) or piece.is_behind(self._stored.get(producer)):
             return False
         self._count(self._admitted, producer, piece)
         return True
 
-    def stored(self, producer: str, piece: Piece) -> None:
+    def stored(self, producer: str, piece: ChunkInfo) -> None:
         """It is durable: told live, and when the log is read again after a start."""
         if not piece.is_behind(self._stored.get(producer)):
             self._count(self._stored, producer, piece)
 
-    def _count(self, newest: OrderedDict[str, Piece], producer: str, piece: Piece) -> None:
+    def _count(self, newest: OrderedDict[str, ChunkInfo], producer: str, piece: ChunkInfo) -> None:
         before = newest.pop(producer, None)
         if piece.follows(before) and piece.number < piece.pieces - 1:
             newest[producer] = piece
@@ -80,5 +80,5 @@ class UnfinishedMessages:
         """Start from a checkpoint."""
         unfinished = cls()
         for producer, numbers in state.items():
-            unfinished._stored[producer] = Piece(*map(int, numbers))
+            unfinished._stored[producer] = ChunkInfo(*map(int, numbers))
         return unfinished

@@ -43,7 +43,7 @@ class KeyedMessage(Protocol):
         ...
 
 
-class Piece(Protocol):
+class CompactedChunk(Protocol):
     """Which piece of a chunked message an entry is."""
 
     @property
@@ -64,7 +64,7 @@ class KeyedEntry(Protocol):
         ...
 
     @property
-    def piece(self) -> Piece | None: ...
+    def piece(self) -> CompactedChunk | None: ...
 
 
 class _Newest(NamedTuple):
@@ -129,7 +129,7 @@ class LatestOfKeys:
         stay = [index for index in there if self._stays(entry_id, index, messages[index].key, piece)]
         return None if stay == there and there else stay
 
-    def _stays(self, entry_id: int, index: int, key: str | None, piece: Piece | None) -> bool:
+    def _stays(self, entry_id: int, index: int, key: str | None, piece: CompactedChunk | None) -> bool:
         if key is None:
             return True
         newest = self._newest.get(key)

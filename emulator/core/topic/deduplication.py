@@ -49,15 +49,15 @@ def last_sequence_id(sequence_id: int, highest_sequence_id: int, messages: int) 
     return highest_sequence_id if highest_sequence_id > last else last
 
 
-class Verdict(Enum):
+class PublishVerdict(Enum):
     """What to do with one publish."""
 
     ACCEPT = "store it"
     DUPLICATE = "already admitted: do not store it; acknowledge it after everything issued before"
 
 
-_ACCEPT: Final = Verdict.ACCEPT
-_DUPLICATE: Final = Verdict.DUPLICATE
+_ACCEPT: Final = PublishVerdict.ACCEPT
+_DUPLICATE: Final = PublishVerdict.DUPLICATE
 """A member of an enum costs several times as much to look up, and every publish does."""
 
 
@@ -83,7 +83,7 @@ class ProducerDeduplication:
 
     def admit(
         self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
-    ) -> Verdict:
+    ) -> PublishVerdict:
         """Judge one publish: a message, a batch (sequence ids sequence_id..highest_sequence_id; 0 or less
         than sequence_id for a single message) or a chunk. What is accepted counts as pushed from here on.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from emulator.core.flow.rate_limit import UNLIMITED, Pace, Throttle
+from emulator.core.flow.rate_limit import UNLIMITED, RateLimit, Throttle
 from emulator.errors import ProtocolError, ServerError
 
 
-class Caps(NamedTuple):
+class TopicLimits(NamedTuple):
     """0: any number."""
 
     producers: int = 0
@@ -46,22 +46,22 @@ class Caps(NamedTuple):
             )
 
 
-NO_CAPS: Final = Caps()
+NO_CAPS: Final = TopicLimits()
 
 
 CONSUMERS_MAX: Final = 10_000
 """Of one topic. Beyond that the budgets that were used the longest ago are forgotten."""
 
 
-class Arrivals:
+class SubscribeRateLimiter:
     """Of the consumers of one topic."""
 
     def __init__(self) -> None:
-        self._rate: Pace = UNLIMITED
+        self._rate: RateLimit = UNLIMITED
         self._budgets: dict[tuple[str, str, int], tuple[Throttle, float]] = {}
         """With when each was used; the one that was used last is last."""
 
-    def admit(self, consumer: tuple[str, str, int], rate: Pace, now_ms: float) -> bool:
+    def admit(self, consumer: tuple[str, str, int], rate: RateLimit, now_ms: float) -> bool:
         """Whether it may subscribe once more; then that counts."""
         if rate != self._rate:
             self._rate = rate

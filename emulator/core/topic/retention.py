@@ -149,7 +149,7 @@ def exceeded(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
     return found
 
 
-class Need(NamedTuple):
+class LogHold(NamedTuple):
     """One that needs the log from an id on."""
 
     entry_id: int
@@ -157,24 +157,24 @@ class Need(NamedTuple):
     """As people know it: subscription `billing`, replicator to `eu`."""
 
 
-Asker = Callable[[], Iterable[Need]]
+HoldSource = Callable[[], Iterable[LogHold]]
 
 
-class Needs:
+class LogHolds:
     """Of one log."""
 
     def __init__(self) -> None:
-        self._askers: dict[str, Asker] = {}
+        self._askers: dict[str, HoldSource] = {}
 
-    def add(self, kind: str, asker: Asker) -> None:
+    def add(self, kind: str, asker: HoldSource) -> None:
         """From now on it is asked, too. One a kind: cursors, replicators, compaction, transactions."""
         assert kind not in self._askers, f"{kind} is registered already"
         self._askers[kind] = asker
 
-    def __iter__(self) -> Iterator[Need]:
+    def __iter__(self) -> Iterator[LogHold]:
         for asker in self._askers.values():
             yield from asker()
 
-    def first(self, end_entry_id: int) -> Need:
+    def first(self, end_entry_id: int) -> LogHold:
         """The least that is needed; the log's end when nobody needs anything."""
-        return min(self, default=Need(end_entry_id, "no component"))
+        return min(self, default=LogHold(end_entry_id, "no component"))

@@ -24,11 +24,11 @@ from emulator.core.admission import Peer, Publisher
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import PART_BITS
 from emulator.core.replication.subscription_updates import Applied, apply_update, never_reaches
-from emulator.core.topic.chunk_tracker import Piece, UnfinishedMessages
+from emulator.core.topic.chunk_tracker import ChunkInfo, UnfinishedMessages
 from emulator.core.topic.deduplication import (
     ProducerDeduplication,
+    PublishVerdict,
     SourceWatermarks,
-    Verdict,
     last_sequence_id,
 )
 from emulator.core.topic.visibility import Visibility
@@ -42,7 +42,7 @@ FORMAT_VERSION = 2
 """Of the head. An unknown one is not an error: everything is folded again from the log."""
 
 
-class Facts(Protocol):
+class EntryFacts(Protocol):
     """What counts of an entry's metadata."""
 
     @property
@@ -89,7 +89,7 @@ UNKNOWN_MESSAGES: Final = 0
 
 _new_tuple: Final = tuple.__new__
 """Makes a NamedTuple in half the time of its own constructor; values in the order of the fields."""
-_ACCEPT: Final = Verdict.ACCEPT
+_ACCEPT: Final = PublishVerdict.ACCEPT
 
 
 class TopicState:
@@ -134,7 +134,7 @@ class TopicState:
 
     # Admitting.
 
-    def admit(self, publisher: Publisher, facts: Facts) -> bool:
+    def admit(self, publisher: Publisher, facts: EntryFacts) -> bool:
         """Whether an entry that passed the gate is new here. False: it was admitted before, and is acknowledged after
         everything issued before it."""
         if isinstance(publisher, Peer):
@@ -152,14 +152,14 @@ class TopicState:
         )
         return verdict is _ACCEPT and (facts.num_chunks <= 1 or self._admit_piece(facts))
 
-    def _admit_piece(self, facts: Facts) -> bool:
+    def _admit_piece(self, facts: EntryFacts) -> bool:
         """Of a message in pieces none is stored twice, whether or not the topic deduplicates (INV-92)."""
         piece = _piece(facts)
         return piece is None or self.unfinished.admit(facts.producer_name, piece)
 
     # Folding.
 
-    def fold(self, entry_id: int, facts: Facts) -> None:
+    def fold(self, entry_id: int, facts: EntryFacts) -> None:
         """An entry is durable: count it. Of ids that were left out nothing will come: a log that lies elsewhere uses
         some for itself."""
         if entry_id >= self.stored_end:
@@ -191,7 +191,7 @@ class TopicState:
             if piece is not None:
                 self.unfinished.stored(facts.producer_name, piece)
 
-    def _fold_unreadable(self, entry_id: int, facts: Facts) -> None:
+    def _fold_unreadable(self, entry_id: int, facts: EntryFacts) -> None:
         """It is of a transaction, or lies behind one that is open. What another region brought is of none here."""
         if facts.txn is None or facts.replicated_from is not None:
             if self.buffer.open_from is None:
@@ -359,14 +359,14 @@ class TopicState:
         return replay_from
 
 
-def _is_inner_chunk(facts: Facts) -> bool:
+def _is_inner_chunk(facts: EntryFacts) -> bool:
     """Whether this is a piece of a message, and not its last: only the last is counted."""
     return facts.num_chunks > 1 and facts.chunk_id != facts.num_chunks - 1
 
 
-def _piece(facts: Facts) -> Piece | None:
+def _piece(facts: EntryFacts) -> ChunkInfo | None:
     """Of a message in pieces; None when it does not say which one."""
     number, pieces = facts.chunk_id, facts.num_chunks
     if number is None or not 0 <= number < pieces:
         return None
-    return Piece(facts.sequence_id, facts.publish_time_ms, pieces, number)
+    return ChunkInfo(facts.sequence_id, facts.publish_time_ms, pieces, number)

@@ -19,14 +19,14 @@ from emulator.core.transactions.journal_format import (
     Began,
     Checkpoint,
     Decided,
-    Ended,
     Holder,
     JournalEntry,
     PartitionsAdded,
     SubscriptionsAdded,
+    TransactionEnded,
     name_bytes,
 )
-from emulator.core.transactions.names import FOLLOWS, Status, TxnId
+from emulator.core.transactions.names import FOLLOWS, TransactionStatus, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 
 E = TypeVar("E", bound=JournalEntry)
@@ -56,10 +56,10 @@ class Bounds:
     outcome_ms: int
 
 
-class Outcome(NamedTuple):
+class TransactionOutcome(NamedTuple):
     """Of a transaction that is over."""
 
-    status: Status
+    status: TransactionStatus
     why: str
     until_ms: float
     """Forgotten from then on."""
@@ -73,13 +73,13 @@ class OfKey(NamedTuple):
     txn: TxnId
     epoch: int
     """Of the connection that began it."""
-    status: Status
+    status: TransactionStatus
     why: str
     """Why it was decided so; empty while it is open."""
 
 
 @dataclass(slots=True)
-class Transaction:
+class LiveTransaction:
     """One that is not over."""
 
     txn: TxnId
@@ -87,7 +87,7 @@ class Transaction:
     opened_at_ms: int
     holder: Holder | None
     deadline_ms: float
-    status: Status = Status.OPEN
+    status: TransactionStatus = TransactionStatus.OPEN
     why: str = ""
     topics: dict[str, bool] = field(default_factory=dict)
     """Full name -> whether the log says so durably (T1)."""
@@ -106,24 +106,24 @@ class Deadlines:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int]] = []
 
-    def add(self, transaction: Transaction, live: Mapping[int, Transaction]) -> None:
+    def add(self, transaction: LiveTransaction, live: Mapping[int, LiveTransaction]) -> None:
         """`live`: without this one."""
         if len(self._heap) > 2 * len(live) + DEADLINES_SPARE:
-            open_ones = (one for one in live.values() if one.status is Status.OPEN)
+            open_ones = (one for one in live.values() if one.status is TransactionStatus.OPEN)
             self._heap = [(one.deadline_ms, one.txn.least) for one in open_ones]
             heapify(self._heap)
         heappush(self._heap, (transaction.deadline_ms, transaction.txn.least))
 
-    def take(self, now_ms: float, live: Mapping[int, Transaction]) -> list[int]:
+    def take(self, now_ms: float, live: Mapping[int, LiveTransaction]) -> list[int]:
         """Remove those that are reached; returns the open transactions among them."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             least = heappop(self._heap)[1]
-            if least in live and live[least].status is Status.OPEN:
+            if least in live and live[least].status is TransactionStatus.OPEN:
                 due.append(least)
         return due
 
-    def next_ms(self, live: Mapping[int, Transaction]) -> float | None:
+    def next_ms(self, live: Mapping[int, LiveTransaction]) -> float | None:
         while self._heap and self._heap[0][1] not in live:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -142,9 +142,9 @@ class Coordinator:
         self.number = number
         self.bounds = bounds
         self.next_least = 0
-        self.live: dict[int, Transaction] = {}
+        self.live: dict[int, LiveTransaction] = {}
         """By number, the oldest first. INV-54: everything below `next_least` that is not here is over."""
-        self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
+        self.outcomes: OrderedDict[int, TransactionOutcome] = OrderedDict()
         """Those that ended last, the newest last."""
         self._deadlines = Deadlines()
         self._by_key: dict[tuple[str, str], dict[int, None]] = {}
@@ -159,7 +159,7 @@ class Coordinator:
         """Every transaction up to this number has ended; -1: none is known to have."""
         return next(iter(self.live), self.next_least) - 1
 
-    def status(self, least: int) -> Status | None:
+    def status(self, least: int) -> TransactionStatus | None:
         """None: never begun, or forgotten."""
         transaction = self.live.get(least)
         if transaction is not None:
@@ -167,7 +167,7 @@ class Coordinator:
         outcome = self.outcomes.get(least)
         return None if outcome is None else outcome.status
 
-    def transaction(self, least: int) -> Transaction:
+    def transaction(self, least: int) -> LiveTransaction:
         """An open transaction. ProtocolError with the code that its client understands when it is not open."""
         txn = TxnId(self.number, least)
         found = self.live.get(least) or self.outcomes.get(least)
@@ -178,7 +178,7 @@ class Coordinator:
                 else "was never begun"
             )
             raise ProtocolError(ServerError.TransactionNotFound, f"transaction {txn.text} {what}")
-        if isinstance(found, Outcome) or found.status is not Status.OPEN:
+        if isinstance(found, TransactionOutcome) or found.status is not TransactionStatus.OPEN:
             raise _decided(txn, found.status, found.why)
         return found
 
@@ -227,7 +227,7 @@ class Coordinator:
         self._check_participants(transaction, len(new), _subscriptions_bytes(new))
         return self._did(SubscriptionsAdded(least, new), 0) if new else None
 
-    def _check_participants(self, transaction: Transaction, more: int, size_bytes: int) -> None:
+    def _check_participants(self, transaction: LiveTransaction, more: int, size_bytes: int) -> None:
         if transaction.participants + more > self.bounds.participants_max:
             sentence = (
                 f"transaction {transaction.txn.text} may have {self.bounds.participants_max} topics and "
@@ -244,17 +244,17 @@ class Coordinator:
     def decide(self, least: int, *, commit: bool, why: str) -> Decided | None:
         """Commit or abort. None: that is decided already, and maybe over. ProtocolError when it cannot be: the other
         was decided (TX3), or it is not known."""
-        wanted = Status.COMMITTING if commit else Status.ABORTING
+        wanted = TransactionStatus.COMMITTING if commit else TransactionStatus.ABORTING
         status = self.status(least)
         if status in (wanted, FOLLOWS[wanted]):
             return None
         self.transaction(least)
         return self._did(Decided(least, wanted, why), 0)
 
-    def ended(self, least: int, now_ms: float) -> Ended:
+    def ended(self, least: int, now_ms: float) -> TransactionEnded:
         """Every participant has confirmed the outcome."""
         transaction = self.live[least]
-        return self._did(Ended(least, FOLLOWS[transaction.status], transaction.why), now_ms)
+        return self._did(TransactionEnded(least, FOLLOWS[transaction.status], transaction.why), now_ms)
 
     # Time.
 
@@ -269,7 +269,7 @@ class Coordinator:
 
     # Keys.
 
-    def of_key(self, owner: str, key: str) -> list[Transaction]:
+    def of_key(self, owner: str, key: str) -> list[LiveTransaction]:
         """What is not over of a key's transactions. Few: at most one of them is open (INV-57)."""
         return [self.live[least] for least in self._by_key.get((owner, key), ())]
 
@@ -311,7 +311,7 @@ class Coordinator:
             case Decided():
                 transaction = self.live[entry.least]
                 transaction.status, transaction.why = entry.status, entry.why
-            case Ended():
+            case TransactionEnded():
                 ended = self.live.pop(entry.least, None)
                 self._gone(ended)
                 self._remember(entry, entry.holder if ended is None else ended.holder, now_ms)
@@ -325,7 +325,7 @@ class Coordinator:
 
     def _began(self, entry: Began, now_ms: float) -> None:
         deadline_ms = now_ms + entry.timeout_ms
-        transaction = Transaction(
+        transaction = LiveTransaction(
             TxnId(self.number, entry.least), entry.timeout_ms, entry.opened_at_ms, entry.holder, deadline_ms
         )
         self._deadlines.add(transaction, self.live)
@@ -334,7 +334,7 @@ class Coordinator:
             self._by_key.setdefault((entry.holder.owner, entry.holder.key), {})[entry.least] = None
         self.next_least = max(self.next_least, entry.least + 1)
 
-    def _gone(self, transaction: Transaction | None) -> None:
+    def _gone(self, transaction: LiveTransaction | None) -> None:
         if transaction is None:
             return
         self._participants_bytes -= transaction.participants_bytes
@@ -346,9 +346,9 @@ class Coordinator:
         if not others:
             del self._by_key[of_key]
 
-    def _remember(self, entry: Ended, holder: Holder | None, now_ms: float) -> None:
+    def _remember(self, entry: TransactionEnded, holder: Holder | None, now_ms: float) -> None:
         until_ms = now_ms + self.bounds.outcome_ms
-        self.outcomes[entry.least] = Outcome(entry.status, entry.why, until_ms, holder)
+        self.outcomes[entry.least] = TransactionOutcome(entry.status, entry.why, until_ms, holder)
         self.next_least = max(self.next_least, entry.least + 1)
         while self.outcomes:
             least, oldest = next(iter(self.outcomes.items()))
@@ -368,18 +368,18 @@ class Coordinator:
         """What a log must say, at least, for `apply` to build this state: a checkpoint (TX7)."""
         yield Checkpoint(self.next_least)
         for least, outcome in self.outcomes.items():
-            yield Ended(least, outcome.status, outcome.why, outcome.holder)
+            yield TransactionEnded(least, outcome.status, outcome.why, outcome.holder)
         for least, transaction in self.live.items():
             yield Began(least, transaction.timeout_ms, transaction.opened_at_ms, transaction.holder)
             if transaction.topics:
                 yield PartitionsAdded(least, tuple(transaction.topics))
             if transaction.subscriptions:
                 yield SubscriptionsAdded(least, tuple(transaction.subscriptions))
-            if transaction.status is not Status.OPEN:
+            if transaction.status is not TransactionStatus.OPEN:
                 yield Decided(least, transaction.status, transaction.why)
 
 
-def _decided(txn: TxnId, status: Status, why: str) -> ProtocolError:
+def _decided(txn: TxnId, status: TransactionStatus, why: str) -> ProtocolError:
     if why.startswith(FENCED):
         return ProtocolError(ServerError.NotAllowedError, f"{EXPIRED_TRANSACTION} {txn.text}: {why}")
     return ProtocolError(ServerError.InvalidTxnStatus, f"transaction {txn.text} is {status.name} ({why})")

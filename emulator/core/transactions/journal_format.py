@@ -27,7 +27,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 
 
 class Holder(NamedTuple):
@@ -66,17 +66,17 @@ class SubscriptionsAdded:
 @dataclass(frozen=True, slots=True)
 class Decided:
     least: int
-    status: Status
+    status: TransactionStatus
     """COMMITTING or ABORTING."""
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TransactionEnded:
     """Every participant was told. Of a checkpoint: an outcome that is still remembered."""
 
     least: int
-    status: Status
+    status: TransactionStatus
     """COMMITTED or ABORTED."""
     why: str
     holder: Holder | None = None
@@ -88,7 +88,7 @@ class Checkpoint:
     next_least: int
 
 
-JournalEntry = Began | PartitionsAdded | SubscriptionsAdded | Decided | Ended | Checkpoint
+JournalEntry = Began | PartitionsAdded | SubscriptionsAdded | Decided | TransactionEnded | Checkpoint
 
 
 def encode(entry: JournalEntry) -> bytes:
@@ -117,7 +117,7 @@ def _text(entry: JournalEntry) -> str:
             return f'["subscriptions",{entry.least},{_listed(entry.subscriptions)}]'
         case Decided():
             return f'["decided",{entry.least},"{entry.status.name}",{_quoted(entry.why)}]'
-        case Ended():
+        case TransactionEnded():
             holder = "" if entry.holder is None else f",{_listed(entry.holder)}"
             return f'["ended",{entry.least},"{entry.status.name}",{_quoted(entry.why)}{holder}]'
         case Checkpoint():
@@ -142,11 +142,11 @@ def _read(what: str, rest: list[Any]) -> JournalEntry:
         case "subscriptions", [least, subscriptions]:
             return SubscriptionsAdded(least, tuple((topic, name) for topic, name in subscriptions))
         case "decided", [least, status, why]:
-            return Decided(least, Status[status], why)
+            return Decided(least, TransactionStatus[status], why)
         case "ended", [least, status, why]:
-            return Ended(least, Status[status], why)
+            return TransactionEnded(least, TransactionStatus[status], why)
         case "ended", [least, status, why, holder]:
-            return Ended(least, Status[status], why, Holder(*holder))
+            return TransactionEnded(least, TransactionStatus[status], why, Holder(*holder))
         case "checkpoint", [next_least]:
             return Checkpoint(next_least)
     raise ValueError(f"{what!r} with {len(rest)} values")
@@ -166,7 +166,7 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunUnderKey:
     owner: str
     key: str
     least: int
@@ -191,7 +191,7 @@ class KeysCheckpoint:
     pass
 
 
-KeyEntry = Granted | Begun | Deleted | Floor | KeysCheckpoint
+KeyEntry = Granted | BegunUnderKey | Deleted | Floor | KeysCheckpoint
 
 
 def encode_key_entry(entry: KeyEntry) -> bytes:
@@ -204,7 +204,7 @@ def _key_row(entry: KeyEntry) -> list[Any]:
         case Granted():
             client = [entry.client] if entry.client else []
             return ["granted", entry.owner, entry.key, entry.epoch, entry.process, entry.at_ms, *client]
-        case Begun():
+        case BegunUnderKey():
             return ["begun", entry.owner, entry.key, entry.least]
         case Deleted():
             return ["deleted", entry.owner, entry.key, entry.epoch]
@@ -230,7 +230,7 @@ def _read_key_entry(what: str, rest: list[Any]) -> KeyEntry:
         case "granted", [str(owner), str(key), int(epoch), str(process), int(at_ms), str(client)]:
             return Granted(owner, key, epoch, process, at_ms, client)
         case "begun", [str(owner), str(key), int(least)]:
-            return Begun(owner, key, least)
+            return BegunUnderKey(owner, key, least)
         case "deleted", [str(owner), str(key), int(epoch)]:
             return Deleted(owner, key, epoch)
         case "floor", [int(epoch), int(coordinators)]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from emulator.core.transactions.journal_format import (
-    Begun,
+    BegunUnderKey,
     Deleted,
     Floor,
     Granted,
@@ -149,9 +149,9 @@ class KeyBook:
         state = self.keys.get((holder.owner, holder.key))
         return state is not None and state.epoch == holder.epoch
 
-    def begun(self, holder: Holder, least: int) -> Begun:
+    def begun(self, holder: Holder, least: int) -> BegunUnderKey:
         """Note the newest transaction of a key."""
-        entry = Begun(holder.owner, holder.key, least)
+        entry = BegunUnderKey(holder.owner, holder.key, least)
         self.apply(entry)
         return entry
 
@@ -178,7 +178,7 @@ class KeyBook:
         match entry:
             case Granted():
                 self._granted(entry)
-            case Begun():
+            case BegunUnderKey():
                 if (state := self.keys.get((entry.owner, entry.key))) is not None:
                     state.least = entry.least
             case Deleted():
@@ -242,7 +242,7 @@ class KeyBook:
             current = ""
         yield Granted(state.owner, state.key, state.epoch, current, state.since_ms, state.client)
         if state.least is not None:
-            yield Begun(state.owner, state.key, state.least)
+            yield BegunUnderKey(state.owner, state.key, state.least)
 
 
 def _buried(owner: str, key: str, tombstone: Tombstone) -> Iterator[KeyEntry]:

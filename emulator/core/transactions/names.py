@@ -14,10 +14,10 @@ from enum import IntEnum
 
 from emulator.model.transaction_names import TxnId
 
-__all__ = ["FOLLOWS", "Status", "TxnId"]
+__all__ = ["FOLLOWS", "TransactionStatus", "TxnId"]
 
 
-class Status(IntEnum):
+class TransactionStatus(IntEnum):
     """Numbers are those of Pulsar's transaction log."""
 
     OPEN = 0
@@ -29,20 +29,20 @@ class Status(IntEnum):
     @property
     def is_committed(self) -> bool:
         """Its messages count, or will."""
-        return self in (Status.COMMITTING, Status.COMMITTED)
+        return self in (TransactionStatus.COMMITTING, TransactionStatus.COMMITTED)
 
     @property
     def is_decided(self) -> bool:
-        return self is not Status.OPEN
+        return self is not TransactionStatus.OPEN
 
     @property
     def is_over(self) -> bool:
         """Every participant was told."""
-        return self in (Status.COMMITTED, Status.ABORTED)
+        return self in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
 
 
-FOLLOWS: dict[Status, Status] = {
-    Status.COMMITTING: Status.COMMITTED,
-    Status.ABORTING: Status.ABORTED,
+FOLLOWS: dict[TransactionStatus, TransactionStatus] = {
+    TransactionStatus.COMMITTING: TransactionStatus.COMMITTED,
+    TransactionStatus.ABORTING: TransactionStatus.ABORTED,
 }
 """What a decision becomes once every participant was told."""

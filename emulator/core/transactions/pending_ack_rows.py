@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from emulator.core.cursor.id_set import PART_BITS, runs_of
 from emulator.core.transactions.names import TxnId
-from emulator.core.transactions.pending_acks import Cumulative, Part, PendingAcks
+from emulator.core.transactions.pending_acks import BatchPart, Cumulative, PendingAcks
 from emulator.errors import StorageDamaged
 
 CUMULATIVE = -1
@@ -108,7 +108,7 @@ class PendingRows:
     def take_changes(self) -> RowChanges:
         """What has changed since this was asked last. Must be written, or the subscription be loaded again."""
         changed, self._changed = self._changed, set()
-        batches: defaultdict[RowName, dict[int, Part]] = defaultdict(dict)
+        batches: defaultdict[RowName, dict[int, BatchPart]] = defaultdict(dict)
         for name in changed:
             for entry_id, part in self.acks.by_txn[name.txn].batches.items():
                 if entry_id >> PART_BITS == name.number:
@@ -116,7 +116,7 @@ class PendingRows:
         deletes, self._ended = self._ended, []
         return RowChanges({name: self._row(name, batches[name]) for name in sorted(changed)}, deletes)
 
-    def _row(self, name: RowName, batches: Mapping[int, Part]) -> bytes:
+    def _row(self, name: RowName, batches: Mapping[int, BatchPart]) -> bytes:
         state: object
         if name.number == CUMULATIVE:
             cumulative = self.acks.by_txn[name.txn].cumulative
@@ -156,5 +156,5 @@ class PendingRows:
             for offset in range(first, last + 1):
                 self.acks.restore(name.txn, (name.number << PART_BITS) + offset)
         for entry_id, (part, size) in batches.items():
-            self.acks.restore(name.txn, int(entry_id), Part(int(part, 16), int(size)))
+            self.acks.restore(name.txn, int(entry_id), BatchPart(int(part, 16), int(size)))
         self._bits.setdefault(name.txn, {})[name] = bits

@@ -24,7 +24,7 @@ ACKS_MAX = 500_000
 """Entries that all open transactions of a subscription may hold."""
 
 
-class Claim(NamedTuple):
+class ClaimedAck(NamedTuple):
     """One acknowledged entry, as a client says it."""
 
     entry_id: int
@@ -43,7 +43,7 @@ class Claim(NamedTuple):
         return ((1 << self.size) - 1) & ~bits_of(self.ack_set or ())
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """Of a batch."""
 
     bits: int
@@ -60,7 +60,7 @@ class Cumulative(NamedTuple):
     """Messages of the entry that are not meant; 0: all of it is."""
 
 
-class Held:
+class HeldAcks:
     """By one transaction."""
 
     __slots__ = ("batches", "cumulative", "entries")
@@ -68,7 +68,7 @@ class Held:
     def __init__(self) -> None:
         self.entries = array("q")
         """Wholly held, in the order in which they came."""
-        self.batches: dict[int, Part] = {}
+        self.batches: dict[int, BatchPart] = {}
         """What is held in part."""
         self.cumulative: Cumulative | None = None
 
@@ -77,7 +77,7 @@ class PendingAcks:
     """Of one subscription."""
 
     def __init__(self) -> None:
-        self.by_txn: OrderedDict[TxnId, Held] = OrderedDict()
+        self.by_txn: OrderedDict[TxnId, HeldAcks] = OrderedDict()
         self._holder: dict[int, TxnId] = {}
         """Of entries that are wholly held."""
         self._batches: dict[int, int] = {}
@@ -124,7 +124,7 @@ class PendingAcks:
 
     # Acknowledging.
 
-    def acknowledge(self, txn: TxnId, claims: Sequence[Claim], cursor: Cursor) -> None:
+    def acknowledge(self, txn: TxnId, claims: Sequence[ClaimedAck], cursor: Cursor) -> None:
         """Hold these, or none of them: ProtocolError TransactionConflict when one is somebody else's already (P2), and
         NotAllowedError when there is no room."""
         for claim in claims:
@@ -137,7 +137,7 @@ class PendingAcks:
         for claim in claims:
             self._hold(txn, claim)
 
-    def _check(self, txn: TxnId, claim: Claim, cursor: Cursor) -> None:
+    def _check(self, txn: TxnId, claim: ClaimedAck, cursor: Cursor) -> None:
         entry_id = claim.entry_id
         holder = self._holder.get(entry_id)
         if holder is not None and holder != txn:
@@ -166,26 +166,26 @@ class PendingAcks:
         if cumulative is not None and entry_id <= cumulative.entry_id:
             raise _conflict(entry_id, f"is held by transaction {other.text}, up to {cumulative.entry_id}")
 
-    def _hold(self, txn: TxnId, claim: Claim) -> None:
+    def _hold(self, txn: TxnId, claim: ClaimedAck) -> None:
         entry_id = claim.entry_id
         if entry_id in self._holder:
             return
         held = self.by_txn.get(txn)
         if held is None:
-            held = self.by_txn[txn] = Held()
+            held = self.by_txn[txn] = HeldAcks()
         if claim.ack_set:
-            self._hold_part(held, entry_id, Part(claim.bits, claim.size))
+            self._hold_part(held, entry_id, BatchPart(claim.bits, claim.size))
         else:
             self._hold_whole(txn, held, entry_id)
 
-    def _hold_part(self, held: Held, entry_id: int, part: Part) -> None:
+    def _hold_part(self, held: HeldAcks, entry_id: int, part: BatchPart) -> None:
         former = held.batches.get(entry_id)
         if former is None:
             self._batches[entry_id] = self._batches.get(entry_id, 0) + 1
-            former = Part(0, 0)
-        held.batches[entry_id] = Part(former.bits | part.bits, max(former.size, part.size))
+            former = BatchPart(0, 0)
+        held.batches[entry_id] = BatchPart(former.bits | part.bits, max(former.size, part.size))
 
-    def _hold_whole(self, txn: TxnId, held: Held, entry_id: int) -> None:
+    def _hold_whole(self, txn: TxnId, held: HeldAcks, entry_id: int) -> None:
         if held.batches.pop(entry_id, None) is not None:
             self._forget_part(entry_id)
         self._holder[entry_id] = txn
@@ -196,7 +196,7 @@ class PendingAcks:
         if left:
             self._batches[entry_id] = left
 
-    def acknowledge_cumulative(self, txn: TxnId, claim: Claim, cursor: Cursor) -> None:
+    def acknowledge_cumulative(self, txn: TxnId, claim: ClaimedAck, cursor: Cursor) -> None:
         """Hold everything up to this entry, or nothing: ProtocolError TransactionConflict (P3)."""
         entry_id = claim.entry_id
         wanted = Cumulative(entry_id, bits_of(claim.ack_set) if claim.ack_set else 0)
@@ -206,7 +206,7 @@ class PendingAcks:
         self._check_individual_of_others(txn, entry_id, cursor)
         held = self.by_txn.get(txn)
         if held is None:
-            held = self.by_txn[txn] = Held()
+            held = self.by_txn[txn] = HeldAcks()
         if held.cumulative is not None and _order(wanted) < _order(held.cumulative):
             raise _conflict(
                 entry_id, f"is before {held.cumulative.entry_id}, which this transaction holds already"
@@ -230,7 +230,7 @@ class PendingAcks:
 
     # Ending.
 
-    def end(self, txn: TxnId) -> Held | None:
+    def end(self, txn: TxnId) -> HeldAcks | None:
         """Let go of what it holds; None: nothing."""
         held = self.by_txn.pop(txn, None)
         if held is None:
@@ -250,9 +250,9 @@ class PendingAcks:
 
     # Loading.
 
-    def restore(self, txn: TxnId, entry_id: int, part: Part | None = None) -> None:
+    def restore(self, txn: TxnId, entry_id: int, part: BatchPart | None = None) -> None:
         """While stored rows are read: this entry is held, or a part of it. Nobody holds it in whole yet."""
-        held = self.by_txn.setdefault(txn, Held())
+        held = self.by_txn.setdefault(txn, HeldAcks())
         if part is not None:
             self._hold_part(held, entry_id, part)
         elif entry_id not in self._holder:
@@ -260,13 +260,13 @@ class PendingAcks:
 
     def restore_cumulative(self, txn: TxnId, cumulative: Cumulative) -> None:
         """The same for one. Of several all but the one that goes furthest are acknowledged already."""
-        self.by_txn.setdefault(txn, Held()).cumulative = cumulative
+        self.by_txn.setdefault(txn, HeldAcks()).cumulative = cumulative
         furthest = None if self._cumulative is None else self.by_txn[self._cumulative].cumulative
         if furthest is None or _order(furthest) < _order(cumulative):
             self._cumulative = txn
 
 
-def commit(held: Held, cursor: Cursor) -> None:
+def commit(held: HeldAcks, cursor: Cursor) -> None:
     """What a transaction held counts from now on."""
     if held.cumulative is not None:
         entry_id, open_bits = held.cumulative
@@ -281,7 +281,7 @@ def commit(held: Held, cursor: Cursor) -> None:
         cursor.keep_open(entry_id, ~part.bits, part.size)
 
 
-def _counts_already(claim: Claim, cursor: Cursor) -> bool:
+def _counts_already(claim: ClaimedAck, cursor: Cursor) -> bool:
     """Whether a cumulative acknowledgement would acknowledge nothing: also within a batch."""
     if claim.entry_id <= cursor.mark_delete:
         return True
@@ -291,7 +291,7 @@ def _counts_already(claim: Claim, cursor: Cursor) -> bool:
     return not claim.bits & left
 
 
-def _entries(held: Held) -> Iterator[int]:
+def _entries(held: HeldAcks) -> Iterator[int]:
     yield from held.entries
     yield from held.batches
 

@@ -39,7 +39,7 @@ class Conflict(StorageError):
         super().__init__(f"{path} has version {version}, not {expected}", definite=True)
 
 
-class Reading(NamedTuple):
+class ConfigurationRead(NamedTuple):
     """What a medium has."""
 
     revision: int
@@ -49,7 +49,7 @@ class Reading(NamedTuple):
     """`changes` are those that made the present values, not those since the revision that was asked for."""
 
 
-class Rows(Protocol):
+class ConfigurationRows(Protocol):
     """The store inside of one transaction: what is put is read back at once, and seen by nobody else yet."""
 
     def get(self, path: str) -> Change | None: ...
@@ -66,7 +66,7 @@ class ConfigurationMedium(Protocol):
         """Call this on the loop after commits, one's own too; some calls may be for nothing."""
         ...
 
-    async def read(self, after: int) -> Reading:
+    async def read(self, after: int) -> ConfigurationRead:
         """What was committed after a revision; -1: everything. StorageError when it cannot be had now."""
         ...
 
@@ -74,7 +74,7 @@ class ConfigurationMedium(Protocol):
         """Set a path, or delete it; gives the revision. Conflict, or StorageError (`definite`)."""
         ...
 
-    async def transact(self, work: Callable[[Rows], T]) -> tuple[int, T]:
+    async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         """Change several paths in one step (M7); gives the revision, and what `work` gives. It runs on whatever thread,
         waits for nothing, and whatever it raises undoes what it did. StorageError (`definite`)."""
         ...

@@ -7,7 +7,14 @@ from collections.abc import Callable
 
 from emulator.errors import StorageError
 from emulator.model.values import Change
-from emulator.storage.configuration.contract import ABSENT, CHANGES_KEPT, Reading, Rows, T, check_expected
+from emulator.storage.configuration.contract import (
+    ABSENT,
+    CHANGES_KEPT,
+    ConfigurationRead,
+    ConfigurationRows,
+    T,
+    check_expected,
+)
 
 
 class ConfigurationMemory:
@@ -22,18 +29,18 @@ class ConfigurationMemory:
         self.on_commit: dict[object, Callable[[], None]] = {}
         """What to call after a write, by who wants to be called."""
 
-    def read(self, after: int) -> Reading:
+    def read(self, after: int) -> ConfigurationRead:
         first = self.changes[0].revision if self.changes else self.revision + 1
         if after < first - 1 or after > self.revision:
             live = sorted(self.values.values(), key=lambda change: change.revision)
-            return Reading(self.revision, live, whole=True)
-        return Reading(self.revision, self.changes[after - first + 1 :], whole=False)
+            return ConfigurationRead(self.revision, live, whole=True)
+        return ConfigurationRead(self.revision, self.changes[after - first + 1 :], whole=False)
 
     def write(self, path: str, value: bytes | None, expected: int | None) -> int:
         check_expected(path, expected, self.values.get(path))
         return self.transact(lambda rows: rows.put(path, value))[0]
 
-    def transact(self, work: Callable[[Rows], T]) -> tuple[int, T]:
+    def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         staged = StagedRows(self)
         outcome = work(staged)
         for change in staged.changes:
@@ -50,7 +57,7 @@ class ConfigurationMemory:
 
 
 class StagedRows:
-    """Implements `Rows`: what a transaction changed so far, over what there is."""
+    """Implements `ConfigurationRows`: what a transaction changed so far, over what there is."""
 
     def __init__(self, memory: ConfigurationMemory) -> None:
         self._memory = memory
@@ -88,7 +95,7 @@ class MemoryConfiguration:
 
         self.memory.on_commit[self] = committed
 
-    async def read(self, after: int) -> Reading:
+    async def read(self, after: int) -> ConfigurationRead:
         await asyncio.sleep(0)
         if self.away is not None:
             raise self.away
@@ -100,7 +107,7 @@ class MemoryConfiguration:
             raise self.away
         return self.memory.write(path, value, expected)
 
-    async def transact(self, work: Callable[[Rows], T]) -> tuple[int, T]:
+    async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         await asyncio.sleep(0)
         if self.away is not None:
             raise self.away

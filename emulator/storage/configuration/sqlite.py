@@ -34,7 +34,14 @@ from urllib.parse import quote
 
 from emulator.errors import StorageError, StorageFull
 from emulator.model.values import Change
-from emulator.storage.configuration.contract import ABSENT, CHANGES_KEPT, Reading, Rows, T, check_expected
+from emulator.storage.configuration.contract import (
+    ABSENT,
+    CHANGES_KEPT,
+    ConfigurationRead,
+    ConfigurationRows,
+    T,
+    check_expected,
+)
 
 FORMAT_VERSION = "2"
 FILES = ("", "-wal", "-shm")
@@ -129,22 +136,22 @@ class SqliteConfiguration:
         finally:
             self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._poll)
 
-    async def read(self, after: int) -> Reading:
-        def work() -> Reading:
+    async def read(self, after: int) -> ConfigurationRead:
+        def work() -> ConfigurationRead:
             self._check_place(definite=True)
             return _read(self._reader, after)
 
         return await self._run(self._read_thread, work, "read")
 
     async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        def work(rows: Rows) -> None:
+        def work(rows: ConfigurationRows) -> None:
             check_expected(path, expected, rows.get(path))
             rows.put(path, value)
 
         revision, _ = await self.transact(work)
         return revision
 
-    async def transact(self, work: Callable[[Rows], T]) -> tuple[int, T]:
+    async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         def whole() -> tuple[int, T]:
             self._check_place(definite=True)
             with _Transaction(self._connection):
@@ -299,19 +306,19 @@ class _Transaction:
             self._connection.execute("ROLLBACK")
 
 
-def _read(connection: sqlite3.Connection, after: int) -> Reading:
+def _read(connection: sqlite3.Connection, after: int) -> ConfigurationRead:
     connection.execute("BEGIN")  # one state of the file, however many statements
     try:
         revision = _revision(connection)
         (first,) = connection.execute("SELECT min(revision) FROM changes").fetchone()
         if after < (revision if first is None else first - 1) or after > revision:
             rows = connection.execute("SELECT revision, path, value, version FROM kv ORDER BY revision")
-            return Reading(revision, [Change(*row) for row in rows], whole=True)
+            return ConfigurationRead(revision, [Change(*row) for row in rows], whole=True)
         rows = connection.execute(
             "SELECT revision, path, value, version FROM changes WHERE revision > ? ORDER BY revision",
             (after,),
         )
-        return Reading(revision, [Change(*row) for row in rows], whole=False)
+        return ConfigurationRead(revision, [Change(*row) for row in rows], whole=False)
     finally:
         connection.execute("COMMIT")
 
@@ -322,7 +329,7 @@ def _revision(connection: sqlite3.Connection) -> int:
 
 
 class SqliteRows:
-    """Implements `Rows` inside of a transaction."""
+    """Implements `ConfigurationRows` inside of a transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

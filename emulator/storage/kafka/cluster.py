@@ -19,9 +19,9 @@ from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, 
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from emulator.errors import StorageError
-from emulator.storage.kafka.connection import Away, Connection, connect
-from emulator.storage.kafka.records import Producer
-from emulator.storage.kafka.settings import Settings
+from emulator.storage.kafka.connection import Away, KafkaConnection, connect
+from emulator.storage.kafka.records import ProducerId
+from emulator.storage.kafka.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
 
@@ -69,15 +69,15 @@ def check(code: int, message: str | None = None) -> None:
         raise kafka.errors.for_code(code)(*filter(None, [message]))
 
 
-class Cluster:
+class KafkaCluster:
     """Connections and what is known of topics. `close` when done."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
         self._nodes: dict[int, tuple[str, int]] = {}
         self._controller = -1
         self._leaders: dict[str, int] = {}
-        self._connections: dict[tuple[str, int, str], Connection] = {}
+        self._connections: dict[tuple[str, int, str], KafkaConnection] = {}
         self._connecting: dict[tuple[str, int, str], asyncio.Lock] = {}
         self._away_since: float | None = None
         self._closed = False
@@ -141,7 +141,7 @@ class Cluster:
                 failure = error
         raise failure
 
-    async def _connection(self, host: str, port: int, purpose: str) -> Connection:
+    async def _connection(self, host: str, port: int, purpose: str) -> KafkaConnection:
         key = (host, port, purpose)
         async with self._connecting.setdefault(key, asyncio.Lock()):
             connection = self._connections.get(key)
@@ -244,7 +244,7 @@ class Cluster:
 
     # Records
 
-    async def init_producer(self, transactional_id: str) -> Producer:
+    async def init_producer(self, transactional_id: str) -> ProducerId:
         """The producer id that belongs to `transactional_id`, with an epoch larger than all before."""
         answer = await self.ask_any(
             FindCoordinatorRequest[_VERSIONS[FindCoordinatorRequest]](key=transactional_id, key_type=1)
@@ -260,7 +260,7 @@ class Cluster:
             ),
         )
         check(answer.error_code)
-        return Producer(answer.producer_id, answer.producer_epoch)
+        return ProducerId(answer.producer_id, answer.producer_epoch)
 
     async def produce(self, node: int, batches: dict[str, bytes]) -> dict[str, tuple[int, str | None, int]]:
         """One request to one broker, a batch for each topic. Topic -> (error code, message, first offset)."""

@@ -12,7 +12,7 @@ from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from emulator.storage.kafka.settings import Settings
+from emulator.storage.kafka.settings import KafkaSettings
 
 CLIENT_ID = "geoemu"
 
@@ -21,7 +21,7 @@ class Away(Exception):
     """There is no answer; whether the request was carried out is not known."""
 
 
-async def connect(settings: Settings, host: str, port: int) -> Connection:
+async def connect(settings: KafkaSettings, host: str, port: int) -> KafkaConnection:
     """An authenticated connection. Raises Away; KafkaError when the credentials are refused."""
     timeout = settings.options.request_timeout_ms / 1000
     loop = asyncio.get_running_loop()
@@ -29,7 +29,7 @@ async def connect(settings: Settings, host: str, port: int) -> Connection:
         async with asyncio.timeout(timeout):
             name = host if settings.tls else None
             _, connection = await loop.create_connection(
-                lambda: Connection(timeout), host, port, ssl=settings.tls, server_hostname=name
+                lambda: KafkaConnection(timeout), host, port, ssl=settings.tls, server_hostname=name
             )
     except ssl.SSLCertVerificationError as error:  # will be the same next time
         raise kafka.errors.KafkaConfigurationError(f"{host}:{port}: {error}") from error
@@ -44,7 +44,7 @@ async def connect(settings: Settings, host: str, port: int) -> Connection:
     return connection
 
 
-class Connection(asyncio.Protocol):
+class KafkaConnection(asyncio.Protocol):
     """Made by `connect`."""
 
     def __init__(self, timeout_seconds: float) -> None:
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
 
 
-async def _authenticate(connection: Connection, settings: Settings) -> None:
+async def _authenticate(connection: KafkaConnection, settings: KafkaSettings) -> None:
     options = settings.options
     name = options.sasl_mechanism
     answer = await connection.ask(SaslHandshakeRequest[1](mechanism=name))

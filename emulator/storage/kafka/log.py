@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from emulator.errors import StorageError
 from emulator.storage.contract import Entry
-from emulator.storage.kafka.cluster import Cluster
+from emulator.storage.kafka.cluster import KafkaCluster
 from emulator.storage.kafka.reader import PAGE_BYTES, Page, read_page
-from emulator.storage.kafka.writer import Append, Partition
+from emulator.storage.kafka.writer import KafkaAppend, TopicPartition
 from emulator.storage.lanes import behind
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class LogState:
         return cls(**json.loads(text))
 
 
-async def find_end(cluster: Cluster, state: LogState, fence: int) -> None:
+async def find_end(cluster: KafkaCluster, state: LogState, fence: int) -> None:
     """Bring `state` up to the fence of a new owner, from the last entries before it backwards."""
     offset = fence - 1
     while offset >= state.known_up_to:
@@ -60,7 +60,7 @@ async def find_end(cluster: Cluster, state: LogState, fence: int) -> None:
 class KafkaLog:
     """Implements `contract.Log`."""
 
-    def __init__(self, store: KafkaStore, name: str, state: LogState, partition: Partition) -> None:
+    def __init__(self, store: KafkaStore, name: str, state: LogState, partition: TopicPartition) -> None:
         self.name = name
         self.partition = partition
         self.broken: StorageError | None = None
@@ -184,7 +184,7 @@ class KafkaLog:
         return self._state.bytes_before_next
 
 
-class _LogAppend(Append):
+class _LogAppend(KafkaAppend):
     __slots__ = ()
     lane: KafkaLog
 

@@ -34,10 +34,10 @@ from typing import Any
 
 from emulator.errors import StorageError, StorageFenced
 from emulator.storage.kafka import names
-from emulator.storage.kafka.cluster import Cluster
+from emulator.storage.kafka.cluster import KafkaCluster
 from emulator.storage.kafka.reader import read_page, read_through
-from emulator.storage.kafka.records import Batch, Producer, Record
-from emulator.storage.kafka.writer import Partition, Writer
+from emulator.storage.kafka.records import ProducedRecord, ProducerId, RecordBatch
+from emulator.storage.kafka.writer import KafkaWriter, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ SILENCE_SECONDS = 60.0
 Headers = list[tuple[str, bytes]]
 
 
-class Keys:
+class KeyTopicState:
     """What the key topic says: the newest record of each key, and the fences in their order."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Keys:
         self.fences: list[dict[str, Any]] = []
         self.next_offset = 0
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: RecordBatch) -> None:
         """The next batch of the topic."""
         for _, key, value, headers in batch.records:
             if key == names.FENCE_KEY:
@@ -67,24 +67,24 @@ class Keys:
         self.next_offset = batch.next_offset
 
 
-class Owner:
+class RegionOwner:
     """This process as the owner of a region. `check` before writing, `proved` after."""
 
     def __init__(
-        self, cluster: Cluster, keys: Partition, clock: Callable[[], float], silence_seconds: float
+        self, cluster: KafkaCluster, keys: TopicPartition, clock: Callable[[], float], silence_seconds: float
     ) -> None:
         self.id = uuid.uuid4().hex
-        self.producer = Producer(-1, -1)
+        self.producer = ProducerId(-1, -1)
         self._cluster = cluster
         self._keys = keys
         self._clock = clock
         self._silence_seconds = silence_seconds
         self._proved_at = clock()
 
-    def fence(self, region: str) -> Record:
+    def fence(self, region: str) -> ProducedRecord:
         """The record with which this owner begins."""
         content = {"region": region, "owner": self.id, **self.producer._asdict()}
-        return Record(names.FENCE_KEY, json.dumps(content).encode())
+        return ProducedRecord(names.FENCE_KEY, json.dumps(content).encode())
 
     def proved(self) -> None:
         self._proved_at = self._clock()
@@ -106,7 +106,7 @@ class Owner:
                 self._refuse_others(batch)
                 start = batch.next_offset
 
-    def _refuse_others(self, batch: Batch) -> None:
+    def _refuse_others(self, batch: RecordBatch) -> None:
         for _, key, value, _ in batch.records:
             content = json.loads(value or b"{}") if key in (names.FENCE_KEY, names.BURIED_KEY) else {}
             if content.get("owner", self.id) != self.id:
@@ -117,41 +117,43 @@ class Owner:
 class Possession:
     """A region's topics in the hands of their new owner."""
 
-    owner: Owner
-    writer: Writer
-    keys: Partition
-    content: Keys
-    logs: dict[str, tuple[Partition, int]]
+    owner: RegionOwner
+    writer: KafkaWriter
+    keys: TopicPartition
+    content: KeyTopicState
+    logs: dict[str, tuple[TopicPartition, int]]
     """Topic of each log there is -> how to write it, and the offset of our fence."""
     orphans: list[str]
     """Topics that were created and never made a log, or are of a log that was deleted."""
 
 
 async def take_over(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     transactional_id: str,
     region_prefix: str,
     clock: Callable[[], float],
     silence_seconds: float,
 ) -> Possession:
     """Become the owner. The key topic must exist. Raises StorageFenced if a newer owner comes meanwhile."""
-    keys = Partition(names.keys_topic(region_prefix))
-    owner = Owner(cluster, keys, clock, silence_seconds)
+    keys = TopicPartition(names.keys_topic(region_prefix))
+    owner = RegionOwner(cluster, keys, clock, silence_seconds)
     owner.producer = await cluster.retry(lambda: cluster.init_producer(transactional_id))
-    writer = Writer(cluster, owner.producer, owner)
+    writer = KafkaWriter(cluster, owner.producer, owner)
     try:
         fence = owner.fence(cluster.settings.region)
-        content = Keys()
+        content = KeyTopicState()
         await _read_keys(cluster, keys.topic, content, await writer.write_record(keys, fence))
         undertaker = await _bury_predecessor(cluster, keys.topic, owner, content)
         registered = [
             json.loads(v)["topic"] for k, (v, _) in content.records.items() if k.startswith(names.LOG_PREFIX)
         ]
         found = set(await cluster.retry(lambda: cluster.topics(region_prefix)))
-        partitions = [Partition(topic) for topic in registered if topic in found]
+        partitions = [TopicPartition(topic) for topic in registered if topic in found]
         if undertaker is not None:
             burial = _burial(owner)
-            await asyncio.gather(*(undertaker.write_record(Partition(p.topic), burial) for p in partitions))
+            await asyncio.gather(
+                *(undertaker.write_record(TopicPartition(p.topic), burial) for p in partitions)
+            )
             await undertaker.close(1)
         offsets = await asyncio.gather(*(writer.write_record(partition, fence) for partition in partitions))
     except BaseException:
@@ -164,27 +166,31 @@ async def take_over(
     return Possession(owner, writer, keys, content, logs, sorted(of_logs - set(registered)))
 
 
-async def _read_keys(cluster: Cluster, topic: str, content: Keys, last_offset: int) -> None:
+async def _read_keys(cluster: KafkaCluster, topic: str, content: KeyTopicState, last_offset: int) -> None:
     async for batch in read_through(cluster, topic, content.next_offset, last_offset + 1):
         content.add(batch)
 
 
-async def _bury_predecessor(cluster: Cluster, topic: str, owner: Owner, content: Keys) -> Writer | None:
+async def _bury_predecessor(
+    cluster: KafkaCluster, topic: str, owner: RegionOwner, content: KeyTopicState
+) -> KafkaWriter | None:
     """If Kafka would not refuse the owner before us: who writes in its name, after it did so to the keys."""
     before = [fence for fence in content.fences if fence["owner"] != owner.id]
     if not before or before[-1]["id"] == owner.producer.id:
         return None
-    old = Producer(before[-1]["id"], before[-1]["epoch"] + 1)
+    old = ProducerId(before[-1]["id"], before[-1]["epoch"] + 1)
     logger.warning(
         "Kafka topic %s: the previous owner had producer id %d, this process has %d",
         topic,
         old.id,
         owner.producer.id,
     )
-    undertaker = Writer(cluster, old)
-    await _read_keys(cluster, topic, content, await undertaker.write_record(Partition(topic), _burial(owner)))
+    undertaker = KafkaWriter(cluster, old)
+    await _read_keys(
+        cluster, topic, content, await undertaker.write_record(TopicPartition(topic), _burial(owner))
+    )
     return undertaker
 
 
-def _burial(owner: Owner) -> Record:
-    return Record(names.BURIED_KEY, json.dumps({"owner": owner.id, "by": owner.producer.id}).encode())
+def _burial(owner: RegionOwner) -> ProducedRecord:
+    return ProducedRecord(names.BURIED_KEY, json.dumps({"owner": owner.id, "by": owner.producer.id}).encode())

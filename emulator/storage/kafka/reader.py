@@ -10,8 +10,8 @@ from typing import NamedTuple
 import kafka.errors
 
 from emulator.storage.contract import Entry
-from emulator.storage.kafka.cluster import Cluster
-from emulator.storage.kafka.records import Batch, decode_batches
+from emulator.storage.kafka.cluster import KafkaCluster
+from emulator.storage.kafka.records import RecordBatch, decode_batches
 
 PAGE_BYTES = 1024 * 1024
 """What one fetch asks for; a larger batch comes all the same."""
@@ -19,10 +19,12 @@ PAGES_BYTES = 16 * 1024 * 1024
 """Of pages kept, of all logs: who reads a few entries at a time does not fetch the same batch each time."""
 
 
-async def read_page(cluster: Cluster, topic: str, offset: int, bytes_max: int = PAGE_BYTES) -> list[Batch]:
+async def read_page(
+    cluster: KafkaCluster, topic: str, offset: int, bytes_max: int = PAGE_BYTES
+) -> list[RecordBatch]:
     """The batches from the one with `offset` on, at least one: there must be one."""
 
-    async def attempt() -> list[Batch]:
+    async def attempt() -> list[RecordBatch]:
         data = (await cluster.fetch(topic, offset, bytes_max)).data
         batches = [batch for batch in decode_batches(data, topic) if batch.next_offset > offset]
         if not batches:  # a new leader that has not heard yet how far the others are
@@ -32,7 +34,9 @@ async def read_page(cluster: Cluster, topic: str, offset: int, bytes_max: int = 
     return await cluster.retry(attempt, topic)
 
 
-async def read_through(cluster: Cluster, topic: str, start: int, stop: int) -> AsyncIterator[Batch]:
+async def read_through(
+    cluster: KafkaCluster, topic: str, start: int, stop: int
+) -> AsyncIterator[RecordBatch]:
     """All batches with records in start <= offset < stop; there must be one at stop - 1."""
     while start < stop:
         for batch in await read_page(cluster, topic, start):

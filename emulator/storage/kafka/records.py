@@ -35,14 +35,14 @@ _NO_LIMIT = 1 << 30
 SEQUENCE_MASK = 0x7FFF_FFFF
 
 
-class Producer(NamedTuple):
+class ProducerId(NamedTuple):
     """Who writes, as Kafka knows it. A batch of a smaller epoch of the same id is refused."""
 
     id: int
     epoch: int
 
 
-class Record(NamedTuple):
+class ProducedRecord(NamedTuple):
     """One record to be written. `value` None: a tombstone."""
 
     key: bytes | None
@@ -50,7 +50,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """One stored batch, decoded."""
 
     first_offset: int
@@ -73,7 +73,7 @@ class Batch(NamedTuple):
         return int(dict(self.records[0][3])[BYTES_BEFORE])
 
 
-def encode_entries(producer: Producer, sequence: int, entries: Sequence[bytes], bytes_before: int) -> bytes:
+def encode_entries(producer: ProducerId, sequence: int, entries: Sequence[bytes], bytes_before: int) -> bytes:
     """A batch of entries, ready to be sent. The same bytes that kafka-python makes, in a third of the time."""
     header = _string(BYTES_BEFORE.encode()) + _string(b"%d" % bytes_before)
     parts = [_entry(0, entries[0], b"\x02" + header)]  # one header
@@ -107,7 +107,7 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def encode_records(producer: Producer, sequence: int, records: Sequence[Record]) -> bytes:
+def encode_records(producer: ProducerId, sequence: int, records: Sequence[ProducedRecord]) -> bytes:
     """A batch of anything else."""
     builder = _builder(producer, sequence)
     now_ms = int(time.time() * 1000)
@@ -116,11 +116,11 @@ def encode_records(producer: Producer, sequence: int, records: Sequence[Record])
     return bytes(builder.build())
 
 
-def _builder(producer: Producer, sequence: int) -> DefaultRecordBatchBuilder:
+def _builder(producer: ProducerId, sequence: int) -> DefaultRecordBatchBuilder:
     return DefaultRecordBatchBuilder(_MAGIC, 0, False, producer.id, producer.epoch, sequence, _NO_LIMIT)
 
 
-def decode_batches(data: bytes, place: str) -> Iterator[Batch]:
+def decode_batches(data: bytes, place: str) -> Iterator[RecordBatch]:
     """The whole batches of a fetch; a torn one at its end is left out. StorageError for a damaged one."""
     remaining = MemoryRecords(data)
     while remaining.has_next():
@@ -129,6 +129,6 @@ def decode_batches(data: bytes, place: str) -> Iterator[Batch]:
             raise StorageError(f"{place} holds a damaged record batch", definite=True)
         first, end = batch.base_offset, batch.next_offset
         if batch.is_control_batch:  # of somebody's transaction; we have none
-            yield Batch(first, end, [])
+            yield RecordBatch(first, end, [])
         else:
-            yield Batch(first, end, [(r.offset, r.key, r.value, r.headers) for r in batch])
+            yield RecordBatch(first, end, [(r.offset, r.key, r.value, r.headers) for r in batch])

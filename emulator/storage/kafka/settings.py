@@ -42,7 +42,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class KafkaSettings:
     """Checked."""
 
     region: str
@@ -51,7 +51,7 @@ class Settings:
     tls: ssl.SSLContext | None
 
     @classmethod
-    def read(cls, region: str, bootstrap_servers: str, options: Mapping[str, Any]) -> Settings:
+    def read(cls, region: str, bootstrap_servers: str, options: Mapping[str, Any]) -> KafkaSettings:
         """ConfigurationError with everything that is wrong."""
         problems: list[Problem] = []
 

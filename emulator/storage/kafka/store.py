@@ -20,15 +20,15 @@ import kafka.errors
 from emulator.errors import StorageError, StorageFenced
 from emulator.storage.contract import Versioned, last_before_first
 from emulator.storage.kafka import names
-from emulator.storage.kafka.cluster import Cluster
+from emulator.storage.kafka.cluster import KafkaCluster
 from emulator.storage.kafka.connection import Away
 from emulator.storage.kafka.log import KafkaLog, LogState, find_end
 from emulator.storage.kafka.ownership import SILENCE_SECONDS, Possession, take_over
 from emulator.storage.kafka.reader import Pages
-from emulator.storage.kafka.records import VERSION, Record
-from emulator.storage.kafka.settings import Settings
-from emulator.storage.kafka.writer import Partition, RecordWrite, Write
-from emulator.storage.lanes import KeyLane, Keys
+from emulator.storage.kafka.records import VERSION, ProducedRecord
+from emulator.storage.kafka.settings import KafkaSettings
+from emulator.storage.kafka.writer import KafkaWrite, RecordWrite, TopicPartition
+from emulator.storage.lanes import KeyLane, StoredValues
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +66,8 @@ async def open_kafka(
     Whoever had it before is fenced. Raises ConfigurationError for options that cannot be meant, and StorageError
     when no Kafka answers within `open_timeout_ms` or it says no.
     """
-    settings = Settings.read(region, bootstrap_servers, options)
-    cluster = Cluster(settings)
+    settings = KafkaSettings.read(region, bootstrap_servers, options)
+    cluster = KafkaCluster(settings)
     prefix = names.region_prefix(settings.options.topic_prefix, region)
     patience = settings.options.open_timeout_ms / 1000
     try:
@@ -86,7 +86,7 @@ async def open_kafka(
 class KafkaStore:
     """Implements `contract.Store`. Made by `open_kafka`."""
 
-    def __init__(self, region: str, prefix: str, cluster: Cluster, possession: Possession) -> None:
+    def __init__(self, region: str, prefix: str, cluster: KafkaCluster, possession: Possession) -> None:
         self.region = region
         self.cluster = cluster
         self.pages = Pages()
@@ -122,7 +122,7 @@ class KafkaStore:
                 self._register[key.removeprefix(names.LOG_PREFIX).decode()] = LogState.decode(value)
             elif key == names.LEDGER_ID_KEY:
                 self._last_ledger_id = max(self._last_ledger_id, int(value))
-        self._keys = Keys(values)
+        self._keys = StoredValues(values)
         if possession.orphans:
             self._in_background(self._delete_topics(possession.orphans))
 
@@ -152,7 +152,7 @@ class KafkaStore:
         partition, fence = self._fences.pop(state.topic)
         await find_end(self.cluster, state, fence)
         # For the next owner's sake: so it looks at nothing twice. Nobody waits for it.
-        self._issue_record(Record(_log_key(name), state.encode()))
+        self._issue_record(ProducedRecord(_log_key(name), state.encode()))
         return KafkaLog(self, name, state, partition)
 
     async def _create(self, name: str) -> KafkaLog:
@@ -163,10 +163,10 @@ class KafkaStore:
         await self.cluster.retry(lambda: self.cluster.create_topic(topic, config))
         state = LogState(topic, ledger_id)
         # The topic is there before the register says so. If we die in between, the next owner sweeps it away.
-        self._issue_record(Record(names.LEDGER_ID_KEY, b"%d" % self._last_ledger_id))
-        await self._issue_record(Record(_log_key(name), state.encode()))
+        self._issue_record(ProducedRecord(names.LEDGER_ID_KEY, b"%d" % self._last_ledger_id))
+        await self._issue_record(ProducedRecord(_log_key(name), state.encode()))
         self._register[name] = state
-        return KafkaLog(self, name, state, Partition(topic))
+        return KafkaLog(self, name, state, TopicPartition(topic))
 
     async def delete_log(self, name: str) -> None:
         error = StorageError(f"log {name!r} was deleted", definite=True)
@@ -177,7 +177,7 @@ class KafkaStore:
             state = self._register.get(name)
             if state is None:
                 return
-            await self._issue_record(Record(_log_key(name), None))
+            await self._issue_record(ProducedRecord(_log_key(name), None))
             del self._register[name]
             self._fences.pop(state.topic, None)
             self.pages.forget(state.ledger_id)
@@ -254,7 +254,7 @@ class KafkaStore:
         if self._closed is not None:
             raise self._closed
 
-    def issue(self, partition: Partition, write: Write) -> asyncio.Future[Any]:
+    def issue(self, partition: TopicPartition, write: KafkaWrite) -> asyncio.Future[Any]:
         if self._closed is None:
             self._writer.issue(partition, write)
         else:
@@ -273,14 +273,14 @@ class KafkaStore:
         trimmed = dataclasses.replace(
             state, first_entry_id=first_entry_id, bytes_before_first=bytes_before_first
         )
-        await self._issue_record(Record(_log_key(name), trimmed.encode()))
+        await self._issue_record(ProducedRecord(_log_key(name), trimmed.encode()))
 
     async def let_go(self, topic: str, before: int) -> None:
         """Kafka may free what lies below. If it does not now, then when the log is trimmed next."""
         with contextlib.suppress(Away, kafka.errors.KafkaError):
             await self.cluster.delete_records(topic, before)
 
-    def _issue_record(self, record: Record) -> asyncio.Future[Any]:
+    def _issue_record(self, record: ProducedRecord) -> asyncio.Future[Any]:
         return self.issue(self._key_partition, RecordWrite(None, self.new_future(), record))
 
     async def _delete_topics(self, topics: list[str]) -> None:
@@ -301,11 +301,11 @@ class _KeyPut(RecordWrite):
     lane: KeyLane
 
     def __init__(
-        self, keys: Keys, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None
+        self, keys: StoredValues, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None
     ) -> None:
         key = names.VALUE_PREFIX + lane.key.encode()
         headers = ((VERSION, b"%d" % value.version),) if value is not None else ()
-        super().__init__(lane, future, Record(key, None if value is None else value.value, headers))
+        super().__init__(lane, future, ProducedRecord(key, None if value is None else value.value, headers))
         self._keys = keys
         self._value = value
 

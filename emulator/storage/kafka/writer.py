@@ -18,9 +18,21 @@ from typing import Any, NamedTuple, Protocol
 import kafka.errors
 
 from emulator.errors import StorageError, StorageFenced, StorageFull
-from emulator.storage.kafka.cluster import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, Cluster, check, is_passing
+from emulator.storage.kafka.cluster import (
+    BACKOFF_SECONDS,
+    BACKOFF_SECONDS_MAX,
+    KafkaCluster,
+    check,
+    is_passing,
+)
 from emulator.storage.kafka.connection import Away
-from emulator.storage.kafka.records import SEQUENCE_MASK, Producer, Record, encode_entries, encode_records
+from emulator.storage.kafka.records import (
+    SEQUENCE_MASK,
+    ProducedRecord,
+    ProducerId,
+    encode_entries,
+    encode_records,
+)
 from emulator.storage.lanes import Lane, behind
 
 BATCH_BYTES = 1024 * 1024
@@ -32,7 +44,7 @@ _FENCED = (kafka.errors.InvalidProducerEpochError, kafka.errors.ProducerFencedEr
 _TOO_LARGE = (kafka.errors.MessageSizeTooLargeError, kafka.errors.RecordListTooLargeError)
 
 
-class Write:
+class KafkaWrite:
     """One thing to become durable. `stored` or `failed` is called, in the order of issue."""
 
     __slots__ = ("future", "lane", "size")
@@ -49,7 +61,7 @@ class Write:
         pass
 
 
-class Append(Write):
+class KafkaAppend(KafkaWrite):
     """Entries of a log."""
 
     __slots__ = ("entries",)
@@ -59,12 +71,12 @@ class Append(Write):
         self.entries = entries
 
 
-class RecordWrite(Write):
+class RecordWrite(KafkaWrite):
     """One record that is no entry."""
 
     __slots__ = ("record",)
 
-    def __init__(self, lane: Lane | None, future: asyncio.Future[Any], record: Record) -> None:
+    def __init__(self, lane: Lane | None, future: asyncio.Future[Any], record: ProducedRecord) -> None:
         super().__init__(lane, future, len(record.value or b""))
         self.record = record
 
@@ -72,7 +84,7 @@ class RecordWrite(Write):
         return offset
 
 
-class Partition:
+class TopicPartition:
     """A topic, as its writer sees it."""
 
     def __init__(self, topic: str) -> None:
@@ -83,13 +95,13 @@ class Partition:
         """Behind the last record of ours."""
         self.bytes_before = 0
         """Of all entries so far."""
-        self.pending: deque[Write] = deque()
+        self.pending: deque[KafkaWrite] = deque()
         self.gone: StorageError | None = None
         """Why nothing is written here any more."""
 
-    def take(self, producer: Producer) -> _Batch | None:
+    def take(self, producer: ProducerId) -> _Batch | None:
         """The next batch; what is refused is told so."""
-        taken: list[Write] = []
+        taken: list[KafkaWrite] = []
         size = 0
         while self.pending and size < BATCH_BYTES:
             write = self.pending[0]
@@ -103,9 +115,9 @@ class Partition:
                 size += write.size
         return self._make(producer, taken, size) if taken else None
 
-    def _make(self, producer: Producer, writes: list[Write], size: int) -> _Batch:
-        if isinstance(writes[0], Append):
-            entries = [entry for write in writes if isinstance(write, Append) for entry in write.entries]
+    def _make(self, producer: ProducerId, writes: list[KafkaWrite], size: int) -> _Batch:
+        if isinstance(writes[0], KafkaAppend):
+            entries = [entry for write in writes if isinstance(write, KafkaAppend) for entry in write.entries]
             data = encode_entries(producer, self.sequence, entries, self.bytes_before)
             return _Batch(self, writes, data, len(entries), size)
         records = [write.record for write in writes if isinstance(write, RecordWrite)]
@@ -114,8 +126,8 @@ class Partition:
 
 
 class _Batch(NamedTuple):
-    partition: Partition
-    writes: list[Write]
+    partition: TopicPartition
+    writes: list[KafkaWrite]
     data: bytes
     records: int
     entry_bytes: int
@@ -127,7 +139,7 @@ class _Batch(NamedTuple):
         partition.bytes_before += self.entry_bytes
         for write in self.writes:
             outcome = write.stored(offset)
-            offset += len(write.entries) if isinstance(write, Append) else 1
+            offset += len(write.entries) if isinstance(write, KafkaAppend) else 1
             if not write.future.done():  # the wait may have been cancelled
                 write.future.set_result(outcome)
 
@@ -139,13 +151,13 @@ class _Batch(NamedTuple):
             fail(write, error)
 
 
-def fail(write: Write, error: StorageError) -> None:
+def fail(write: KafkaWrite, error: StorageError) -> None:
     write.failed(error)
     if not write.future.done():
         write.future.set_exception(error)
 
 
-class Owner(Protocol):
+class OwnerCheck(Protocol):
     """Whether we still are."""
 
     async def check(self) -> None:
@@ -155,10 +167,10 @@ class Owner(Protocol):
         """Kafka took something from us."""
 
 
-class Writer:
+class KafkaWriter:
     """The only one that produces."""
 
-    def __init__(self, cluster: Cluster, producer: Producer, owner: Owner | None = None) -> None:
+    def __init__(self, cluster: KafkaCluster, producer: ProducerId, owner: OwnerCheck | None = None) -> None:
         self.producer = producer
         self.commits = 0
         """Produce requests that stored something, each for one group."""
@@ -166,13 +178,13 @@ class Writer:
         """Why nothing is taken any more."""
         self._cluster = cluster
         self._owner = owner
-        self._dirty: dict[Partition, None] = {}
+        self._dirty: dict[TopicPartition, None] = {}
         """Those with something pending, in the order in which they became so."""
         self._wake = asyncio.Event()
         self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def issue(self, partition: Partition, write: Write) -> None:
+    def issue(self, partition: TopicPartition, write: KafkaWrite) -> None:
         if self.ended is not None:
             fail(write, self.ended)
             return
@@ -180,7 +192,7 @@ class Writer:
         self._dirty[partition] = None
         self._wake.set()
 
-    async def write_record(self, partition: Partition, record: Record) -> int:
+    async def write_record(self, partition: TopicPartition, record: ProducedRecord) -> int:
         """Offset of a record that is no entry, once it is durable."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.issue(partition, RecordWrite(None, future, record))

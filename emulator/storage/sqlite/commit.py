@@ -36,7 +36,7 @@ _BYTES_PER_COMMIT = 3 * file.PAGE_BYTES
 T = TypeVar("T")
 
 
-class Write:
+class SqliteWrite:
     """One thing to become durable. `stored` or `failed` is called on the loop, in the order of issue."""
 
     __slots__ = ("error", "future", "lane")
@@ -54,7 +54,7 @@ class Write:
         pass
 
 
-class Append(Write):
+class SqliteAppend(SqliteWrite):
     __slots__ = ("entries", "first", "log_id", "size_bytes")
 
     def __init__(
@@ -67,7 +67,7 @@ class Append(Write):
         self.size_bytes = sum(map(len, entries))
 
 
-class Put(Write):
+class SqlitePut(SqliteWrite):
     __slots__ = ("key", "value")
 
     def __init__(self, lane: Lane, future: asyncio.Future[Any], key: str, value: Versioned | None) -> None:
@@ -77,7 +77,7 @@ class Put(Write):
         """None: the key goes."""
 
 
-class Change(Write):
+class SqliteChange(SqliteWrite):
     """Anything else that is part of the transaction: `work` does it, `finish` tells the loop's side.
 
     `work` raises before it has changed anything, or not at all.
@@ -110,9 +110,9 @@ class Committer:
         """Transactions of issued writes so far."""
         self._lock = lock
 
-    def commit(self, group: list[Write]) -> None:
+    def commit(self, group: list[SqliteWrite]) -> None:
         """One transaction. Afterwards `error` of each write says whether it became durable."""
-        accepted: list[Write] = []
+        accepted: list[SqliteWrite] = []
         for write in group:
             if write.lane is not None and write.lane.broken is not None:
                 write.error = behind(write.lane.broken)
@@ -121,7 +121,7 @@ class Committer:
         committing = False
         try:
             statements = self._statements(accepted)
-            changes = [write for write in accepted if isinstance(write, Change)]
+            changes = [write for write in accepted if isinstance(write, SqliteChange)]
             if len(statements) == 1 and not changes:
                 committing = True
                 self.connection.execute(*statements[0])  # a transaction by itself
@@ -141,13 +141,13 @@ class Committer:
         else:
             self.commits += bool(accepted)
 
-    def _statements(self, writes: list[Write]) -> list[rows.Statement]:
-        appends: dict[int, list[Append]] = {}
+    def _statements(self, writes: list[SqliteWrite]) -> list[rows.Statement]:
+        appends: dict[int, list[SqliteAppend]] = {}
         values: dict[str, Versioned | None] = {}
         for write in writes:
-            if isinstance(write, Append):
+            if isinstance(write, SqliteAppend):
                 appends.setdefault(write.log_id, []).append(write)
-            elif isinstance(write, Put):
+            elif isinstance(write, SqlitePut):
                 values[write.key] = write.value  # the last one counts
         groups: list[rows.Row] = []
         for log_id, of_log in appends.items():
@@ -156,7 +156,7 @@ class Committer:
         self.wal.grows_by(sum(len(row[3]) for row in groups))
         return [*rows.insert_groups(groups), *rows.write_keys(values)]
 
-    def _carry_out(self, change: Change) -> None:
+    def _carry_out(self, change: SqliteChange) -> None:
         """If it fails, as on a damaged row, the others of the group do not."""
         try:
             change.result = change.work(self)
@@ -166,7 +166,7 @@ class Committer:
             what = f"{self.path} could not be changed"
             change.error = file.storage_error(error, what, definite=True)
 
-    def _break(self, writes: list[Write], error: StorageError) -> None:
+    def _break(self, writes: list[SqliteWrite], error: StorageError) -> None:
         """None of `writes` is durable, and nothing behind them in their lanes will be."""
         with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
             self.connection.execute("ROLLBACK")

@@ -24,11 +24,11 @@ from typing import Any, TypeVar
 
 from emulator.errors import StorageError
 from emulator.storage.contract import Entry, Versioned
-from emulator.storage.lanes import KeyLane, Keys, behind
+from emulator.storage.lanes import KeyLane, StoredValues, behind
 from emulator.storage.sqlite import file, rows
-from emulator.storage.sqlite.commit import Append, Change, Committer, Put, Write
+from emulator.storage.sqlite.commit import Committer, SqliteAppend, SqliteChange, SqlitePut, SqliteWrite
 from emulator.storage.sqlite.rows import LogFacts
-from emulator.storage.sqlite.writer import Writer
+from emulator.storage.sqlite.writer import SqliteWriter
 
 RECENT_BYTES = 8 * 1024 * 1024
 """Newest entries of all logs kept in memory, so that whoever reads at the end needs no thread and no file."""
@@ -138,7 +138,7 @@ class SqliteLog:
 
         await self._store.change(work, finish)
 
-    def stored(self, append: Append) -> int:
+    def stored(self, append: SqliteAppend) -> int:
         """An append is durable."""
         self.next_entry_id = append.first + len(append.entries)
         self.size_bytes += append.size_bytes
@@ -155,8 +155,8 @@ class SqliteStore:
         self.region = region
         self.new_future = asyncio.get_running_loop().create_future
         self._committer = committer
-        self._writer = Writer(asyncio.get_running_loop(), committer, _resolve)
-        self._keys = Keys(values)
+        self._writer = SqliteWriter(asyncio.get_running_loop(), committer, _resolve)
+        self._keys = StoredValues(values)
         self._names = names
         """Of all durable logs."""
         self._logs: dict[str, SqliteLog] = {}
@@ -240,12 +240,12 @@ class SqliteStore:
     async def close(self) -> None:
         if self._closed is None:
             self._closed = self.new_future()
-            self._writer.close(Write(None, self._closed))
+            self._writer.close(SqliteWrite(None, self._closed))
         await asyncio.shield(self._closed)
 
     # For the logs
 
-    def issue(self, write: Write) -> asyncio.Future[Any]:
+    def issue(self, write: SqliteWrite) -> asyncio.Future[Any]:
         if self._closed is None:
             self._writer.issue(write)
         else:
@@ -254,7 +254,7 @@ class SqliteStore:
 
     async def change(self, work: Callable[[Committer], T], finish: Callable[[T], R]) -> R:
         """Issue something that is neither an append nor a put; gives what `finish` gives."""
-        outcome: R = await self.issue(Change(self.new_future(), work, finish))
+        outcome: R = await self.issue(SqliteChange(self.new_future(), work, finish))
         return outcome
 
     def failed_future(self, error: StorageError) -> asyncio.Future[Any]:
@@ -273,7 +273,7 @@ class SqliteStore:
             what = f"log {log.name!r} cannot be read from entry {start}"
             raise file.storage_error(error, what, definite=True) from error
 
-    def remember(self, log: SqliteLog, append: Append) -> None:
+    def remember(self, log: SqliteLog, append: SqliteAppend) -> None:
         """Keep a durable append in memory, and let the oldest go."""
         size = append.size_bytes + _OBJECT_BYTES * (2 + len(append.entries))
         log.recent.append((append.first, append.entries))
@@ -289,7 +289,7 @@ _OBJECT_BYTES = 64
 """What Python adds to an entry, roughly."""
 
 
-def _resolve(group: list[Write]) -> None:
+def _resolve(group: list[SqliteWrite]) -> None:
     """The writer is done with these: durable, or not where `error` says so."""
     for write in group:
         if write.error is None:
@@ -302,7 +302,7 @@ def _resolve(group: list[Write]) -> None:
                 write.future.set_exception(write.error)
 
 
-class _LogAppend(Append):
+class _LogAppend(SqliteAppend):
     __slots__ = ()
     lane: SqliteLog
 
@@ -314,12 +314,12 @@ class _LogAppend(Append):
             self.lane.refusal = behind(error)
 
 
-class _KeyPut(Put):
+class _KeyPut(SqlitePut):
     __slots__ = ("_keys",)
     lane: KeyLane
 
     def __init__(
-        self, keys: Keys, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None
+        self, keys: StoredValues, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None
     ) -> None:
         super().__init__(lane, future, lane.key, value)
         self._keys = keys

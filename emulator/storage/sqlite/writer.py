@@ -28,7 +28,7 @@ from queue import SimpleQueue
 
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.sqlite import file, rows
-from emulator.storage.sqlite.commit import Append, Change, Committer, Put, Write
+from emulator.storage.sqlite.commit import Committer, SqliteAppend, SqliteChange, SqlitePut, SqliteWrite
 
 HERE_BYTES_MAX = 64 * 1024
 """Largest group that is committed on the loop."""
@@ -38,30 +38,33 @@ HERE_PAUSE_FACTOR = 20
 """...for so many times as long. So a slow disk costs the loop a twentieth of its time."""
 
 
-class Writer:
+class SqliteWriter:
     """Issued writes go in, resolved futures come out. Methods without another word are the loop's."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, committer: Committer, resolve: Callable[[list[Write]], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        committer: Committer,
+        resolve: Callable[[list[SqliteWrite]], None],
     ) -> None:
         self._loop = loop
         self._committer = committer
-        self.reader = Reader(committer.path)
+        self.reader = SqliteReader(committer.path)
         self._resolve = resolve
         """Called on the loop with each group, in order."""
         self._turn = threading.Lock()
         """Held by whoever uses the committer."""
-        self._tick: list[Write] = []
+        self._tick: list[SqliteWrite] = []
         """Issued in this tick. Invariant: empty while anything is with the thread."""
         self._with_thread = 0
         """Writes given to the thread and not resolved yet."""
         self._thread_until = 0.0
-        self._queue: SimpleQueue[Write | None] = SimpleQueue()
+        self._queue: SimpleQueue[SqliteWrite | None] = SimpleQueue()
         """None: nothing to commit, but look around."""
-        self._last: Write | None = None
+        self._last: SqliteWrite | None = None
         threading.Thread(target=self._run, name=f"writer of {committer.path}", daemon=True).start()
 
-    def issue(self, write: Write) -> None:
+    def issue(self, write: SqliteWrite) -> None:
         if self._with_thread:
             self._give_to_thread([write])
             return
@@ -69,7 +72,7 @@ class Writer:
             self._loop.call_soon(self._end_tick)
         self._tick.append(write)
 
-    def close(self, last: Write) -> None:
+    def close(self, last: SqliteWrite) -> None:
         """Commit what was issued, let go of the file, then resolve `last`. Nothing may be issued after it."""
         self._last = last
         self._give_to_thread([*self._tick, last])
@@ -85,7 +88,7 @@ class Writer:
         else:
             self._give_to_thread(group)
 
-    def _commit_here(self, group: list[Write]) -> None:
+    def _commit_here(self, group: list[SqliteWrite]) -> None:
         begin = time.perf_counter()
         try:
             self._committer.commit(group)
@@ -99,12 +102,12 @@ class Writer:
             self._queue.put(None)
         self._resolve(group)
 
-    def _give_to_thread(self, group: list[Write]) -> None:
+    def _give_to_thread(self, group: list[SqliteWrite]) -> None:
         self._with_thread += len(group)
         for write in group:
             self._queue.put(write)
 
-    def _thread_is_done(self, group: list[Write]) -> None:
+    def _thread_is_done(self, group: list[SqliteWrite]) -> None:
         self._with_thread -= len(group)
         self._resolve(group)
 
@@ -136,7 +139,7 @@ class Writer:
             if not self._queue.empty():
                 break
 
-    def _next_group(self) -> list[Write]:
+    def _next_group(self) -> list[SqliteWrite]:
         """Everything given so far, waiting for the first."""
         first = self._queue.get()
         rest = (self._queue.get_nowait() for _ in range(self._queue.qsize()))
@@ -147,20 +150,20 @@ class Writer:
         self._committer.close()
 
 
-def _is_small(group: list[Write]) -> bool:
+def _is_small(group: list[SqliteWrite]) -> bool:
     size = 0
     for write in group:
         match write:
-            case Append():
+            case SqliteAppend():
                 size += write.size_bytes
-            case Put(value=Versioned(value)):
+            case SqlitePut(value=Versioned(value)):
                 size += len(value)
-            case Change():  # may have to look at much of the file
+            case SqliteChange():  # may have to look at much of the file
                 return False
     return size <= HERE_BYTES_MAX
 
 
-class Reader:
+class SqliteReader:
     """One thread with a connection of its own; both come into being with the first read."""
 
     def __init__(self, path: Path) -> None:

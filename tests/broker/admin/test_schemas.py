@@ -9,7 +9,7 @@ import pytest
 
 from emulator.client import InitialPosition, Schema, SchemaType
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES
-from emulator.core.schemas.compatibility import Strategy
+from emulator.core.schemas.compatibility import CompatibilityStrategy
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName
 from emulator.simulation.world import World
@@ -77,7 +77,7 @@ async def test_where_clients_may_bring_no_schema_whoever_administers_may(world: 
         TOPIC, "s", initial_position=InitialPosition.EARLIEST, schema=FIRST
     )
     assert (await consumer.receive()).schema_version == bytes(8)
-    await region.policies.set(place, SCHEMA_COMPATIBILITY, Strategy.ALWAYS_INCOMPATIBLE)
+    await region.policies.set(place, SCHEMA_COMPATIBILITY, CompatibilityStrategy.ALWAYS_INCOMPATIBLE)
     assert (await asked(world, "POST", "/schema", payload(WITH_DEFAULT)))[0] == 409
 
 

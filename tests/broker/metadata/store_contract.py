@@ -15,7 +15,7 @@ import pytest
 from emulator.broker.metadata.store import Metadata
 from emulator.errors import StorageError
 from emulator.model.values import Change
-from emulator.storage.configuration.contract import ConfigurationMedium, Conflict, Rows
+from emulator.storage.configuration.contract import ConfigurationMedium, ConfigurationRows, Conflict
 
 DEADLINE_SECONDS = 20
 
@@ -191,7 +191,7 @@ class MetadataContract:
             torn: list[bool] = []
             eu.watch("a", lambda change: torn.append(value_of(eu, "b") is None))
 
-            def both(rows: Rows) -> int:
+            def both(rows: ConfigurationRows) -> int:
                 rows.put("b", b"1")
                 rows.put("a", b"1")
                 found = rows.get("a")
@@ -207,7 +207,7 @@ class MetadataContract:
         async with place.region() as us:
             await us.put("a", b"1")
 
-            def fails(rows: Rows) -> None:
+            def fails(rows: ConfigurationRows) -> None:
                 rows.put("a", None)
                 rows.put("b", b"2")
                 raise ValueError("on second thoughts")
@@ -220,7 +220,7 @@ class MetadataContract:
     async def test_m7_transactions_of_two_regions_come_one_after_the_other(self, place: Place) -> None:
         async with place.region() as us, place.region() as eu:
 
-            def one_more(rows: Rows) -> None:
+            def one_more(rows: ConfigurationRows) -> None:
                 for path in ("a", "b"):
                     found = rows.get(path)
                     rows.put(path, b"%d" % (int(found.value or b"0") + 1 if found else 1))
@@ -232,7 +232,7 @@ class MetadataContract:
     async def test_m7_what_comes_and_goes_in_one_transaction_leaves_no_trace(self, place: Place) -> None:
         async with place.region() as us, place.region() as eu:
 
-            def for_nothing(rows: Rows) -> None:
+            def for_nothing(rows: ConfigurationRows) -> None:
                 rows.put("a", b"1")
                 rows.put("a", None)
                 rows.put("a", None)

@@ -11,7 +11,7 @@ from emulator.broker.connection.flow_control import PauseReason
 from emulator.broker.region import Region
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
-from emulator.core.flow.rate_limit import UNLIMITED, Pace
+from emulator.core.flow.rate_limit import UNLIMITED, RateLimit
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.limits import (
     DISPATCH_RATE,
@@ -113,7 +113,7 @@ async def test_who_publishes_too_fast_is_read_more_slowly() -> None:
     """Everything is stored; and once there is no rate any more it goes on."""
     async with regions("us") as world, world.client("us") as client:
         us = world.running["us"]
-        await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
+        await set_policy(us, PUBLISH_RATE, RateLimit(20, 0, 1))
         producer = await client.producer(TOPIC)
         (connection,) = us.connections
         await asyncio.gather(*[producer.send(b"%d" % number) for number in range(21)])
@@ -128,7 +128,7 @@ async def test_what_may_be_published_belongs_to_the_topic_however_often_a_client
     """INV-79. 20 messages a second; each comes by a connection of its own, none of which has sent anything before."""
     async with regions("us") as world:
         us = world.running["us"]
-        await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
+        await set_policy(us, PUBLISH_RATE, RateLimit(20, 0, 1))
         loop, stored = asyncio.get_running_loop(), 0
         began = loop.time()
         while loop.time() < began + 2:
@@ -145,7 +145,7 @@ async def test_what_may_be_published_belongs_to_the_topic_however_often_a_client
 async def test_who_has_published_nothing_waits_too_when_others_published_too_much() -> None:
     async with regions("us") as world, world.client("us") as one, world.client("us") as other:
         us = world.running["us"]
-        await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
+        await set_policy(us, PUBLISH_RATE, RateLimit(20, 0, 1))
         producers = [await one.producer(TOPIC), await other.producer(TOPIC)]
         assert len(us.connections) == 2
         await asyncio.gather(*[producers[0].send(b"%d" % number) for number in range(30)])
@@ -159,7 +159,7 @@ async def test_who_has_published_nothing_waits_too_when_others_published_too_muc
 async def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years(then: str) -> None:
     async with regions("us") as world, raw_client(world) as client:
         us = world.running["us"]
-        await set_policy(us, PUBLISH_RATE, Pace(0, 1, 1))
+        await set_policy(us, PUBLISH_RATE, RateLimit(0, 1, 1))
         await client.open_producer(1)
         (connection,) = us.connections
         for number in range(2):
@@ -200,7 +200,7 @@ async def test_consumers_are_sent_no_more_than_the_rate_allows_and_get_everythin
         producer = await client.producer(TOPIC)
         for number in range(12):
             await producer.send(b"%d" % number)
-        await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, Pace(1, 0, 86_400))
+        await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, RateLimit(1, 0, 86_400))
         consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
         assert (await consumer.receive()).payload == b"0"
         for number in range(12, 15):
@@ -216,8 +216,8 @@ async def test_a_subscription_with_a_rate_of_its_own_does_not_follow_that_of_all
         producer = await client.producer(TOPIC)
         for number in range(4):
             await producer.send(b"%d" % number)
-        own = {"slow": Pace(1, 0, 86_400), "fast": UNLIMITED}
-        await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, Pace(2, 0, 86_400))
+        own = {"slow": RateLimit(1, 0, 86_400), "fast": UNLIMITED}
+        await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, RateLimit(2, 0, 86_400))
         await set_policy(us, DISPATCH_RATES_BY_SUBSCRIPTION, own, OF_TOPIC)
         consumers = {
             name: await client.subscribe(TOPIC, name, initial_position=InitialPosition.EARLIEST)
@@ -240,7 +240,7 @@ async def test_the_consumers_of_a_topic_share_its_rate() -> None:
         producer = await client.producer(TOPIC)
         one = await client.subscribe(TOPIC, "one")
         two = await client.subscribe(TOPIC, "two")
-        await set_policy(us, DISPATCH_RATE, Pace(1, 0, 86_400))
+        await set_policy(us, DISPATCH_RATE, RateLimit(1, 0, 86_400))
         for number in range(4):
             await producer.send(b"%d" % number)
         topic = us.directory.serving[TOPIC]
@@ -253,7 +253,7 @@ async def test_the_consumers_of_a_topic_share_its_rate() -> None:
 async def test_a_replicator_sends_no_more_than_the_rate_allows() -> None:
     async with regions("us", "eu") as world, world.client("us") as client:
         us, eu = world.running["us"], world.running["eu"]
-        await set_policy(us, REPLICATOR_DISPATCH_RATE, Pace(2, 0, 86_400))
+        await set_policy(us, REPLICATOR_DISPATCH_RATE, RateLimit(2, 0, 86_400))
         producer = await client.producer(TOPIC)
         for number in range(10):
             await producer.send(b"%d" % number)

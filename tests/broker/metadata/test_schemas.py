@@ -23,7 +23,7 @@ from emulator.core.policies.schemas import (
     SCHEMA_UPDATES,
     SCHEMA_VALIDATION,
 )
-from emulator.core.schemas.compatibility import Strategy
+from emulator.core.schemas.compatibility import CompatibilityStrategy
 from emulator.errors import ServerError
 from emulator.model.stored_keys import NamespacePath, SchemaPath, TopicPoliciesPath
 from emulator.model.values import TopicName
@@ -111,16 +111,16 @@ async def test_a_schema_that_may_not_follow_is_refused_with_the_reason() -> None
 @pytest.mark.parametrize(
     ("strategy", "schema", "fits"),
     [
-        (Strategy.ALWAYS_INCOMPATIBLE, WITH_DEFAULT, False),
-        (Strategy.ALWAYS_COMPATIBLE, STRING, True),
-        (Strategy.BACKWARD, WITHOUT_DEFAULT, False),
-        (Strategy.FORWARD, WITHOUT_DEFAULT, True),
-        (Strategy.FULL, WITH_DEFAULT, True),
-        (Strategy.FULL_TRANSITIVE, RENAMED, False),
+        (CompatibilityStrategy.ALWAYS_INCOMPATIBLE, WITH_DEFAULT, False),
+        (CompatibilityStrategy.ALWAYS_COMPATIBLE, STRING, True),
+        (CompatibilityStrategy.BACKWARD, WITHOUT_DEFAULT, False),
+        (CompatibilityStrategy.FORWARD, WITHOUT_DEFAULT, True),
+        (CompatibilityStrategy.FULL, WITH_DEFAULT, True),
+        (CompatibilityStrategy.FULL_TRANSITIVE, RENAMED, False),
     ],
 )
 async def test_the_strategy_of_the_namespace_decides_until_the_topic_has_one(
-    strategy: Strategy, schema: Schema, fits: bool
+    strategy: CompatibilityStrategy, schema: Schema, fits: bool
 ) -> None:
     async with regions("us") as world, world.client("us") as client:
         region = world.running["us"]
@@ -130,7 +130,9 @@ async def test_the_strategy_of_the_namespace_decides_until_the_topic_has_one(
             assert await client.schema_version(TOPIC, schema) == version(1)
         else:
             await refused(client.schema_version(TOPIC, schema))
-        opposite = Strategy.ALWAYS_INCOMPATIBLE if fits else Strategy.ALWAYS_COMPATIBLE
+        opposite = (
+            CompatibilityStrategy.ALWAYS_INCOMPATIBLE if fits else CompatibilityStrategy.ALWAYS_COMPATIBLE
+        )
         await region.policies.set(TopicPoliciesPath(TOPIC), SCHEMA_COMPATIBILITY, opposite)
         other = record("id", "note=", "more=") if fits else schema
         if fits:
@@ -145,10 +147,10 @@ async def test_the_older_policy_is_heard_where_the_newer_one_says_nothing() -> N
         await set_policy(region, SCHEMA_AUTO_UPDATE, "AutoUpdateDisabled")
         await client.producer(TOPIC, schema=FIRST)
         await refused(client.producer(TOPIC, schema=WITH_DEFAULT))
-        await set_policy(region, SCHEMA_COMPATIBILITY, Strategy.FULL)
+        await set_policy(region, SCHEMA_COMPATIBILITY, CompatibilityStrategy.FULL)
         await client.producer(TOPIC, schema=WITH_DEFAULT)
-        await set_policy(region, SCHEMA_COMPATIBILITY, Strategy.UNDEFINED)
-        assert region.schemas.strategy(NAME) is Strategy.ALWAYS_INCOMPATIBLE
+        await set_policy(region, SCHEMA_COMPATIBILITY, CompatibilityStrategy.UNDEFINED)
+        assert region.schemas.strategy(NAME) is CompatibilityStrategy.ALWAYS_INCOMPATIBLE
 
 
 async def test_where_updates_are_not_allowed_only_known_schemas_are_used() -> None:

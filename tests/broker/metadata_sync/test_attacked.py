@@ -11,7 +11,7 @@ from emulator.broker.metadata_sync.event_topic import ReceivedEvent
 from emulator.broker.metadata_sync.inbox import EventInbox
 from emulator.broker.region import Region
 from emulator.client import ClientError, ConsumerType, InitialPosition
-from emulator.core.metadata.event import NUMBER_MAX, Event
+from emulator.core.metadata.event import NUMBER_MAX, SyncEvent
 from emulator.core.metadata.messages import PARTS_MAX, decode
 from emulator.core.metadata.version_vector import ORIGINS_MAX, stored_vector
 from emulator.core.policies.topics import DEDUPLICATION
@@ -164,7 +164,7 @@ async def test_a_time_at_the_end_of_time_keeps_nobody_from_changing_what_it_set(
 def test_a_path_that_no_store_can_hold_is_no_path() -> None:
     """On SQLite it would end the carrier for good: the same message is applied again and again."""
     with pytest.raises(ValueError, match="is not a text"):
-        Event.from_json(event("tenant/\ud800", kind="Created"))
+        SyncEvent.from_json(event("tenant/\ud800", kind="Created"))
 
 
 # What an inbox remembers.

@@ -18,7 +18,7 @@ from emulator.broker.region import Region
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
 from emulator.core.metadata.event import is_synced
-from emulator.core.metadata.merge import Overruled, Transaction
+from emulator.core.metadata.merge import MetadataTransaction, Overruled
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import SYNC_LEASE_PATH, NamespacePath, SyncRecordPath, TenantPath
 from tests.broker.regions import Regions, regions, until
@@ -342,7 +342,7 @@ async def test_ten_thousand_namespaces_are_there_soon_after_a_cluster_joins() ->
         shared = us.metadata.shared
         assert isinstance(shared, SyncSettings)
 
-        def many(transaction: Transaction) -> None:
+        def many(transaction: MetadataTransaction) -> None:
             for number in range(10_000):
                 path = NamespacePath(f"acme/n{number}").text
                 transaction.change(path, b'{"policies": {"deduplication": true}}', is_seed=False)

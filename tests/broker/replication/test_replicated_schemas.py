@@ -17,7 +17,7 @@ from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES, SCHEMA_VALIDATION
 from emulator.core.replication.progress import ReplicatorState
-from emulator.core.schemas.compatibility import Strategy
+from emulator.core.schemas.compatibility import CompatibilityStrategy
 from emulator.errors import ProtocolError
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName
@@ -157,7 +157,9 @@ async def test_a_schema_that_the_other_cluster_does_not_take_holds_its_messages_
 ) -> None:
     await publish(world, "ap", FIRST, b"ap")
     await world.quiet()
-    await broker(world, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.ALWAYS_COMPATIBLE)
+    await broker(world, "us").policies.set(
+        NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.ALWAYS_COMPATIBLE
+    )
     await publish(world, "us", FIRST, b"0")
     await publish(world, "us", RENAMED, b"1")
     await publish(world, "us", FIRST, b"2")
@@ -166,7 +168,9 @@ async def test_a_schema_that_the_other_cluster_does_not_take_holds_its_messages_
     assert held.life.state is ReplicatorState.HELD
     assert "number" in held.life.why_not, "with the reason of the one that refuses"
     assert held.backlog == 2, "what came before it is there, and in order nothing passes it"
-    await broker(world, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.ALWAYS_COMPATIBLE)
+    await broker(world, "ap").policies.set(
+        NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.ALWAYS_COMPATIBLE
+    )
     await world.quiet()
     found = await meaning(world, "ap", await received(world, "ap", 4))
     assert found == [(b"ap", FIRST), (b"0", FIRST), (b"1", RENAMED), (b"2", FIRST)]
@@ -259,11 +263,11 @@ async def test_schemas_of_other_types_travel_too(world: World) -> None:
 
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
 async def test_a_schema_that_fits_there_only_by_its_strategy_is_judged_there(world: World) -> None:
-    await broker(world, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.BACKWARD)
+    await broker(world, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.BACKWARD)
     await publish(world, "us", WITHOUT_DEFAULT, b"0")
     await publish(world, "us", FIRST, b"1")
     await world.simulation.until(lambda: replicator(world, "us", "ap").life.state is ReplicatorState.HELD)
-    await broker(world, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, Strategy.BACKWARD)
+    await broker(world, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.BACKWARD)
     await world.quiet()
     assert len(await received(world, "ap", 2)) == 2
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from emulator.broker.subscription.subscription import Subscription
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ServerError
 from emulator.model.stored_keys import PendingAckKey
 from emulator.storage.memory import MemoryStore
@@ -105,10 +105,10 @@ def subscription_of(world: Regions) -> Subscription:
 async def end(world: Regions, txn: TxnId, *, committed: bool) -> None:
     authority = world.running["us"].transactions
     assert isinstance(authority, Authority)
-    authority.known[txn] = Status.COMMITTING if committed else Status.ABORTING
+    authority.known[txn] = TransactionStatus.COMMITTING if committed else TransactionStatus.ABORTING
     async with asyncio.timeout(30):
         await subscription_of(world).end_subscription(txn, committed, -1)
-    authority.known[txn] = Status.COMMITTED if committed else Status.ABORTED
+    authority.known[txn] = TransactionStatus.COMMITTED if committed else TransactionStatus.ABORTED
 
 
 async def again(world: Regions, authority: Authority) -> None:
@@ -208,7 +208,7 @@ async def test_what_a_decided_cumulative_acknowledgement_covers_is_given_to_nobo
             await consumer.receive(5)
             ledger = topic_of(world).ledger_id
             assert await consumer.ack(T1, [2], cumulative=True, ledger=ledger) is None
-        authority.known[T1] = Status.COMMITTING if committed else Status.ABORTING
+        authority.known[T1] = TransactionStatus.COMMITTING if committed else TransactionStatus.ABORTING
         if is_killed:
             await again(world, authority)
         async with raw_client(world) as raw:
@@ -224,7 +224,7 @@ async def test_what_a_decided_cumulative_acknowledgement_covers_is_given_to_nobo
 def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowledgement_counts() -> None:
     """P9. An open one holds nothing: P4."""
 
-    async def scenario(status: Status | None, given: list[int]) -> None:
+    async def scenario(status: TransactionStatus | None, given: list[int]) -> None:
         async with regions("us") as world:
             async with raw_client(world) as publishing, raw_client(world) as raw:
                 authority = await filled(world, publishing)
@@ -243,9 +243,9 @@ def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowl
                     assert await consumer.receive(len(given)) == given
 
     for status, given in (
-        (Status.OPEN, [0, 1, 2, 3, 4]),
-        (Status.COMMITTED, [3, 4]),
-        (Status.ABORTED, [0, 1, 2, 3, 4]),
+        (TransactionStatus.OPEN, [0, 1, 2, 3, 4]),
+        (TransactionStatus.COMMITTED, [3, 4]),
+        (TransactionStatus.ABORTED, [0, 1, 2, 3, 4]),
         (None, [0, 1, 2, 3, 4]),
     ):
         asyncio.run(scenario(status, given))
@@ -269,7 +269,7 @@ async def test_what_its_coordinator_forgot_is_given_out_again() -> None:
         held.look_after()
         first = held._timer
         authority.is_away = False
-        authority.known = {T2: Status.COMMITTED}
+        authority.known = {T2: TransactionStatus.COMMITTED}
         held.look_after()
         assert first is not None
         assert first.cancelled(), "one timer at a time"
@@ -289,11 +289,11 @@ async def test_an_abort_that_a_subscription_was_told_of_and_forgot_is_asked_for_
             await consumer.receive(2)
             ledger = topic_of(world).ledger_id
             assert await consumer.ack(T1, [0], ledger=ledger) is None
-        authority.known[T1] = Status.ABORTING
+        authority.known[T1] = TransactionStatus.ABORTING
         await subscription_of(world).end_subscription(T1, False, -1)
         await again(world, authority)
         assert rows(world)
-        authority.known[T1] = Status.ABORTED
+        authority.known[T1] = TransactionStatus.ABORTED
         async with raw_client(world) as raw, asyncio.timeout(30):
             consumer = await Consuming.opened(raw, SHARED)
             assert sorted(await consumer.receive(2)) == [0, 1]

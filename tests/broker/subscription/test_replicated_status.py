@@ -17,7 +17,7 @@ from emulator.core.replication.subscription_updates import update_for
 from emulator.model.explanations import Explanation, with_conflicts
 from emulator.model.markers import SubscriptionUpdate
 from emulator.model.values import Position
-from emulator.runtimes.admin_client import Answer, call
+from emulator.runtimes.admin_client import HttpResponse, call
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
@@ -46,7 +46,7 @@ def refused(world: Regions, region: str) -> int:
     return int(sync.summary()["updates_not_applied"])
 
 
-async def ask(world: Regions, region: str, method: str, target: str, body: Any = None) -> Answer:
+async def ask(world: Regions, region: str, method: str, target: str, body: Any = None) -> HttpResponse:
     admin = Admin(world.running[region], {}, allow_clients)
     port = await admin.start()
     try:

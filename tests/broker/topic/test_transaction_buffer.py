@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import EARLIEST, Client
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
@@ -289,4 +289,4 @@ async def test_the_status_of_a_region_without_transactions_is_said_in_words() ->
         producer = await Transacting.opened(raw)
         refused = await producer.send(b"a", T1)
         assert refused.send_error.message == "Transactions are not enabled."
-        assert Status.OPEN not in [world.running["us"].transactions.status(T2)]
+        assert TransactionStatus.OPEN not in [world.running["us"].transactions.status(T2)]

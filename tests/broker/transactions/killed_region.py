@@ -29,7 +29,7 @@ from emulator.net.network import SocketNetwork
 from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.contract import Store
 from emulator.storage.kafka import open_kafka
-from emulator.storage.kafka.cluster import Cluster
+from emulator.storage.kafka.cluster import KafkaCluster
 from emulator.storage.sqlite.commit import Committer
 from emulator.storage.sqlite.store import open_sqlite
 
@@ -113,7 +113,7 @@ def live(place: Place, port: int, after: int, work: Work, pipe: Connection) -> N
 def _deadly(after: int) -> Iterator[None]:
     """Begun, it counts commits; behind so many of them, and before anybody hears of that one, the process dies."""
     yield
-    commit, produce = Committer.commit, Cluster.produce
+    commit, produce = Committer.commit, KafkaCluster.produce
     left = after
 
     def count() -> None:
@@ -126,13 +126,13 @@ def _deadly(after: int) -> Iterator[None]:
         commit(self, group)
         count()
 
-    async def produced(self: Cluster, node: int, data: Any) -> Any:
+    async def produced(self: KafkaCluster, node: int, data: Any) -> Any:
         answer = await produce(self, node, data)
         count()
         return answer
 
     Committer.commit = committed  # type: ignore[method-assign]
-    Cluster.produce = produced  # type: ignore[method-assign]
+    KafkaCluster.produce = produced  # type: ignore[method-assign]
     yield
 
 

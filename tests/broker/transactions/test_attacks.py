@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.broker.connection.consumers import NAME_LENGTH_MAX
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import StorageError
 from emulator.model.values import TopicName
 from emulator.storage.memory import MemoryStore
@@ -29,7 +29,7 @@ from tests.broker.transactions.asking import (
 KEY = "task"
 
 
-def status(world: Regions, txn: pb.CommandNewTxnResponse) -> Status | None:
+def status(world: Regions, txn: pb.CommandNewTxnResponse) -> TransactionStatus | None:
     return world.running["us"].coordinators.status(TxnId(txn.txnid_most_bits, txn.txnid_least_bits))
 
 
@@ -58,7 +58,7 @@ async def test_a_transaction_that_is_asked_for_right_behind_its_key_is_of_that_k
         txn = answers[pb.BaseCommand.NEW_TXN_RESPONSE].newTxnResponse
         assert not txn.HasField("error"), txn
         assert (await connect(second, number, key=KEY)).epoch == 1
-        assert status(world, txn) is not Status.OPEN
+        assert status(world, txn) is not TransactionStatus.OPEN
 
 
 async def test_of_two_keys_that_are_asked_for_at_once_a_connection_gets_one() -> None:
@@ -87,7 +87,7 @@ async def test_a_refused_request_for_a_transaction_leaves_the_key_s_open_one_alo
         txn = await begin(client, number)
         for nonsense in (2**64 - 1, 2**63, 86_400_001):
             assert (await begin(client, number, nonsense)).error == pb.NotAllowedError
-        assert status(world, txn) is Status.OPEN
+        assert status(world, txn) is TransactionStatus.OPEN
 
 
 @pytest.mark.parametrize("coordinator", [4, 2**31, 2**63, 2**64 - 1])
@@ -184,7 +184,7 @@ async def test_nobody_but_its_coordinator_ends_a_transaction_at_a_participant() 
                 assert "only regions" in (await forger.next()).send_error.message
         topic = world.running["us"].directory.serving[TOPIC]
         assert list(topic.state.buffer.open) == [TxnId(0, 0)]
-        assert status(world, txn) is Status.OPEN
+        assert status(world, txn) is TransactionStatus.OPEN
 
 
 def sent(

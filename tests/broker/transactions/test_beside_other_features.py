@@ -7,7 +7,7 @@ import time
 
 from emulator.broker.topic.backlogs import Backlogs
 from emulator.client import Client, Consumer, ConsumerType, InitialPosition
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.world import World
 from tests.broker.compaction.test_compaction import TOPIC, compact, left
@@ -121,7 +121,7 @@ async def test_many_transactions_time_out_at_times_that_no_clock_can_say(world: 
         await asyncio.sleep(0.0137 + number / 7_919)
     authority = world.regions["us"].broker.transactions  # type: ignore[union-attr]
     await world.simulation.until(
-        lambda: all(authority.status(one.id) is Status.ABORTED for one in begun), within_seconds=30
+        lambda: all(authority.status(one.id) is TransactionStatus.ABORTED for one in begun), within_seconds=30
     )
 
 

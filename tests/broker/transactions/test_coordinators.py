@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.config.region import BrokerSettings
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
@@ -19,7 +19,7 @@ from tests.broker.transactions.asking import TOPIC, add_partition, add_subscript
 COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 
 
-def status(world: Regions, txn: pb.CommandNewTxnResponse) -> Status | None:
+def status(world: Regions, txn: pb.CommandNewTxnResponse) -> TransactionStatus | None:
     return world.running["us"].coordinators.status(TxnId(txn.txnid_most_bits, txn.txnid_least_bits))
 
 
@@ -52,10 +52,10 @@ async def test_a_transaction_begins_and_ends(commit: bool) -> None:
         assert (txn.txnid_most_bits, txn.txnid_least_bits) == (2, 0)
         assert not (await add_partition(client, txn)).HasField("error")
         assert not (await add_subscription(client, txn, "s")).HasField("error")
-        assert status(world, txn) is Status.OPEN
+        assert status(world, txn) is TransactionStatus.OPEN
         answer = await end(client, txn, commit=commit)
         assert (answer.txnid_most_bits, answer.HasField("error")) == (2, False)
-        assert status(world, txn) is (Status.COMMITTED if commit else Status.ABORTED)
+        assert status(world, txn) is (TransactionStatus.COMMITTED if commit else TransactionStatus.ABORTED)
 
 
 async def test_a_lost_answer_to_the_end_is_asked_again() -> None:
@@ -93,7 +93,7 @@ async def test_what_is_not_known_is_not_found() -> None:
 async def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
     async with regions("us") as world, raw_client(world) as client:
         txn = await begin(client, timeout_ms=1)
-        await until(lambda: status(world, txn) is Status.ABORTED)
+        await until(lambda: status(world, txn) is TransactionStatus.ABORTED)
         answer = await end(client, txn)
         assert answer.error == pb.InvalidTxnStatus
         assert "timed out" in answer.message
@@ -103,7 +103,7 @@ async def test_a_time_out_goes_on_after_a_restart() -> None:
     async with regions("us") as world, raw_client(world) as client:
         txn = await begin(client, timeout_ms=100)
         await restarted(world)
-        await until(lambda: status(world, txn) is Status.ABORTED)
+        await until(lambda: status(world, txn) is TransactionStatus.ABORTED)
 
 
 async def test_a_topic_that_is_gone_counts_as_told() -> None:
@@ -123,7 +123,7 @@ async def test_a_coordinator_whose_log_fails_is_loaded_again() -> None:
         store.fail_next_group(StorageError("the disk is away", definite=True))
         assert (await begin(client)).error == pb.PersistenceError
         await until(lambda: 0 in world.running["us"].coordinators._lives)
-        assert status(world, kept) is Status.OPEN
+        assert status(world, kept) is TransactionStatus.OPEN
         assert not (await end(client, kept)).HasField("error")
         assert (await begin(client)).txnid_least_bits == 1
 
@@ -137,7 +137,7 @@ async def test_the_log_is_summed_up_and_trimmed() -> None:
         assert log is not None
         await until(lambda: log.first_entry_id > 0)
         again = await restarted(world)
-        assert status(world, kept) is Status.OPEN
+        assert status(world, kept) is TransactionStatus.OPEN
         assert (await begin(again)).txnid_least_bits == 401
 
 
@@ -157,7 +157,7 @@ async def test_a_newer_connection_fences_the_older_and_its_transaction() -> None
         assert (await connect(old, number, key=KEY)).epoch == 0
         txn = await begin(old, number)
         assert (await connect(new, number, key=KEY)).epoch == 1
-        assert status(world, txn) is Status.ABORTED
+        assert status(world, txn) is TransactionStatus.ABORTED
         with pytest.raises(EOFError):
             await old.next()
         answer = await end(new, txn)
@@ -179,7 +179,7 @@ async def test_the_same_connection_may_connect_again() -> None:
         await connect(client, number, key=KEY)
         txn = await begin(client, number)
         assert (await connect(client, number, key=KEY, epoch=0)).epoch == 1
-        assert status(world, txn) is Status.ABORTED
+        assert status(world, txn) is TransactionStatus.ABORTED
         assert not (await begin(client, number)).HasField("error")
 
 
@@ -188,8 +188,8 @@ async def test_a_key_has_one_open_transaction() -> None:
         number = await coordinator_of_key(client, world)
         await connect(client, number, key=KEY)
         first, second = await begin(client, number), await begin(client, number)
-        await until(lambda: status(world, first) is Status.ABORTED)
-        assert status(world, second) is Status.OPEN
+        await until(lambda: status(world, first) is TransactionStatus.ABORTED)
+        assert status(world, second) is TransactionStatus.OPEN
 
 
 async def test_what_was_fenced_stays_so_after_a_restart() -> None:
@@ -199,7 +199,7 @@ async def test_what_was_fenced_stays_so_after_a_restart() -> None:
         txn = await begin(old, number)
         await connect(new, number, key=KEY)
         again = await restarted(world)
-        assert status(world, txn) is Status.ABORTED
+        assert status(world, txn) is TransactionStatus.ABORTED
         assert (await connect(again, number, key=KEY, epoch=0)).error == pb.NotAllowedError
         assert (await connect(again, number, key=KEY, epoch=1)).epoch == 2
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import ClientError
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 from emulator.model.values import AccessMode
 from tests.broker.regions import regions, until
 from tests.broker.topic.test_transaction_buffer import readable
@@ -27,7 +27,7 @@ async def test_a_fenced_owner_s_transaction_is_aborted_and_the_next_one_s_messag
         taker = await second.producer(TOPIC, name="second", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
         await taker.send(b"yes")
         authority = world.running["us"].transactions
-        await until(lambda: authority.status(transaction.id) is Status.ABORTED, 30)
+        await until(lambda: authority.status(transaction.id) is TransactionStatus.ABORTED, 30)
         assert await readable(world) == [b"yes"]
         with pytest.raises(ClientError):
             await transaction.commit()
@@ -48,5 +48,5 @@ async def test_so_is_that_of_an_owner_whose_region_was_killed_when_another_one_g
         taker = await second.producer(TOPIC, name="second", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
         await taker.send(b"yes")
         authority = world.running["us"].transactions
-        await until(lambda: authority.status(transaction.id) is Status.ABORTED, 30)
+        await until(lambda: authority.status(transaction.id) is TransactionStatus.ABORTED, 30)
         assert await readable(world) == [b"yes"]

@@ -9,7 +9,7 @@ import pytest
 
 from emulator.broker.transactions.coordinator import KEY_LOG
 from emulator.client import InitialPosition
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
 from emulator.model.transaction_names import coordinator_of
 from emulator.storage.memory import MemoryStore
@@ -25,7 +25,7 @@ def home(world: Regions) -> int:
     return world.running["us"].coordinators.coordinator_of(KEY)
 
 
-def status(world: Regions, txn: pb.CommandNewTxnResponse) -> Status | None:
+def status(world: Regions, txn: pb.CommandNewTxnResponse) -> TransactionStatus | None:
     return world.running["us"].coordinators.status(TxnId(txn.txnid_most_bits, txn.txnid_least_bits))
 
 
@@ -43,7 +43,7 @@ async def test_who_was_refused_a_key_begins_nothing_that_no_key_would_fence() ->
         txn = await begin(stale, number)
         async with raw_client(world) as third:
             assert (await connect(third, number, key=KEY)).epoch == 2
-            assert status(world, txn) is Status.ABORTED
+            assert status(world, txn) is TransactionStatus.ABORTED
 
 
 async def flooded(world: Regions, client: RawClient, *, entries: int = 300) -> None:
@@ -98,7 +98,7 @@ async def test_of_two_who_delete_a_key_at_once_one_is_told_that_there_is_none() 
             *(life.keys.delete("", KEY) for _ in range(2)), return_exceptions=True
         )
         assert [type(outcome) for outcome in outcomes] == [type(None), ProtocolError]
-        assert status(world, txn) is Status.ABORTED
+        assert status(world, txn) is TransactionStatus.ABORTED
 
 
 async def test_of_two_clients_that_race_for_a_key_the_one_with_the_higher_epoch_has_it() -> None:
@@ -223,6 +223,6 @@ async def test_the_transactions_of_a_key_survive_checkpoints_deletion_and_restar
         after = world.running["us"].coordinators.life(number).core.known_of_key("", KEY)
         assert after == before
         assert [one.txn.least for one in after] == sorted({one.txn.least for one in after})
-        assert after[-1] == (TxnId(number, newest.txnid_least_bits), epoch, Status.OPEN, "")
+        assert after[-1] == (TxnId(number, newest.txnid_least_bits), epoch, TransactionStatus.OPEN, "")
         assert len(after) < 5
-        assert {one.status for one in after[:-1]} == {Status.COMMITTED}
+        assert {one.status for one in after[:-1]} == {TransactionStatus.COMMITTED}

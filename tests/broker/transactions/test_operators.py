@@ -13,7 +13,7 @@ import pytest
 from emulator.broker.explain.topics import NotKnown, explain
 from emulator.client import Client
 from emulator.config.region import BrokerSettings
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 from tests.broker.admin.served import Served, served
 from tests.broker.regions import regions, until
 
@@ -50,7 +50,7 @@ def test_keys_are_listed_shown_and_deleted(path: str) -> None:
         assert shown["connected"]
         assert at.ask("DELETE", f"{path}/task-1").status == 204
         assert at.get(path) == []
-        assert at.region.coordinators.status(transaction.id) is Status.ABORTED
+        assert at.region.coordinators.status(transaction.id) is TransactionStatus.ABORTED
         assert at.ask("GET", f"{path}/task-1").status == 404
         assert at.ask("DELETE", f"{path}/task-1").status == 404
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import StorageError
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
@@ -66,7 +66,7 @@ async def test_nobody_is_told_of_a_decision_that_is_not_durable() -> None:
         store.hold()
         first.send(end_command(txn, commit=True))
         name = TxnId(txn.txnid_most_bits, txn.txnid_least_bits)
-        await until(lambda: region.coordinators.status(name) is Status.COMMITTING)
+        await until(lambda: region.coordinators.status(name) is TransactionStatus.COMMITTING)
         other = asyncio.create_task(end(second, txn, commit=False))
         for _ in range(200):
             await asyncio.sleep(0)

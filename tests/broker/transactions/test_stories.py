@@ -21,7 +21,7 @@ from emulator.client import (
     Producer,
     Transaction,
 )
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 from emulator.errors import ServerError, StorageError
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import QUICK, Regions, regions, until
@@ -37,7 +37,7 @@ async def soon(what: Awaitable[T]) -> T:
         return await what
 
 
-def status(world: Regions, transaction: Transaction) -> Status | None:
+def status(world: Regions, transaction: Transaction) -> TransactionStatus | None:
     return world.running["us"].transactions.status(transaction.id)
 
 
@@ -108,7 +108,7 @@ async def test_a_decision_reaches_its_topic_after_a_crash() -> None:
         life.teller.tell_at_once = lambda _: None  # type: ignore[method-assign]
         life.teller.tell_all = _never  # type: ignore[method-assign]
         ending = asyncio.ensure_future(transaction.commit())
-        await until(lambda: status(world, transaction) is Status.COMMITTING)
+        await until(lambda: status(world, transaction) is TransactionStatus.COMMITTING)
         await world.crash("us")
         await world.start("us")
         await soon(ending)
@@ -151,7 +151,7 @@ async def test_a_transaction_without_its_client_blocks_nobody_for_longer_than_it
         transaction = await client.new_transaction(timeout_seconds=0.2)
         await soon(producer.send(b"no", transaction=transaction))
         await soon(producer.send(b"behind"))
-        await until(lambda: status(world, transaction) is Status.ABORTED)
+        await until(lambda: status(world, transaction) is TransactionStatus.ABORTED)
         assert await stored(client, "orders") == [b"behind"]
         with pytest.raises(ClientError, match="timed out") as problem:
             await soon(transaction.commit())
@@ -238,7 +238,7 @@ async def _process_one(
             await _end_with_a_crash(world, transaction, crash_at)
             return
         except ClientError:
-            assert status(world, transaction) is not Status.COMMITTED
+            assert status(world, transaction) is not TransactionStatus.COMMITTED
             await soon(transaction.abort())
 
 
@@ -247,7 +247,7 @@ async def _end_with_a_crash(world: Regions, transaction: Transaction, crash_at: 
     if crash_at == 0:
         await asyncio.sleep(0)
     elif crash_at == 1:
-        await until(lambda: status(world, transaction) is not Status.OPEN)
+        await until(lambda: status(world, transaction) is not TransactionStatus.OPEN)
     else:
         await soon(ending)
     await world.crash("us")
@@ -267,7 +267,7 @@ async def test_the_second_task_with_a_key_fences_the_first_at_once() -> None:
         await soon(one.send(b"of the first", transaction=lost))
         two = await second.producer("orders")
         async with await soon(second.new_transaction()) as transaction:
-            assert status(world, lost) is Status.ABORTED
+            assert status(world, lost) is TransactionStatus.ABORTED
             await soon(two.send(b"of the second", transaction=transaction))
         assert await stored(second, "orders") == [b"of the second"]
         with pytest.raises(ExpiredTransaction):
@@ -282,7 +282,7 @@ async def test_a_client_that_takes_its_key_fences_the_one_before_without_beginni
     async with regions("us") as world, keyed(world) as first, keyed(world) as second:
         lost = await first.new_transaction()
         await soon(second.coordinators.take_key())
-        assert status(world, lost) is Status.ABORTED
+        assert status(world, lost) is TransactionStatus.ABORTED
         assert (first.coordinators.epoch, second.coordinators.epoch) == (0, 1)
 
 
@@ -302,7 +302,7 @@ async def test_a_client_goes_on_with_its_key_after_a_crash_of_the_region() -> No
         await world.start("us")
         async with await soon(client.new_transaction()):
             assert client.coordinators.epoch == 1
-            assert status(world, lost) is Status.ABORTED
+            assert status(world, lost) is TransactionStatus.ABORTED
 
 
 async def test_clients_of_different_keys_and_of_none_do_not_disturb_each_other() -> None:
@@ -314,7 +314,7 @@ async def test_clients_of_different_keys_and_of_none_do_not_disturb_each_other()
     ):
         begun = [await client.new_transaction() for client in (first, second, third)]
         for transaction in begun:
-            assert status(world, transaction) is Status.OPEN
+            assert status(world, transaction) is TransactionStatus.OPEN
             await soon(transaction.commit())
 
 

@@ -22,7 +22,7 @@ from emulator.client import (
     Message,
     Transaction,
 )
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 from emulator.errors import ProtocolError, ServerError
 from tests.broker.regions import Regions, regions, until
 from tests.broker.transactions.test_stories import TOPIC, keyed, soon, status, stored
@@ -120,7 +120,7 @@ async def test_a_successor_is_given_what_is_left_once_the_acknowledgement_is_app
             await soon(second.new_transaction())
             consumer = await in_order(second)
             await until(lambda: wants_messages(world.running["us"]))
-            assert status(world, transaction) is Status.COMMITTING
+            assert status(world, transaction) is TransactionStatus.COMMITTING
             unreachable.reached.set()
             left = [(await soon(consumer.receive())).payload for _ in MESSAGES[PROCESSED:]]
             assert left == MESSAGES[PROCESSED:]
@@ -137,7 +137,7 @@ async def test_a_successor_is_given_everything_again_that_an_aborted_transaction
             await soon(second.new_transaction())
             await first.close()
             consumer = await in_order(second)
-            assert status(world, transaction) is Status.ABORTING
+            assert status(world, transaction) is TransactionStatus.ABORTING
             assert [(await soon(consumer.receive())).payload for _ in MESSAGES] == MESSAGES
             assert unreachable.refused > 0
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import Client, ClientError, ConsumerType, InitialPosition, Transaction
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
@@ -27,7 +27,7 @@ async def _opened(client: Client) -> Transaction:
     return transaction
 
 
-def status(world: Regions, transaction: Transaction) -> Status | None:
+def status(world: Regions, transaction: Transaction) -> TransactionStatus | None:
     return world.running["us"].coordinators.status(transaction.id)
 
 

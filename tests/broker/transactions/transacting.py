@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from emulator.broker.topic.topic import Topic
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
@@ -22,16 +22,16 @@ class Authority:
     """Knows of a transaction what the test says."""
 
     def __init__(self) -> None:
-        self.known: dict[TxnId, Status] = {}
+        self.known: dict[TxnId, TransactionStatus] = {}
         self.is_away = False
 
-    def status(self, txn: TxnId) -> Status | None:
+    def status(self, txn: TxnId) -> TransactionStatus | None:
         if self.is_away:
             raise ProtocolError(ServerError.ServiceNotReady, "the coordinator is being loaded")
         return self.known.get(txn)
 
     def _check(self, txn: TxnId) -> None:
-        if self.status(txn) is not Status.OPEN:
+        if self.status(txn) is not TransactionStatus.OPEN:
             raise ProtocolError(ServerError.TransactionNotFound, f"transaction {txn.text} is not open")
 
     def check_publish(self, txn: TxnId, topic: str) -> None:
@@ -41,11 +41,11 @@ class Authority:
         self._check(txn)
 
     def abort(self, txn: TxnId, why: str) -> None:
-        self.known[txn] = Status.ABORTING
+        self.known[txn] = TransactionStatus.ABORTING
 
     def open(self, *txns: TxnId) -> None:
         for txn in txns:
-            self.known[txn] = Status.OPEN
+            self.known[txn] = TransactionStatus.OPEN
 
 
 def authority_of(world: Regions, name: str = "us", former: Authority | None = None) -> Authority:
@@ -63,11 +63,11 @@ async def end(world: Regions, txn: TxnId, *, committed: bool, name: str = "us") 
     """As the coordinator does it: decided, and told."""
     authority = world.running[name].transactions
     assert isinstance(authority, Authority)
-    authority.known[txn] = Status.COMMITTING if committed else Status.ABORTING
+    authority.known[txn] = TransactionStatus.COMMITTING if committed else TransactionStatus.ABORTING
     async with asyncio.timeout(30):
         topic = topic_of(world, name)
         await topic.end_partition(txn, committed, -1)
-    authority.known[txn] = Status.COMMITTED if committed else Status.ABORTED
+    authority.known[txn] = TransactionStatus.COMMITTED if committed else TransactionStatus.ABORTED
 
 
 class Transacting:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from emulator.core.access import (
     NO_OWNER,
     Access,
+    AccessGrant,
     AccessRules,
     Admit,
     Claimant,
     Decision,
     Enqueue,
     Evict,
-    Grant,
     Refuse,
     WriteGrant,
 )
@@ -48,7 +48,7 @@ class World:
     writes: bool = True
     end: int = 0
     """Of the log."""
-    stored: list[Grant] = field(default_factory=list)
+    stored: list[AccessGrant] = field(default_factory=list)
     told: dict[Claimant, object] = field(default_factory=dict)
     """What each was told last: an epoch, None for shared access, or a word."""
     promoted: list[str] = field(default_factory=list)
@@ -213,7 +213,7 @@ def test_an_owner_that_comes_back_first_keeps_its_epoch() -> None:
     assert world.enter(owner) == 0
     world.left(owner)
     assert world.enter(One("owner", topic_epoch=0, was_opened_before=True)) == 0
-    assert world.stored[-1] == Grant(0, "owner", first_entry=1)
+    assert world.stored[-1] == AccessGrant(0, "owner", first_entry=1)
 
 
 def test_an_owner_that_comes_back_second_is_fenced_for_good() -> None:
@@ -352,7 +352,7 @@ def doubtful(world: World) -> None:
 
 def test_a_grant_that_may_be_stored_is_barred_before_shared_producers_publish() -> None:
     """Or what they publish would stand in the epoch of somebody who never had it."""
-    for world in (World(), World(Access(Grant(0, "former", 0, 1)), end=1)):
+    for world in (World(), World(Access(AccessGrant(0, "former", 0, 1)), end=1)):
         world.writes = False
         world.enter(One("owner"))
         doubtful(world)
@@ -641,7 +641,7 @@ def test_an_end_says_which_grant_ended() -> None:
     owner = One("owner")
     world.enter(owner)
     world.left(owner)
-    assert world.stored == [Grant(0, "owner", 1), Grant(0, "owner", 1, 2)]
+    assert world.stored == [AccessGrant(0, "owner", 1), AccessGrant(0, "owner", 1, 2)]
 
 
 # Attacks.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import ConsumerState, Dispatcher, Limits, Read, SubscriptionType
+from emulator.core.dispatch import ConsumerState, Dispatcher, DispatchLimits, Read, SubscriptionType
 
 EXCLUSIVE, SHARED, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED, SubscriptionType.FAILOVER
 KEY_SHARED = SubscriptionType.KEY_SHARED
@@ -15,7 +15,7 @@ FAILOVER_DELAY_MS = 100
 
 
 def dispatcher(mark_delete: int = -1, unacked_messages_max: int = 1000) -> Dispatcher:
-    return Dispatcher(Cursor(mark_delete), Limits(unacked_messages_max, FAILOVER_DELAY_MS))
+    return Dispatcher(Cursor(mark_delete), DispatchLimits(unacked_messages_max, FAILOVER_DELAY_MS))
 
 
 class Piece(NamedTuple):

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import Dispatcher, Limits, Read, Wake
+from emulator.core.dispatch import Dispatcher, DispatchLimits, Read, Wake
 from emulator.core.dispatch import shared as shared_module
 from emulator.core.dispatch.delayed import BLOCK_ENTRIES, Delayed
 from tests.core.dispatch.playbook import (
@@ -72,7 +72,7 @@ def test_the_wait_is_on_the_clock_that_only_goes_forward():
 
 
 def test_what_is_due_within_one_tick_goes_out_at_its_end():
-    machine = Dispatcher(Cursor(-1), Limits(1_000, FAILOVER_DELAY_MS, tick_ms=100))
+    machine = Dispatcher(Cursor(-1), DispatchLimits(1_000, FAILOVER_DELAY_MS, tick_ms=100))
     joined(machine, "a", SHARED)
     entries = [due(0, 101), due(1, 199), due(2, 200), due(3, 201)]
     assert handed_out(machine, entries, wall_ms=100) == []
@@ -82,7 +82,7 @@ def test_what_is_due_within_one_tick_goes_out_at_its_end():
 
 
 def test_without_delays_everything_goes_out_also_what_waits():
-    limits = Limits(1_000, FAILOVER_DELAY_MS)
+    limits = DispatchLimits(1_000, FAILOVER_DELAY_MS)
     machine = Dispatcher(Cursor(-1), limits)
     joined(machine, "a", SHARED)
     assert handed_out(machine, [due(0, 300)]) == []

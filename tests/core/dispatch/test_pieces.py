@@ -7,9 +7,9 @@ import time
 import pytest
 
 from emulator.core.dispatch import Dispatcher, Read
-from emulator.core.dispatch.chunk_affinity import MESSAGES_MAX, WAITING_MAX, Pieces
+from emulator.core.dispatch.chunk_affinity import MESSAGES_MAX, WAITING_MAX, ChunkAffinity
 from emulator.core.transactions.names import TxnId
-from emulator.core.transactions.pending_acks import Claim, PendingAcks
+from emulator.core.transactions.pending_acks import ClaimedAck, PendingAcks
 from tests.core.dispatch.playbook import (
     SHARED,
     Candidate,
@@ -158,7 +158,7 @@ def test_what_a_transaction_acknowledged_waits_no_more_and_comes_again_after_its
     joined(machine, "two", SHARED)
     log = [piece(0, "x"), piece(1, "x"), piece(2, "x", is_last=True)]
     handed_out(machine, log)
-    acks.acknowledge(txn, [Claim(0), Claim(1), Claim(2)], machine.cursor)
+    acks.acknowledge(txn, [ClaimedAck(0), ClaimedAck(1), ClaimedAck(2)], machine.cursor)
     machine.held(one, [0, 1, 2])
     machine.flow(one, 10)
     assert handed_out(machine, log) == []
@@ -172,7 +172,7 @@ def test_what_a_transaction_acknowledged_waits_no_more_and_comes_again_after_its
 def test_messages_in_pieces_that_never_end_are_forgotten_some_day() -> None:
     machine = dispatcher()
     one = joined(machine, "one", SHARED)
-    pieces = Pieces()
+    pieces = ChunkAffinity()
     for number in range(MESSAGES_MAX + 10):
         pieces.given(Piece(str(number), is_last=False), one)
     assert pieces.receiver_of(Piece("0", is_last=False)) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import ConsumerState, Dispatcher, Limits, Read, Wake
+from emulator.core.dispatch import ConsumerState, Dispatcher, DispatchLimits, Read, Wake
 from tests.core.dispatch.playbook import (
     END,
     EXCLUSIVE,
@@ -188,7 +188,7 @@ def test_partitions_spread_evenly_over_those_of_the_best_priority_whoever_comes_
     """Four partitions, as each of them sees the same consumers come and go."""
 
     def of(partition: int) -> Dispatcher:
-        return Dispatcher(Cursor(-1), Limits(1_000, FAILOVER_DELAY_MS, partition_index=partition))
+        return Dispatcher(Cursor(-1), DispatchLimits(1_000, FAILOVER_DELAY_MS, partition_index=partition))
 
     partitions = [of(index) for index in range(4)]
     consumers: dict[tuple[str, int], ConsumerState] = {}

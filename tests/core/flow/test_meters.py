@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.flow.meters import Distribution, Drops, Waiting
+from emulator.core.flow.meters import Distribution, Drops, UnsentEntries
 
 
 def test_each_figure_is_in_the_class_whose_limit_it_does_not_pass() -> None:
@@ -35,7 +35,7 @@ def test_the_rate_is_that_of_the_last_minute_and_the_total_stays() -> None:
 
 
 def test_what_waits_is_taken_once_and_in_the_order_of_its_ids() -> None:
-    waiting = Waiting()
+    waiting = UnsentEntries()
     for entry_id, messages in ((3, 1), (5, 10), (9, 100)):
         waiting.add(entry_id, messages)
     assert waiting.take_before(3) == 0
@@ -45,7 +45,7 @@ def test_what_waits_is_taken_once_and_in_the_order_of_its_ids() -> None:
 
 
 def test_what_was_offered_is_not_offered_again() -> None:
-    waiting = Waiting()
+    waiting = UnsentEntries()
     waiting.add(3, 1)
     with pytest.raises(AssertionError):
         waiting.add(3, 1)

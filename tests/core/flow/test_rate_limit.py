@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.core.flow.rate_limit import FOLLOW_MS, UNLIMITED, Pace, throttle_of
+from emulator.core.flow.rate_limit import FOLLOW_MS, UNLIMITED, RateLimit, throttle_of
 from emulator.core.policies.limits import DISPATCH_RATE, MAX_PRODUCERS, PUBLISH_RATE
-from emulator.core.topic.limits import NO_CAPS, Caps
+from emulator.core.topic.limits import NO_CAPS, TopicLimits
 from emulator.errors import ProtocolError, ServerError
 
 
@@ -17,7 +17,7 @@ def test_without_a_rate_there_is_nothing_to_keep() -> None:
 
 
 def test_one_period_may_go_at_once_and_what_was_too_much_is_waited_for() -> None:
-    throttle = throttle_of(Pace(10, 0, 2), 0)
+    throttle = throttle_of(RateLimit(10, 0, 2), 0)
     assert throttle is not None
     throttle.take(10, 10**9, 0)
     assert throttle.wait_ms(0) == 200
@@ -28,14 +28,14 @@ def test_one_period_may_go_at_once_and_what_was_too_much_is_waited_for() -> None
 
 def test_what_nobody_used_for_long_is_no_more_than_one_period_allows_when_it_is_taken() -> None:
     """Nobody asked how long to wait before it was: that it could have gone earlier makes it no more."""
-    throttle = throttle_of(Pace(10, 0, 1), 0)
+    throttle = throttle_of(RateLimit(10, 0, 1), 0)
     assert throttle is not None
     throttle.take(10, 0, 100_000)
     assert throttle.wait_ms(100_000) == pytest.approx(100)
 
 
 def test_what_is_reserved_others_do_not_use_and_time_does_not_give_again() -> None:
-    throttle = throttle_of(Pace(10, 0, 1), 0)
+    throttle = throttle_of(RateLimit(10, 0, 1), 0)
     assert throttle is not None
     reserved = throttle.reserve(10, 0)
     assert throttle.wait_ms(0) > 0, "all is reserved"
@@ -47,7 +47,7 @@ def test_what_is_reserved_others_do_not_use_and_time_does_not_give_again() -> No
 
 
 def test_what_was_reserved_beside_other_use_is_never_more_than_there_was() -> None:
-    throttle = throttle_of(Pace(10, 0, 1), 0)
+    throttle = throttle_of(RateLimit(10, 0, 1), 0)
     assert throttle is not None
     throttle.take(7, 0, 0)
     first, second = throttle.reserve(10, 0), throttle.reserve(10, 0)
@@ -59,7 +59,7 @@ def test_what_was_reserved_beside_other_use_is_never_more_than_there_was() -> No
 
 
 def test_where_bytes_are_limited_there_is_one_read_at_a_time() -> None:
-    throttle = throttle_of(Pace(0, 1_000, 1), 0)
+    throttle = throttle_of(RateLimit(0, 1_000, 1), 0)
     assert throttle is not None
     reserved = throttle.reserve(100, 0)
     assert throttle.wait_ms(0) > 0
@@ -76,7 +76,7 @@ def test_where_bytes_are_limited_there_is_one_read_at_a_time() -> None:
 def test_over_any_time_no_more_goes_than_that_time_and_one_period_allow(
     messages: int, period: int, portions: list[tuple[int, float]]
 ) -> None:
-    throttle = throttle_of(Pace(messages, 0, period), 0)
+    throttle = throttle_of(RateLimit(messages, 0, period), 0)
     assert throttle is not None
     now, gone, largest = 0.0, 0, 0
     for portion, pause in portions:
@@ -90,7 +90,7 @@ def test_over_any_time_no_more_goes_than_that_time_and_one_period_allow(
 
 def test_caps_name_the_limit_with_the_codes_that_clients_know() -> None:
     NO_CAPS.check_producers(10**6, "t")
-    caps = Caps(producers=1, consumers=3, consumers_per_subscription=2, subscriptions=1)
+    caps = TopicLimits(producers=1, consumers=3, consumers_per_subscription=2, subscriptions=1)
     caps.check_producers(0, "t")
     caps.check_consumers(2, 1, "t")
     for check, code in (
@@ -110,7 +110,7 @@ def test_caps_name_the_limit_with_the_codes_that_clients_know() -> None:
         (
             PUBLISH_RATE,
             {"publishThrottlingRateInMsg": 200, "publishThrottlingRateInByte": -1},
-            Pace(200, 0, 1),
+            RateLimit(200, 0, 1),
         ),
         (
             DISPATCH_RATE,
@@ -120,7 +120,7 @@ def test_caps_name_the_limit_with_the_codes_that_clients_know() -> None:
                 "ratePeriodInSecond": 60,
                 "relativeToPublishRate": False,
             },
-            Pace(100, 1048576, 60),
+            RateLimit(100, 1048576, 60),
         ),
         (MAX_PRODUCERS, 50, 50),
     ],
@@ -133,7 +133,7 @@ def test_the_forms_are_those_that_tools_send(policy, sent, kept) -> None:  # typ
 def test_a_rate_on_top_of_what_is_published_is_one() -> None:
     given = {"dispatchThrottlingRateInMsg": 5, "relativeToPublishRate": True}
     decoded = DISPATCH_RATE.codec.decode(given)
-    assert decoded == Pace(5, 0, 1, relative=True)
+    assert decoded == RateLimit(5, 0, 1, relative=True)
     assert DISPATCH_RATE.codec.decode(DISPATCH_RATE.codec.encode(decoded)) == decoded
     with pytest.raises(ValueError, match="relativeToPublishRate"):
         DISPATCH_RATE.codec.decode({**given, "relativeToPublishRate": 1})
@@ -141,7 +141,7 @@ def test_a_rate_on_top_of_what_is_published_is_one() -> None:
 
 def test_a_relative_rate_adds_what_is_published() -> None:
     published = [0.0, 0.0]
-    throttle = throttle_of(Pace(10, 0, 1, relative=True), 0, lambda: (published[0], published[1]))
+    throttle = throttle_of(RateLimit(10, 0, 1, relative=True), 0, lambda: (published[0], published[1]))
     assert throttle is not None
     throttle.take(10, 0, 0)
     assert throttle.wait_ms(0) == 100
@@ -157,7 +157,7 @@ def test_a_relative_rate_adds_what_is_published() -> None:
 
 def test_a_relative_rate_is_looked_at_again_before_a_long_wait_is_over() -> None:
     published = [0.0]
-    throttle = throttle_of(Pace(1, 0, 86_400, relative=True), 0, lambda: (published[0], 0))
+    throttle = throttle_of(RateLimit(1, 0, 86_400, relative=True), 0, lambda: (published[0], 0))
     assert throttle is not None
     throttle.take(1, 0, 0)
     assert throttle.wait_ms(0) == FOLLOW_MS
@@ -166,17 +166,17 @@ def test_a_relative_rate_is_looked_at_again_before_a_long_wait_is_over() -> None
 
 
 def test_what_is_not_limited_stays_so_when_a_rate_is_relative() -> None:
-    throttle = throttle_of(Pace(0, 100, 1, relative=True), 0, lambda: (1, 50))
+    throttle = throttle_of(RateLimit(0, 100, 1, relative=True), 0, lambda: (1, 50))
     assert throttle is not None
     throttle.take(10**6, 150, 0)
     assert 0 < throttle.wait_ms(0) < 1_000
-    assert throttle_of(Pace(0, 0, 1, relative=True), 0, lambda: (1, 1)) is None
+    assert throttle_of(RateLimit(0, 0, 1, relative=True), 0, lambda: (1, 1)) is None
 
 
 def test_a_rate_that_is_not_relative_asks_for_no_publish_rate() -> None:
     def asked() -> tuple[float, float]:
         raise AssertionError
 
-    throttle = throttle_of(Pace(10, 0, 1), 0, asked)
+    throttle = throttle_of(RateLimit(10, 0, 1), 0, asked)
     assert throttle is not None
     assert throttle.wait_ms(0) == 0

@@ -12,10 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.metadata import messages as packs
-from emulator.core.metadata.event import Event, Stamp, document_of, elements_of, is_synced
-from emulator.core.metadata.merge import CLOCK_AHEAD_MS_MAX, Here, Overruled, Tally, Transaction
-from emulator.core.metadata.outbox import Outbox
-from emulator.core.metadata.record import UPSTREAM, Outcome, Record
+from emulator.core.metadata.event import EventStamp, SyncEvent, document_of, elements_of, is_synced
+from emulator.core.metadata.merge import (
+    CLOCK_AHEAD_MS_MAX,
+    LocalCluster,
+    MergeCounts,
+    MetadataTransaction,
+    Overruled,
+)
+from emulator.core.metadata.outbox import EventOutbox
+from emulator.core.metadata.record import UPSTREAM, DocumentRecord, MergeOutcome
 from emulator.core.metadata.version_vector import OwnClock, may_go, missing, vector_of
 from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
@@ -61,10 +67,10 @@ class Cluster:
         self.name = name
         self.skew_ms = skew_ms
         self.now_ms = 0
-        self.here = Here(name, is_hybrid=hybrid, **({"rule": UPSTREAM} if upstream else {}))  # type: ignore[arg-type]
+        self.here = LocalCluster(name, is_hybrid=hybrid, **({"rule": UPSTREAM} if upstream else {}))  # type: ignore[arg-type]
 
-    def _transaction(self) -> Transaction:
-        return Transaction(self.rows, self.here, max(0, self.now_ms + self.skew_ms), f"{self.name}-1")
+    def _transaction(self) -> MetadataTransaction:
+        return MetadataTransaction(self.rows, self.here, max(0, self.now_ms + self.skew_ms), f"{self.name}-1")
 
     def set(self, path: str, document: Mapping[str, object] | None, *, is_seed: bool = False) -> None:
         before = dict(self.rows.values)
@@ -94,17 +100,17 @@ class Cluster:
     def vector(self) -> dict[str, int]:
         return vector_of(self.rows.get(SYNC_APPLIED_PATH.text), self.clock, self.name)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[SyncEvent]:
         """All that still count here, of whomever."""
-        found: list[Event] = []
+        found: list[SyncEvent] = []
         for path, change in self.rows.values.items():
             if path.startswith(SyncRecordPath.prefix()):
                 key = parse_path(path)
                 assert isinstance(key, SyncRecordPath)
-                found += Record.decode(key.of, change.value).events()
+                found += DocumentRecord.decode(key.of, change.value).events()
         return found
 
-    def told(self, events: list[Event], upto: Mapping[str, int] | None = None) -> Tally:
+    def told(self, events: list[SyncEvent], upto: Mapping[str, int] | None = None) -> MergeCounts:
         transaction = self._transaction()
         tally = transaction.apply(events)
         transaction.advance(upto or {})
@@ -128,19 +134,19 @@ class Cluster:
         transaction.finish()
 
 
-def stamp(time_ms: int, source: str, sequence: int = 1) -> Stamp:
-    return Stamp(time_ms, 0, source, sequence, "1")
+def stamp(time_ms: int, source: str, sequence: int = 1) -> EventStamp:
+    return EventStamp(time_ms, 0, source, sequence, "1")
 
 
-def policy_event(time_ms: int, source: str, value: object, sequence: int = 1) -> Event:
-    return Event(NAMESPACE, "policies/deduplication", value, False, stamp(time_ms, source, sequence))
+def policy_event(time_ms: int, source: str, value: object, sequence: int = 1) -> SyncEvent:
+    return SyncEvent(NAMESPACE, "policies/deduplication", value, False, stamp(time_ms, source, sequence))
 
 
 def test_of_two_at_the_same_time_the_cluster_that_sorts_first_wins() -> None:
     """The proposal's race: region A and region B at T1."""
     events = [policy_event(1, "B", "b"), policy_event(1, "A", "a")]
     for order in permutations(events):
-        record = Record(NAMESPACE)
+        record = DocumentRecord(NAMESPACE)
         for event in order:
             record.merge(event, "C", 0)
         assert record.entries["policies/deduplication"].value == "a"
@@ -150,7 +156,7 @@ def test_upstream_s_rule_keeps_what_the_cluster_s_own_name_favours() -> None:
     """The same race, and two clusters differ for ever: what the switch is there to show."""
     kept = {}
     for here, order in (("A", "BA"), ("B", "AB"), ("C", "AB")):
-        record = Record(NAMESPACE)
+        record = DocumentRecord(NAMESPACE)
         for source in order:
             record.merge(policy_event(1, source, source), here, 1, UPSTREAM)
         kept[here] = record.entries["policies/deduplication"].value
@@ -271,7 +277,7 @@ def test_what_everybody_had_and_let_go_does_not_come_back() -> None:
 
 
 def test_a_tombstone_may_go_when_everybody_has_it_and_all_that_was_sent_before_is_here() -> None:
-    mine, tombstone = {"a:1": 5, "b:1": 7}, Stamp(9, 0, "a", 5, "1")
+    mine, tombstone = {"a:1": 5, "b:1": 7}, EventStamp(9, 0, "a", 5, "1")
     assert may_go(mine, {"b": {"a:1": 5, "b:1": 7}})(tombstone)
     assert not may_go(mine, {"b": {"a:1": 4, "b:1": 7}})(tombstone), "it does not have it"
     assert not may_go(mine, {"b": {"a:1": 5, "b:1": 8}})(tombstone), "what it sent is not here yet"
@@ -285,7 +291,7 @@ def test_what_is_changed_after_a_tombstone_went_is_later_than_it() -> None:
     fast.set(NAMESPACE, None)
     deleted = fast.events()
     slow.told(deleted)
-    transaction = Transaction(slow.rows, slow.here, 0, "slow-1")
+    transaction = MetadataTransaction(slow.rows, slow.here, 0, "slow-1")
     transaction.let_go(NAMESPACE, lambda stamp: True)
     transaction.finish()
     assert slow.rows.get(SyncRecordPath(NAMESPACE).text) is None
@@ -305,7 +311,7 @@ def test_all_clusters_end_up_with_the_same(count: int, seed: int, hybrid: bool) 
     chance = random.Random(seed)
     skews_ms = (0, 0, -250, 400, FAR_MS)
     clusters = [Cluster(f"c{n}", chance.choice(skews_ms), hybrid=hybrid) for n in range(count)]
-    everything: dict[Stamp, Event] = {}
+    everything: dict[EventStamp, SyncEvent] = {}
     for step in range(30):
         one = chance.choice(clusters)
         one.now_ms = step * chance.randrange(1, 20)
@@ -322,7 +328,7 @@ def test_all_clusters_end_up_with_the_same(count: int, seed: int, hybrid: bool) 
     for one in clusters:
         chance.shuffle(union)
         one.told(union)
-    fold = {path: Record(path) for path in PATHS}
+    fold = {path: DocumentRecord(path) for path in PATHS}
     for event in union:
         fold[event.path].merge(event, "nobody", 0)
     expected = {path: record.document() for path, record in fold.items() if record.exists}
@@ -422,9 +428,9 @@ def test_a_partitioned_topic_that_was_deleted_and_made_again_may_have_fewer_part
     [("partitions/4", 5), ("partitions/0", 0), ("partitions/x", "x"), ("partitions/1", True), ("=", [])],
 )
 def test_what_is_no_number_of_partitions_is_no_event(element: str, value: object) -> None:
-    raw = Event(TOPIC, element, value, False, stamp(1, "us")).to_json()
+    raw = SyncEvent(TOPIC, element, value, False, stamp(1, "us")).to_json()
     with pytest.raises(ValueError, match="partitions"):
-        Event.from_json(raw)
+        SyncEvent.from_json(raw)
 
 
 FAR_MS = 7_000_000_000_000
@@ -573,13 +579,13 @@ MESSAGES: list[packs.Message] = [
         "1",
         0,
         3,
-        (policy_event(1, "us", {"x": [1]}), Event(NAMESPACE, "", None, True, stamp(2, "us", 2))),
+        (policy_event(1, "us", {"x": [1]}), SyncEvent(NAMESPACE, "", None, True, stamp(2, "us", 2))),
     ),
-    packs.Standing("us", {"us:1": 3}, asks=True, declared={"eu": 2}),
-    packs.Standing("us", {"us:1": 3}, excluded=("namespace/acme/", "tenant/test")),
-    packs.Request("us", "eu", {"us:1": 3}),
-    packs.Answer("us", "eu", 4, 0, 2, {"us:1": 3}, (policy_event(1, "eu", None),)),
-    packs.Answer("us", "eu", 5, 0, 1, {"us:1": 3}, (), is_whole=True, declared=2, seen_to={"eu": 1}),
+    packs.VersionReport("us", {"us:1": 3}, asks=True, declared={"eu": 2}),
+    packs.VersionReport("us", {"us:1": 3}, excluded=("namespace/acme/", "tenant/test")),
+    packs.CatchUpRequest("us", "eu", {"us:1": 3}),
+    packs.CatchUpResponse("us", "eu", 4, 0, 2, {"us:1": 3}, (policy_event(1, "eu", None),)),
+    packs.CatchUpResponse("us", "eu", 5, 0, 1, {"us:1": 3}, (), is_whole=True, declared=2, seen_to={"eu": 1}),
 ]
 
 
@@ -590,18 +596,18 @@ def test_a_message_is_read_as_it_was_written(message: packs.Message) -> None:
 
 def test_options_are_carried_and_an_expected_version_is_not() -> None:
     raw = policy_event(1, "us", {"x": [1]}).to_json()
-    read = Event.from_json({**raw, "options": ["Ephemeral", "Sequential"], "expectedVersion": 7})
+    read = SyncEvent.from_json({**raw, "options": ["Ephemeral", "Sequential"], "expectedVersion": 7})
     assert read.options == ("Ephemeral", "Sequential")
     assert read.to_json() == {**raw, "options": ["Ephemeral", "Sequential"]}
     for version in (-1, "x", 2**70):
-        assert Event.from_json({**raw, "expectedVersion": version}) == Event.from_json(raw)
+        assert SyncEvent.from_json({**raw, "expectedVersion": version}) == SyncEvent.from_json(raw)
 
 
 @pytest.mark.parametrize("options", ["Ephemeral", ["Persistent"], [None], {}])
 def test_what_is_no_option_is_refused(options: object) -> None:
     raw = policy_event(1, "us", {"x": [1]}).to_json()
     with pytest.raises(ValueError, match="are not some of Ephemeral, Sequential"):
-        Event.from_json({**raw, "options": options})
+        SyncEvent.from_json({**raw, "options": options})
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
@@ -617,9 +623,9 @@ def test_a_policy_of_a_newer_cluster_is_stored_as_it_came() -> None:
     value = {"deep": [1, "x"]}
     event = packs.decode(packs.encode(MESSAGES[0])).events[0]  # type: ignore[union-attr]
     raw = event.to_json() | {"path": f"{NAMESPACE}/policies/sinceAnotherVersion", "value": value}
-    record = Record(NAMESPACE)
-    record.merge(Event(NAMESPACE, "", None, False, stamp(1, "us", 1)), "us", 0)
-    assert record.merge(Event.from_json(raw), "us", 0) is Outcome.WON
+    record = DocumentRecord(NAMESPACE)
+    record.merge(SyncEvent(NAMESPACE, "", None, False, stamp(1, "us", 1)), "us", 0)
+    assert record.merge(SyncEvent.from_json(raw), "us", 0) is MergeOutcome.WON
     assert elements_of(NAMESPACE, record.document()) == {"policies/sinceAnotherVersion": value}
 
 
@@ -654,7 +660,7 @@ def test_many_events_travel_in_few_messages() -> None:
 
 
 def test_what_changed_while_packs_were_under_way_is_due_again() -> None:
-    outbox, record = Outbox("us", "1", published=0), Record(NAMESPACE)
+    outbox, record = EventOutbox("us", "1", published=0), DocumentRecord(NAMESPACE)
     record.merge(policy_event(1, "us", True, 1), "us", 1)
     outbox.noted(record)
     under_way = outbox.packs([record], 1)
@@ -668,9 +674,9 @@ def test_what_changed_while_packs_were_under_way_is_due_again() -> None:
 
 
 def test_outcomes_are_told_apart() -> None:
-    record = Record(NAMESPACE)
-    assert record.merge(policy_event(2, "us", 1), "us", 0) is Outcome.WON
-    assert record.merge(policy_event(2, "us", 1), "us", 0) is Outcome.KNOWN
-    assert record.merge(policy_event(1, "us", 0), "us", 0) is Outcome.LOST
+    record = DocumentRecord(NAMESPACE)
+    assert record.merge(policy_event(2, "us", 1), "us", 0) is MergeOutcome.WON
+    assert record.merge(policy_event(2, "us", 1), "us", 0) is MergeOutcome.KNOWN
+    assert record.merge(policy_event(1, "us", 0), "us", 0) is MergeOutcome.LOST
     assert [(loser.value, loser.to) for loser in record.losers] == [(0, stamp(2, "us"))]
-    assert Record.decode(NAMESPACE, record.encode()) == record
+    assert DocumentRecord.decode(NAMESPACE, record.encode()) == record

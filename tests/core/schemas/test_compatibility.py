@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from emulator.core.schemas import avro
 from emulator.core.schemas.avro import check_reads, parse_avro
-from emulator.core.schemas.compatibility import Strategy, check_follows, check_form
+from emulator.core.schemas.compatibility import CompatibilityStrategy, check_follows, check_form
 from emulator.core.schemas.json_text import DEPTH_MAX, normalized
 from emulator.core.schemas.key_value import data_as_text, data_from_text, join_data, split_data
 from emulator.core.schemas.problems import BadSchema, Incompatible
@@ -31,7 +31,7 @@ from tests.schemas_made import (
 )
 
 
-def follows(old: Schema, new: Schema, strategy: Strategy = Strategy.FULL) -> bool:
+def follows(old: Schema, new: Schema, strategy: CompatibilityStrategy = CompatibilityStrategy.FULL) -> bool:
     try:
         check_follows(old, new, strategy)
     except Incompatible:
@@ -67,20 +67,20 @@ def test_a_record_may_have_another_name_and_an_enum_may_not(wrapped: Any) -> Non
 @pytest.mark.parametrize(
     ("strategy", "added", "added_with_default", "removed", "renamed"),
     [
-        (Strategy.ALWAYS_INCOMPATIBLE, False, False, False, False),
-        (Strategy.ALWAYS_COMPATIBLE, True, True, True, True),
-        (Strategy.BACKWARD, False, True, True, False),
-        (Strategy.FORWARD, True, True, False, False),
-        (Strategy.FULL, False, True, False, False),
-        (Strategy.BACKWARD_TRANSITIVE, False, True, True, False),
-        (Strategy.FORWARD_TRANSITIVE, True, True, False, False),
-        (Strategy.FULL_TRANSITIVE, False, True, False, False),
+        (CompatibilityStrategy.ALWAYS_INCOMPATIBLE, False, False, False, False),
+        (CompatibilityStrategy.ALWAYS_COMPATIBLE, True, True, True, True),
+        (CompatibilityStrategy.BACKWARD, False, True, True, False),
+        (CompatibilityStrategy.FORWARD, True, True, False, False),
+        (CompatibilityStrategy.FULL, False, True, False, False),
+        (CompatibilityStrategy.BACKWARD_TRANSITIVE, False, True, True, False),
+        (CompatibilityStrategy.FORWARD_TRANSITIVE, True, True, False, False),
+        (CompatibilityStrategy.FULL_TRANSITIVE, False, True, False, False),
     ],
 )
 @pytest.mark.parametrize("type_", [SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF])
 def test_what_each_strategy_allows(
     type_: SchemaType,
-    strategy: Strategy,
+    strategy: CompatibilityStrategy,
     added: bool,
     added_with_default: bool,
     removed: bool,
@@ -97,16 +97,20 @@ def test_what_each_strategy_allows(
 
 def test_consumers_are_held_to_what_they_read() -> None:
     """PIP-44."""
-    held = {strategy: strategy.for_consumers for strategy in Strategy}
-    assert held[Strategy.FORWARD] is held[Strategy.FULL] is Strategy.BACKWARD
-    assert held[Strategy.FORWARD_TRANSITIVE] is Strategy.BACKWARD
-    assert held[Strategy.FULL_TRANSITIVE] is Strategy.FULL_TRANSITIVE
+    held = {strategy: strategy.for_consumers for strategy in CompatibilityStrategy}
+    assert (
+        held[CompatibilityStrategy.FORWARD]
+        is held[CompatibilityStrategy.FULL]
+        is CompatibilityStrategy.BACKWARD
+    )
+    assert held[CompatibilityStrategy.FORWARD_TRANSITIVE] is CompatibilityStrategy.BACKWARD
+    assert held[CompatibilityStrategy.FULL_TRANSITIVE] is CompatibilityStrategy.FULL_TRANSITIVE
 
 
 def test_types_do_not_follow_each_other() -> None:
     assert not follows(FIRST, STRING)
     assert not follows(FIRST, FIRST._replace(type=SchemaType.JSON))
-    assert follows(FIRST, STRING, Strategy.ALWAYS_COMPATIBLE)
+    assert follows(FIRST, STRING, CompatibilityStrategy.ALWAYS_COMPATIBLE)
     assert follows(STRING, STRING._replace(properties={"a": "b"}))
 
 
@@ -261,7 +265,7 @@ def test_what_the_library_does_not_expect_is_said_and_not_our_failure(described:
     for old, new in ((odd, odd._replace(data=odd.data + b" ")), (odd, record("x")), (record("x"), odd)):
         with contextlib.suppress(BadSchema, Incompatible):
             check_form(new)
-            check_follows(old, new, Strategy.FULL)
+            check_follows(old, new, CompatibilityStrategy.FULL)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])

@@ -8,11 +8,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.topic.chunk_tracker import Piece, UnfinishedMessages
+from emulator.core.topic.chunk_tracker import ChunkInfo, UnfinishedMessages
 
 
-def pieces(sequence_id: int, count: int, publish_time_ms: int = 7) -> list[Piece]:
-    return [Piece(sequence_id, publish_time_ms, count, number) for number in range(count)]
+def pieces(sequence_id: int, count: int, publish_time_ms: int = 7) -> list[ChunkInfo]:
+    return [ChunkInfo(sequence_id, publish_time_ms, count, number) for number in range(count)]
 
 
 def test_a_piece_that_is_admitted_is_not_admitted_again_durable_or_not() -> None:
@@ -70,7 +70,7 @@ def test_whatever_is_sent_again_after_whatever_restart_each_message_lies_there_o
     """A client sends again from anywhere that it has no receipt for; a restart keeps what is durable."""
     random = Random(seed)
     wanted = [one for number in range(3) for one in pieces(number, random.randint(2, 5), number)]
-    unfinished, log, done = UnfinishedMessages(), list[Piece](), 0
+    unfinished, log, done = UnfinishedMessages(), list[ChunkInfo](), 0
     while done < len(wanted):
         upto = random.randint(done + 1, len(wanted))
         complete = {one.sequence_id for one in log if one.number == one.pieces - 1}

@@ -7,10 +7,10 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.topic.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
+from emulator.core.topic.deduplication import ProducerDeduplication, PublishVerdict, SourceWatermarks
 from emulator.model.values import BEFORE_EVERYTHING, Position
 
-ACCEPT, DUPLICATE = Verdict.ACCEPT, Verdict.DUPLICATE
+ACCEPT, DUPLICATE = PublishVerdict.ACCEPT, PublishVerdict.DUPLICATE
 
 
 def through_json(state):
@@ -156,7 +156,7 @@ def test_upstream_drops_a_batch_that_overlaps() -> None:
     deduplication = ProducerDeduplication()
     deduplication.drops_overlaps = True
     deduplication.admit("p", 5, 0)
-    assert deduplication.admit("p", 4, 8) is Verdict.DUPLICATE
-    assert deduplication.admit("p", 6, 8) is Verdict.ACCEPT
+    assert deduplication.admit("p", 4, 8) is PublishVerdict.DUPLICATE
+    assert deduplication.admit("p", 6, 8) is PublishVerdict.ACCEPT
     deduplication.drops_overlaps = False
-    assert deduplication.admit("p", 7, 9) is Verdict.ACCEPT
+    assert deduplication.admit("p", 7, 9) is PublishVerdict.ACCEPT

@@ -20,8 +20,8 @@ from emulator.core.topic.retention import (
     LOOKS_MAX,
     Ages,
     Backlog,
-    Need,
-    Needs,
+    LogHold,
+    LogHolds,
     Seen,
     Trimming,
     backlog_bytes,
@@ -85,11 +85,11 @@ def test_what_is_remembered_of_a_long_log_is_little_and_nearly_exact() -> None:
 
 
 def test_the_least_that_anybody_needs_counts() -> None:
-    needs = Needs()
-    assert needs.first(10) == Need(10, "no component")
-    needs.add("cursors", lambda: [Need(4, "subscription a"), Need(9, "subscription b")])
-    needs.add("replicators", lambda: [Need(3, "the replicator to eu")])
-    assert needs.first(10) == Need(3, "the replicator to eu")
+    needs = LogHolds()
+    assert needs.first(10) == LogHold(10, "no component")
+    needs.add("cursors", lambda: [LogHold(4, "subscription a"), LogHold(9, "subscription b")])
+    needs.add("replicators", lambda: [LogHold(3, "the replicator to eu")])
+    assert needs.first(10) == LogHold(3, "the replicator to eu")
 
 
 def test_a_backlog_is_its_share_of_the_log() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.admission import Client, Peer
+from emulator.core.admission import ClientProducer, Peer
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import PART_IDS
 from emulator.core.replication.subscription_updates import Applied
@@ -137,7 +137,7 @@ def test_folding_twice_changes_nothing(log: list[tuple[int, Says]], cut: int) ->
 
 def test_what_is_new_is_judged_by_what_was_admitted() -> None:
     """Durable or not."""
-    state, client, eu = fresh(), Client("p", "here"), Peer("eu")
+    state, client, eu = fresh(), ClientProducer("p", "here"), Peer("eu")
     assert state.admit(client, Says(sequence_id=1))
     assert not state.admit(client, Says(sequence_id=1))
     assert state.deduplication.last_sequence_id("p") == -1
@@ -274,16 +274,16 @@ def test_a_piece_is_not_admitted_again_also_after_a_restart_from_a_checkpoint(de
     state = TopicState("us", deduplicates=deduplicates)
     pieces = [Says(sequence_id=3, chunk_id=number, num_chunks=4, publish_time_ms=9) for number in range(4)]
     for number in range(2):
-        assert state.admit(Client("p", "here"), pieces[number])
+        assert state.admit(ClientProducer("p", "here"), pieces[number])
         state.fold(number, pieces[number])
     again = TopicState("us", deduplicates=deduplicates)
     assert again.restore(state.head(1), 1, lambda _: None) == 2
-    assert [again.admit(Client("p", "here"), piece) for piece in pieces] == [False, False, True, True]
+    assert [again.admit(ClientProducer("p", "here"), piece) for piece in pieces] == [False, False, True, True]
 
 
 def test_a_piece_that_does_not_say_which_it_is_counts_for_nothing() -> None:
     state = fresh()
     for number in (None, -1, 4):
         forged = Says(sequence_id=3, chunk_id=number, num_chunks=4)
-        assert state.admit(Client("p", "here"), forged)
+        assert state.admit(ClientProducer("p", "here"), forged)
         assert state.unfinished.to_json() == {}

@@ -16,14 +16,14 @@ from emulator.core.transactions.coordinator import (
     OfKey,
 )
 from emulator.core.transactions.journal_format import (
-    Ended,
     Holder,
     JournalEntry,
     PartitionsAdded,
+    TransactionEnded,
     decode,
     encode,
 )
-from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.model.transaction_names import KEY_CHARACTERS_MAX
 
@@ -115,7 +115,7 @@ def test_an_outcome_is_forgotten_after_its_time_and_when_there_are_too_many() ->
     made = coordinator()
     first = begin(made)
     commit(made, first, now_ms=0)
-    assert made.status(first) is Status.COMMITTED
+    assert made.status(first) is TransactionStatus.COMMITTED
     commit(made, begin(made), now_ms=10_001)
     assert made.status(first) is None
     with refusal(ServerError.TransactionNotFound, "no longer stored"):
@@ -281,10 +281,10 @@ def test_a_key_lists_each_transaction_that_is_not_forgotten_with_its_state() -> 
     made.decide(deciding, commit=True, why="asked")
     newest = begin(made, holder=mine._replace(epoch=6))
     listed = [
-        OfKey(TxnId(1, committed), 3, Status.COMMITTED, "asked"),
-        OfKey(TxnId(1, aborted), 4, Status.ABORTED, FENCED),
-        OfKey(TxnId(1, deciding), 5, Status.COMMITTING, "asked"),
-        OfKey(TxnId(1, newest), 6, Status.OPEN, ""),
+        OfKey(TxnId(1, committed), 3, TransactionStatus.COMMITTED, "asked"),
+        OfKey(TxnId(1, aborted), 4, TransactionStatus.ABORTED, FENCED),
+        OfKey(TxnId(1, deciding), 5, TransactionStatus.COMMITTING, "asked"),
+        OfKey(TxnId(1, newest), 6, TransactionStatus.OPEN, ""),
     ]
     assert made.known_of_key("", "task") == listed
     assert restarted(made).known_of_key("", "task") == listed
@@ -300,7 +300,9 @@ def test_a_key_does_not_list_a_transaction_whose_outcome_is_forgotten() -> None:
 
 
 def test_an_outcome_of_an_older_version_without_a_key_is_read() -> None:
-    assert decode(b'["ended",7,"COMMITTED","asked"]') == Ended(7, Status.COMMITTED, "asked")
+    assert decode(b'["ended",7,"COMMITTED","asked"]') == TransactionEnded(
+        7, TransactionStatus.COMMITTED, "asked"
+    )
     for data in (b'["ended",7,"COMMITTED","asked",["","task"]]', b'["ended",7,"COMMITTED","asked",null]'):
         with pytest.raises(ValueError, match="not an entry of a transaction log"):
             decode(data)

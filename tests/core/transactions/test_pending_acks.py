@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emulator.core.cursor.cursor import Cursor, words_of
 from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_ack_rows import PendingRows, RowName
-from emulator.core.transactions.pending_acks import ACKS_MAX, Claim, Cumulative, PendingAcks, commit
+from emulator.core.transactions.pending_acks import ACKS_MAX, ClaimedAck, Cumulative, PendingAcks, commit
 from emulator.errors import ProtocolError, ServerError, StorageDamaged
 
 ENTRIES, SIZE = 8, 3
@@ -76,12 +76,12 @@ class Model:
             self.acked.update(mine)
 
 
-def claim_of(entry_id: int, indexes: list[int]) -> Claim:
+def claim_of(entry_id: int, indexes: list[int]) -> ClaimedAck:
     """As Java says it: the bits of all the others."""
     if len(indexes) == SIZE:
-        return Claim(entry_id)
+        return ClaimedAck(entry_id)
     kept = ((1 << SIZE) - 1) & ~sum(1 << index for index in indexes)
-    return Claim(entry_id, words_of(kept), SIZE)
+    return ClaimedAck(entry_id, words_of(kept), SIZE)
 
 
 class System:
@@ -165,7 +165,7 @@ def test_every_message_belongs_to_one_transaction_whatever_crashes(story: list[t
         elif what == "upto":
             entry, count = how
             words = words_of(((1 << SIZE) - 1) & ~((1 << count) - 1)) or None
-            claim = Claim(entry, words, SIZE)
+            claim = ClaimedAck(entry, words, SIZE)
             held = is_held(
                 lambda txn=txn, claim=claim: real.acks.acknowledge_cumulative(txn, claim, real.cursor)
             )
@@ -204,11 +204,11 @@ def test_every_message_belongs_to_one_transaction_whatever_crashes(story: list[t
 
 def test_an_acknowledgement_holds_all_or_nothing() -> None:
     acks, cursor = PendingAcks(), Cursor(-1)
-    acks.acknowledge(T1, [Claim(5)], cursor)
+    acks.acknowledge(T1, [ClaimedAck(5)], cursor)
     with pytest.raises(ProtocolError, match=r"entry 5 is held by transaction \(0,1\)"):
-        acks.acknowledge(T2, [Claim(4), Claim(5)], cursor)
-    acks.acknowledge(T3, [Claim(4)], cursor)
-    acks.acknowledge(T1, [Claim(5)], cursor)
+        acks.acknowledge(T2, [ClaimedAck(4), ClaimedAck(5)], cursor)
+    acks.acknowledge(T3, [ClaimedAck(4)], cursor)
+    acks.acknowledge(T1, [ClaimedAck(5)], cursor)
     assert len(acks) == 2
 
 
@@ -216,10 +216,10 @@ def test_what_is_acknowledged_is_nobodys() -> None:
     acks, cursor = PendingAcks(), Cursor(-1)
     cursor.ack(3)
     with pytest.raises(ProtocolError, match="acknowledged already"):
-        acks.acknowledge(T1, [Claim(3)], cursor)
+        acks.acknowledge(T1, [ClaimedAck(3)], cursor)
     cursor.ack_cumulative(4)
     with pytest.raises(ProtocolError, match="already acknowledged cumulatively"):
-        acks.acknowledge_cumulative(T1, Claim(4), cursor)
+        acks.acknowledge_cumulative(T1, ClaimedAck(4), cursor)
 
 
 def test_rows_of_another_generation_are_to_be_deleted() -> None:
@@ -248,9 +248,9 @@ def test_names_of_rows_are_read_back() -> None:
 
 def test_there_is_a_bound() -> None:
     acks, cursor = PendingAcks(), Cursor(-1)
-    acks.acknowledge(T1, [Claim(entry_id) for entry_id in range(ACKS_MAX)], cursor)
+    acks.acknowledge(T1, [ClaimedAck(entry_id) for entry_id in range(ACKS_MAX)], cursor)
     with pytest.raises(ProtocolError, match="are the maximum"):
-        acks.acknowledge(T2, [Claim(ACKS_MAX)], cursor)
+        acks.acknowledge(T2, [ClaimedAck(ACKS_MAX)], cursor)
 
 
 def test_what_is_acknowledged_and_held_still_is_in_nobodys_way() -> None:
@@ -259,7 +259,7 @@ def test_what_is_acknowledged_and_held_still_is_in_nobodys_way() -> None:
     cursor.ack_cumulative(5)
     acks.restore_cumulative(T1, Cumulative(5, 0))
     acks.restore(T2, 4)
-    acks.acknowledge_cumulative(T3, Claim(7), cursor)
+    acks.acknowledge_cumulative(T3, ClaimedAck(7), cursor)
     assert acks.covering(7) == T3
     assert acks.covering(8) is None
     acks.end(T1)

@@ -11,7 +11,7 @@ import pytest
 from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import Bounds, Coordinator
 from emulator.core.transactions.keys import KeyBook
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import keys, processed
 from spark_jobs.checks.circumstances import Circumstances
@@ -69,7 +69,7 @@ def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(en
     for turn in range(6):
         grant = book.connect("", KEY, -1, f"process {turn}", turn, "client" * (turn % 2))
         key_journal.append(grant)
-        still_open = [one for one in coordinator.of_key("", KEY) if one.status is Status.OPEN]
+        still_open = [one for one in coordinator.of_key("", KEY) if one.status is TransactionStatus.OPEN]
         decisions = [coordinator.decide(one.txn.least, commit=turn == 2, why="") for one in still_open]
         journal.extend(filter(None, decisions))
         journal.append(coordinator.begin(60_000, turn, book.holder("", KEY, grant.epoch), turn))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from emulator.core.topic.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
+from emulator.core.topic.deduplication import ProducerDeduplication, PublishVerdict, SourceWatermarks
 from emulator.core.topic.state import TopicState
 from emulator.model.values import Position
 from tests.swarm.mutant import Mutant, parts
@@ -18,9 +18,9 @@ class _KnowsThisLifeOnly(ProducerDeduplication):
 
     def admit(
         self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
-    ) -> Verdict:
+    ) -> PublishVerdict:
         verdict = super().admit(name, sequence_id, highest_sequence_id, is_chunk_not_last=is_chunk_not_last)
-        if verdict is Verdict.ACCEPT and not is_chunk_not_last:
+        if verdict is PublishVerdict.ACCEPT and not is_chunk_not_last:
             self._seen.add(name)
         return verdict
 

@@ -10,8 +10,8 @@ from typing import Any
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.pending_publish import PendingPublish
 from emulator.broker.topic.topic import Topic
-from emulator.core.admission import Client, Publisher
-from emulator.core.topic.deduplication import ProducerDeduplication, Verdict
+from emulator.core.admission import ClientProducer, Publisher
+from emulator.core.topic.deduplication import ProducerDeduplication, PublishVerdict
 from emulator.errors import StorageFenced
 from tests.swarm.mutant import Mutant, topic
 
@@ -19,7 +19,7 @@ from tests.swarm.mutant import Mutant, topic
 class _Mute:
     """A publisher that was told already."""
 
-    publisher: Publisher = Client("mute", "nowhere")
+    publisher: Publisher = ClientProducer("mute", "nowhere")
 
     def stored(self, publishes: object) -> None:
         pass
@@ -70,9 +70,9 @@ class _SaysWhatWasAdmitted(ProducerDeduplication):
 
     def admit(
         self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
-    ) -> Verdict:
+    ) -> PublishVerdict:
         verdict = super().admit(name, sequence_id, highest_sequence_id, is_chunk_not_last=is_chunk_not_last)
-        if verdict is Verdict.ACCEPT and not is_chunk_not_last:
+        if verdict is PublishVerdict.ACCEPT and not is_chunk_not_last:
             self._admitted[name] = max(highest_sequence_id, self._admitted.get(name, -1))
         return verdict
 

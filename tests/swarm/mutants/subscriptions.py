@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from emulator.broker.debounced_writer import DebouncedWriter
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import (
-    Limits,
+    DispatchLimits,
+    DispatchStrategy,
     Read,
     Shared,
     SingleActive,
-    Strategy,
     SubscriptionType,
     strategy_for,
 )
@@ -41,7 +41,9 @@ class _TrustingShared(Shared):
         return False
 
 
-def _strategy_that_trusts_reads(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+def _strategy_that_trusts_reads(
+    type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits
+) -> DispatchStrategy:
     match type_:
         case SubscriptionType.SHARED:
             return _TrustingShared(cursor, limits)
@@ -65,7 +67,9 @@ class _SingleActiveTakesNothingBack(SingleActive):
         return
 
 
-def _strategy_that_takes_nothing_back(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+def _strategy_that_takes_nothing_back(
+    type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits
+) -> DispatchStrategy:
     match type_:
         case SubscriptionType.SHARED:
             return _SharedTakesNothingBack(cursor, limits)

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from emulator.broker.replication.peer_auth import METHOD, proof_of, replicator_name
 from emulator.client import ClientError
-from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
+from emulator.core.admission import EntrySizeLimits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.subscription_updates import Applied, apply_update, own_entry_id
 from emulator.errors import ServerError
@@ -264,7 +264,7 @@ def regions_speak_for_themselves(evidence: Evidence) -> Found:
 
 
 def _believes_a_region(
-    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: Limits
+    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
 ) -> Refusal | None:
     if isinstance(publisher, Peer):
         return None

@@ -25,11 +25,11 @@ from emulator.client import (
 )
 from emulator.core.admission import Peer, Publisher
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
-from emulator.core.dispatch.chunk_affinity import Pieces
+from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
+from emulator.core.dispatch.chunk_affinity import ChunkAffinity
 from emulator.core.dispatch.shared import Shared
-from emulator.core.dispatch.types import ConsumerState, Piece
-from emulator.core.topic.state import Facts, TopicState
+from emulator.core.dispatch.types import ChunkOf, ConsumerState
+from emulator.core.topic.state import EntryFacts, TopicState
 from emulator.simulation.checkers import Found, InvariantCheck
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import Mutant, parts
@@ -232,26 +232,26 @@ def _told(evidence: Evidence, kinds: tuple[str, ...]) -> Found:
 class _CountsNoPieces(TopicState):
     """A chunked message that was complete already is stored again."""
 
-    def admit(self, publisher: Publisher, facts: Facts) -> bool:
+    def admit(self, publisher: Publisher, facts: EntryFacts) -> bool:
         if facts.num_chunks > 1 and not isinstance(publisher, Peer):
             return self._admit_piece(facts)
         return super().admit(publisher, facts)
 
 
-class _Scattered(Pieces):
+class _Scattered(ChunkAffinity):
     """Whose turn it is gets a piece, whoever has those before it."""
 
-    def receiver_of(self, piece: Piece) -> ConsumerState | None:
+    def receiver_of(self, piece: ChunkOf) -> ConsumerState | None:
         return None
 
 
 class _ScattersPieces(Shared):
-    def __init__(self, cursor: Cursor, limits: Limits) -> None:
+    def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.pieces = _Scattered()
 
 
-def _scattered(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+def _scattered(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
     is_shared = type_ is SubscriptionType.SHARED
     return _ScattersPieces(cursor, limits) if is_shared else strategy_for(type_, cursor, limits)
 

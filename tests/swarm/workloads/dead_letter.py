@@ -26,7 +26,7 @@ from emulator.client import (
 from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.client.topic_consumer import TopicConsumer
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
+from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import ConsumerState
 from emulator.simulation.checkers import Found, InvariantCheck
@@ -294,7 +294,7 @@ class _ForgetsWhatComesBack(Shared):
 
 
 def _with(careless: type[Shared]) -> object:
-    def made(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+    def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
         is_shared = type_ is SubscriptionType.SHARED
         return careless(cursor, limits) if is_shared else strategy_for(type_, cursor, limits)
 

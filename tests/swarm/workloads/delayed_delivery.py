@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from emulator.client import ClientError, MessageId
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
+from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
 from emulator.core.dispatch.delayed import Delayed
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import Delivery, Read, Wake
@@ -146,13 +146,13 @@ class _Forgetful(Delayed):
 
 
 class _ForgetsWhatWaits(Shared):
-    def __init__(self, cursor: Cursor, limits: Limits) -> None:
+    def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.delayed = _Forgetful()
 
 
 def _with(careless: type[Shared]) -> object:
-    def made(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+    def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
         return (
             careless(cursor, limits)
             if type_ is SubscriptionType.SHARED

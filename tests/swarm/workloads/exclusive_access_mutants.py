@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.topic import Topic
-from emulator.core.access import Access, Claimant, Decision, Grant
+from emulator.core.access import Access, AccessGrant, Claimant, Decision
 from tests.swarm.mutant import Mutant, parts, topic
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _TellsAtOnce(TopicAccess):
-    async def make_durable(self, grant: Grant, why: str) -> None:
+    async def make_durable(self, grant: AccessGrant, why: str) -> None:
         storing = self.store(grant, why)
         storing.add_done_callback(lambda done: done.exception())
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from emulator.broker.replication.peer_auth import REPLICATOR_PREFIX, publisher_of, replicator_name
-from emulator.core.admission import Client, Limits, Peer, Publisher, Refusal, Scanned, check
+from emulator.core.admission import ClientProducer, EntrySizeLimits, Peer, Publisher, Refusal, Scanned, check
 from emulator.errors import ServerError
 from emulator.model.markers import Marker, SubscriptionUpdate
 from emulator.model.values import Position
@@ -161,9 +161,9 @@ def _overlooks(**shown: Any) -> Callable[..., Refusal | None]:
     """The gate, shown these claims in place of those that a client makes."""
 
     def careless(
-        publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: Limits
+        publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
     ) -> Refusal | None:
-        if isinstance(publisher, Client):
+        if isinstance(publisher, ClientProducer):
             entry = copy(entry)
             for field, value in shown.items():
                 setattr(entry, field, value)
@@ -173,9 +173,9 @@ def _overlooks(**shown: Any) -> Callable[..., Refusal | None]:
 
 
 def _believes_a_name(
-    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: Limits
+    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
 ) -> Refusal | None:
-    named = Client(entry.producer_name, "?") if isinstance(publisher, Client) else publisher
+    named = ClientProducer(entry.producer_name, "?") if isinstance(publisher, ClientProducer) else publisher
     return check(named, entry, marker, entry_bytes, limits)
 
 

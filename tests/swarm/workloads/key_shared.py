@@ -12,7 +12,7 @@ from random import Random
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
+from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
 from emulator.run.history_events import HistoryEvent
@@ -159,7 +159,7 @@ class _ForgetsWhoWaits(KeyShared):
 
 
 def with_key_shared(careless: type[KeyShared]) -> object:
-    def made(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+    def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
         is_careless = type_ is SubscriptionType.KEY_SHARED
         return careless(cursor, limits) if is_careless else strategy_for(type_, cursor, limits)
 

@@ -14,10 +14,10 @@ from random import Random
 from typing import Any, ClassVar
 
 from emulator.broker.metadata.store import Metadata
-from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.event import EventStamp
 from emulator.core.metadata.messages import Events
-from emulator.core.metadata.outbox import Outbox
-from emulator.core.metadata.record import LATEST, Entry, Record
+from emulator.core.metadata.outbox import EventOutbox
+from emulator.core.metadata.record import LATEST, DocumentRecord, ElementState
 from emulator.errors import StorageError
 from emulator.net.http import NoAnswer
 from emulator.simulation.checkers import Found, InvariantCheck
@@ -266,28 +266,30 @@ def _has_metadata(evidence: Evidence) -> bool:
 # Mutants.
 
 
-def _not_earlier(stamp: Stamp, present: Entry | None, here: str) -> bool:
+def _not_earlier(stamp: EventStamp, present: ElementState | None, here: str) -> bool:
     return present is None or stamp.reading >= present.stamp.reading
 
 
-class _OutboxInMemory(Outbox):
+class _OutboxInMemory(EventOutbox):
     """What the carrier itself saw change is to be told, and nothing else."""
 
     def __init__(self, cluster: str, incarnation: str, published: int) -> None:
         super().__init__(cluster, incarnation, published)
-        self._from_before: set[Stamp] = set()
+        self._from_before: set[EventStamp] = set()
 
-    def begins_with(self, record: Record) -> None:
+    def begins_with(self, record: DocumentRecord) -> None:
         self._from_before.update(event.stamp for event in record.events())
 
-    def packs(self, records: Iterable[Record], settled: int, *how: Any) -> list[Events]:
+    def packs(self, records: Iterable[DocumentRecord], settled: int, *how: Any) -> list[Events]:
         seen = [self._seen(record) for record in records]
         newest = max((event.stamp.sequence for record in seen for event in record.events()), default=0)
         return super().packs(seen, min(settled, newest), *how)
 
-    def _seen(self, record: Record) -> Record:
+    def _seen(self, record: DocumentRecord) -> DocumentRecord:
         entries = {name: one for name, one in record.entries.items() if one.stamp not in self._from_before}
-        return Record(record.path, entries, None if record.deleted in self._from_before else record.deleted)
+        return DocumentRecord(
+            record.path, entries, None if record.deleted in self._from_before else record.deleted
+        )
 
 
 class _SaysDone(Metadata):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from emulator.broker.topic.pending_publish import limits_of
 from emulator.client import Batching
-from emulator.core.admission import Limits, Publisher, Refusal, Scanned, check
+from emulator.core.admission import EntrySizeLimits, Publisher, Refusal, Scanned, check
 from emulator.errors import ServerError
 from emulator.model.markers import Marker
 from emulator.run.history_events import payload_digest
@@ -180,7 +180,7 @@ def oversized_refused(evidence: Evidence) -> Found:
 
 
 def _forgets_that_it_travels(
-    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: Limits
+    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
 ) -> Refusal | None:
     return check(publisher, entry, marker, entry_bytes, replace(limits, entry_bytes=2 * limits.entry_bytes))
 

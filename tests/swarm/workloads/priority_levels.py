@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from emulator.client import Client, ClientError
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
+from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
 from emulator.core.dispatch.types import ConsumerState
@@ -236,8 +236,8 @@ class _OneIsActiveForAll(SingleActive):
         return min(self.consumers, key=lambda one: (one.priority, one.name), default=None)
 
 
-def _with(careless: type[Strategy]) -> object:
-    def made(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+def _with(careless: type[DispatchStrategy]) -> object:
+    def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
         shipped = strategy_for(type_, cursor, limits)
         return careless(cursor, limits) if issubclass(careless, type(shipped)) else shipped
 

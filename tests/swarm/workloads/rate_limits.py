@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from emulator.core.flow.rate_limit import Pace, Published, Throttle, ThrottleFactory
-from emulator.core.topic.limits import Caps
+from emulator.core.flow.rate_limit import Published, RateLimit, Throttle, ThrottleFactory
+from emulator.core.topic.limits import TopicLimits
 from emulator.errors import ProtocolError
 from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.checkers.limits import Allowance
@@ -52,7 +52,7 @@ def _act(random: Random, plan: Plan) -> Mortal:
 _told, _acted = partial(told, NAME), acted(NAME)
 
 
-class _CountsNobody(Caps):
+class _CountsNobody(TopicLimits):
     """A topic is never full."""
 
     def check_producers(self, present: int, topic: str) -> None:
@@ -65,7 +65,7 @@ class _CountsNobody(Caps):
         return
 
 
-class _StaysFull(Caps):
+class _StaysFull(TopicLimits):
     """Once somebody was refused, everybody is."""
 
     def check_producers(self, present: int, topic: str) -> None:
@@ -98,7 +98,7 @@ class _TakesNothing(Throttle):
 class _PilesUp(Throttle):
     """What nobody used for a long time may go at once."""
 
-    def __init__(self, rate: Pace, now_ms: float, published: Published | None = None) -> None:
+    def __init__(self, rate: RateLimit, now_ms: float, published: Published | None = None) -> None:
         super().__init__(rate, now_ms, published)
         for bucket in (self._messages, self._bytes):
             if bucket is not None:
@@ -108,7 +108,7 @@ class _PilesUp(Throttle):
 class _NeverFills(Throttle):
     """What one period allows goes, and nothing after it."""
 
-    def __init__(self, rate: Pace, now_ms: float, published: Published | None = None) -> None:
+    def __init__(self, rate: RateLimit, now_ms: float, published: Published | None = None) -> None:
         super().__init__(rate, now_ms, published)
         for bucket in (self._messages, self._bytes):
             if bucket is not None:
@@ -116,7 +116,7 @@ class _NeverFills(Throttle):
 
 
 def _throttle(careless: type[Throttle]) -> ThrottleFactory:
-    def made(rate: Pace, now_ms: float, published: Published | None = None) -> Throttle | None:
+    def made(rate: RateLimit, now_ms: float, published: Published | None = None) -> Throttle | None:
         return careless(rate, now_ms, published) if rate.is_limited else None
 
     return made

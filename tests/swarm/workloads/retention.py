@@ -16,7 +16,7 @@ from typing import Any
 
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
-from emulator.core.topic.retention import Ages, Need, Seen, Trimming
+from emulator.core.topic.retention import Ages, LogHold, Seen, Trimming
 from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts, topic
 from tests.swarm.plan import Plan
@@ -86,10 +86,10 @@ class _AlwaysTooMuch(Trimming):
 class _AsksWhoIsThere(Trimmer):
     """Subscriptions that nobody reads hold nothing back."""
 
-    def _cursors(self) -> Iterable[Need]:
+    def _cursors(self) -> Iterable[LogHold]:
         for name, subscription in self._topic.subscriptions.items():
             if subscription.durable and subscription.consumers:
-                yield Need(subscription.cursor.mark_delete + 1, f"subscription {name}")
+                yield LogHold(subscription.cursor.mark_delete + 1, f"subscription {name}")
 
     def _pass_trimmed(self) -> None:
         """Nor are they told."""

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from emulator.client import Client, ClientError, Schema, SchemaType
-from emulator.core.schemas.compatibility import Strategy
+from emulator.core.schemas.compatibility import CompatibilityStrategy
 from emulator.core.schemas.problems import Incompatible
 from emulator.errors import ServerError
 from emulator.net.http import NoAnswer
@@ -31,7 +31,7 @@ from tests.swarm.workloads.self_reported import acted, told
 NAME = "comply"
 FIELDS = "abc"
 LET_IN, KEPT_OUT, DIFFERENT = "let in: ", "kept out: ", "different: "
-STRATEGIES = tuple(one for one in Strategy if one is not Strategy.UNDEFINED)
+STRATEGIES = tuple(one for one in CompatibilityStrategy if one is not CompatibilityStrategy.UNDEFINED)
 Record = tuple[tuple[str, bool], ...]
 """(name of a field, whether it has a default), sorted."""
 
@@ -53,11 +53,11 @@ def reads(reader: Record, writer: Record) -> bool:
     return {name for name, default in reader if not default} <= {name for name, _ in writer}
 
 
-def may_follow(versions: list[Record], new: Record, strategy: Strategy) -> bool:
+def may_follow(versions: list[Record], new: Record, strategy: CompatibilityStrategy) -> bool:
     """As the proposal of each strategy has it; what is there already may come again."""
-    if not versions or new in versions or strategy is Strategy.ALWAYS_COMPATIBLE:
+    if not versions or new in versions or strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE:
         return True
-    if strategy is Strategy.ALWAYS_INCOMPATIBLE:
+    if strategy is CompatibilityStrategy.ALWAYS_INCOMPATIBLE:
         return False
     held_to = versions if strategy.is_transitive else versions[-1:]
     backward = not strategy.new_reads_old or all(reads(new, old) for old in held_to)
@@ -68,7 +68,7 @@ def may_follow(versions: list[Record], new: Record, strategy: Strategy) -> bool:
 class Comply(Mortal):
     """Its producers bring one schema after the other, half of them in another region of the cluster."""
 
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[CompatibilityStrategy, ...]
     """The first is in force while things go wrong."""
     records: tuple[Record, ...]
     schema_type: SchemaType
@@ -118,7 +118,7 @@ class Comply(Mortal):
             return None
         return True
 
-    async def _obeyed(self, stage: Stage, strategy: Strategy) -> bool:
+    async def _obeyed(self, stage: Stage, strategy: CompatibilityStrategy) -> bool:
         """The policy is set, and both regions know."""
         path = "/schemaCompatibilityStrategy"
         if not await self.insist(stage, "PUT", f"{path}?isGlobal=true", strategy.name, done=(204,)):
@@ -178,7 +178,12 @@ class Comply(Mortal):
         return ""
 
     async def _compared(
-        self, stage: Stage, region: str, versions: list[Record], record: Record, strategy: Strategy
+        self,
+        stage: Stage,
+        region: str,
+        versions: list[Record],
+        record: Record,
+        strategy: CompatibilityStrategy,
     ) -> str:
         """One more. What is taken is added to the versions."""
         client = self.client_for(region, stage, f"calm-{len(versions)}-{region}")
@@ -240,11 +245,11 @@ def _record(random: Random) -> Record:
 _told, _acted = partial(told, NAME), acted(NAME)
 
 
-def _everything_follows(_earlier: Schema, _new: Schema, _strategy: Strategy) -> None:
+def _everything_follows(_earlier: Schema, _new: Schema, _strategy: CompatibilityStrategy) -> None:
     return
 
 
-def _nothing_follows(_earlier: Schema, _new: Schema, _strategy: Strategy) -> None:
+def _nothing_follows(_earlier: Schema, _new: Schema, _strategy: CompatibilityStrategy) -> None:
     raise Incompatible("nothing may")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.topic.retention import Need
+from emulator.core.topic.retention import LogHold
 from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.mutant import Mutant, parts, topic
 from tests.swarm.plan import Plan
@@ -75,11 +75,11 @@ _told, _acted = partial(told, NAME), acted(NAME)
 class _HoldsNoGaps(Trimmer):
     """What stands before the last acknowledged message goes, acknowledged or not."""
 
-    def _cursors(self) -> Iterable[Need]:
+    def _cursors(self) -> Iterable[LogHold]:
         for name, subscription in self._topic.subscriptions.items():
             cursor = subscription.cursor
             if subscription.durable:
-                yield Need(max(cursor.highest_acked, cursor.mark_delete) + 1, f"subscription {name}")
+                yield LogHold(max(cursor.highest_acked, cursor.mark_delete) + 1, f"subscription {name}")
 
 
 class _TrimmedOverGaps(Topic):

@@ -8,11 +8,11 @@ from typing import Any
 
 from emulator.broker.transactions.journal import TransactionJournal
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.transactions.coordinator import Coordinator, Transaction
+from emulator.core.transactions.coordinator import Coordinator, LiveTransaction
 from emulator.core.transactions.journal_format import Began, Granted, KeyEntry
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.names import TxnId
-from emulator.core.transactions.pending_acks import Claim, PendingAcks, commit
+from emulator.core.transactions.pending_acks import ClaimedAck, PendingAcks, commit
 from tests.swarm.mutant import Mutant, parts
 
 KIND = "hold-key"
@@ -20,7 +20,7 @@ KIND = "hold-key"
 
 
 class _FencesNobody(Coordinator):
-    def of_key(self, owner: str, key: str) -> list[Transaction]:
+    def of_key(self, owner: str, key: str) -> list[LiveTransaction]:
         return []
 
 
@@ -38,7 +38,7 @@ class _FencesLate(Coordinator):
         self._begins = False
         return began
 
-    def of_key(self, owner: str, key: str) -> list[Transaction]:
+    def of_key(self, owner: str, key: str) -> list[LiveTransaction]:
         return super().of_key(owner, key) if self._begins else []
 
 
@@ -68,7 +68,7 @@ class _BelievedAtOnce(TransactionJournal):
 
 
 class _CountsAtOnce(PendingAcks):
-    def acknowledge(self, txn: TxnId, claims: Sequence[Claim], cursor: Cursor) -> None:
+    def acknowledge(self, txn: TxnId, claims: Sequence[ClaimedAck], cursor: Cursor) -> None:
         super().acknowledge(txn, claims, cursor)
         commit(self.by_txn[txn], cursor)
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
 from emulator.client import Client, ClientError, Consumer
-from emulator.core.topic.retention import Need
+from emulator.core.topic.retention import LogHold
 from emulator.net.http import NoAnswer
 from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
@@ -174,14 +174,14 @@ def disks_are_given_back(evidence: Evidence) -> Found:
 class _AsksNoCursor(Trimmer):
     """What subscriptions did not acknowledge goes."""
 
-    def _cursors(self) -> Iterable[Need]:
+    def _cursors(self) -> Iterable[LogHold]:
         return ()
 
 
 class _AsksNoReplicator(Trimmer):
     """What other regions do not have goes."""
 
-    def _replicators(self) -> Iterable[Need]:
+    def _replicators(self) -> Iterable[LogHold]:
         return ()
 
 

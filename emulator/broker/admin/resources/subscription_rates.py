@@ -9,7 +9,7 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
 from emulator.broker.admin.resources.policies import APPLIED, IS_GLOBAL
 from emulator.broker.authorization import ResourceScope
-from emulator.core.flow.rate_limit import Pace
+from emulator.core.flow.rate_limit import RateLimit
 from emulator.core.policies.declaration import OutOfRange
 from emulator.core.policies.limits import (
     DISPATCH_RATE_FORM,
@@ -52,7 +52,7 @@ async def delete(call: AdminRequest) -> Response:
     return await _change(call, None)
 
 
-async def _change(call: AdminRequest, rate: Pace | None) -> Response:
+async def _change(call: AdminRequest, rate: RateLimit | None) -> Response:
     name = call.names["subscription"]
 
     def changed(present: Any) -> Any:
@@ -66,7 +66,7 @@ async def _change(call: AdminRequest, rate: Pace | None) -> Response:
     return Response(status=204)
 
 
-def _parse(raw: Any) -> Pace | None:
+def _parse(raw: Any) -> RateLimit | None:
     try:
         return None if raw is None else DISPATCH_RATE_FORM.decode(raw)
     except OutOfRange as problem:

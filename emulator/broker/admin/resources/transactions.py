@@ -13,7 +13,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.broker.transactions.coordinator import RunningCoordinator
 from emulator.broker.transactions.coordinators import NOT_ENABLED, TransactionCoordinators
-from emulator.core.transactions.coordinator import BY_OPERATOR, OfKey, Transaction
+from emulator.core.transactions.coordinator import BY_OPERATOR, LiveTransaction, OfKey
 from emulator.core.transactions.journal_format import Holder
 from emulator.core.transactions.keys import KeyState
 from emulator.core.transactions.names import TxnId
@@ -113,7 +113,7 @@ async def metadata(call: AdminRequest) -> Response:
     )
 
 
-def _metadata(call: AdminRequest, transaction: Transaction) -> dict[str, Any]:
+def _metadata(call: AdminRequest, transaction: LiveTransaction) -> dict[str, Any]:
     acked: dict[str, dict[str, Any]] = {}
     for topic, subscription in transaction.subscriptions:
         acked.setdefault(topic, {})[subscription] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.view import ReplicatorHost
-from emulator.core.flow.meters import Drops, Waiting
+from emulator.core.flow.meters import Drops, UnsentEntries
 from emulator.core.replication.progress import Forwarding
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class LiveReplicator(Replicator):
     def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
         super().__init__(topic, peer)
         self._forgetting = cast(ForgettingTopic, topic)
-        self._waiting = Waiting()
+        self._waiting = UnsentEntries()
 
     def offer(self, entries: Sequence[StoredEntry]) -> None:
         """The topic has these, its newest ones: send what may go, pass what cannot wait."""

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from emulator.broker.explain.metadata import why_shared
-from emulator.core.metadata.event import Stamp
-from emulator.core.metadata.record import Entry, Loser, Record
+from emulator.core.metadata.event import EventStamp
+from emulator.core.metadata.record import DocumentRecord, ElementState, Loser
 from emulator.errors import StorageError
 from emulator.model.reasons import Cause, ReasonRow
 from emulator.model.stored_keys import (
@@ -24,8 +24,8 @@ from tests.broker.explain.reasons.of_regions import codes_of, linked
 from tests.broker.explain.reasons.situations import Codes, situation
 
 PATH = NamespacePath("acme/orders").text
-EVENT = Stamp(1, 0, "americas", 1, "i")
-LATER = Stamp(2, 0, "europe", 1, "i")
+EVENT = EventStamp(1, 0, "americas", 1, "i")
+LATER = EventStamp(2, 0, "europe", 1, "i")
 
 
 class Shared:
@@ -33,7 +33,9 @@ class Shared:
 
     def __init__(self) -> None:
         self.rows: dict[str, bytes] = {}
-        self.record = Record(PATH, entries={"policies/deduplication": Entry(EVENT, False, True, 0)})
+        self.record = DocumentRecord(
+            PATH, entries={"policies/deduplication": ElementState(EVENT, False, True, 0)}
+        )
         self.lease = SimpleNamespace(holder="us")
         self.losses = SimpleNamespace(expected={"europe"})
         self.settings = SimpleNamespace(
@@ -128,7 +130,7 @@ def behind() -> Shared:
 @situation(Cause.CLUSTERS_BEHIND)
 async def clusters_behind() -> AsyncIterator[Codes]:
     here = behind()
-    here.record.entries["policies/x"] = Entry(EVENT, False, True, 0)
+    here.record.entries["policies/x"] = ElementState(EVENT, False, True, 0)
     yield here.only(Cause.CLUSTERS_BEHIND)
     here.confirm()
     yield tuple

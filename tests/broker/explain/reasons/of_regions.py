@@ -16,9 +16,9 @@ from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import EARLIEST, Client, ConsumerType, InitialPosition
-from emulator.core.flow.rate_limit import UNLIMITED, Pace
+from emulator.core.flow.rate_limit import UNLIMITED, RateLimit
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
-from emulator.core.transactions.names import Status
+from emulator.core.transactions.names import TransactionStatus
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.explanations import with_conflicts
 from emulator.model.reasons import Cause
@@ -326,7 +326,7 @@ async def replicator_rests() -> AsyncIterator[Codes]:
 async def replication_rate() -> AsyncIterator[Codes]:
     async with linked() as (world, us):
         producer = await replicated(world, us)
-        replicator_of(world).rate.set(Pace(1, 0, 86_400))
+        replicator_of(world).rate.set(RateLimit(1, 0, 86_400))
         for _ in range(3):
             await producer.send(b"next")
         yield replication_codes(world)
@@ -551,7 +551,7 @@ async def dispatch_rate() -> AsyncIterator[Codes]:
     async with linked("us") as (world, us):
         await us.subscribe(TOPIC, "s")
         subscription = subscription_of(world)
-        subscription.handing_out.set_rate(Pace(1, 0, 86_400))
+        subscription.handing_out.set_rate(RateLimit(1, 0, 86_400))
         producer = await us.producer(TOPIC)
         for _ in range(3):
             await producer.send(b"x")
@@ -825,12 +825,12 @@ async def decided(
         most, least = transaction.id.most, transaction.id.least
         life = world.running["us"].coordinators.life(most)
         live = life.core.live[least]
-        live.status, live.why = Status.COMMITTING, "requested by its client"
+        live.status, live.why = TransactionStatus.COMMITTING, "requested by its client"
         life.teller.refused[least] = dict(refusals)
 
         def confirm() -> None:
             del life.teller.refused[least]
-            live.status = Status.OPEN
+            live.status = TransactionStatus.OPEN
 
         yield codes_of(world, "us", "transaction", transaction.id.text), confirm
         await transaction.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.client import Client, ClientError
-from emulator.core.flow.rate_limit import Pace
+from emulator.core.flow.rate_limit import RateLimit
 from emulator.core.policies.lifetime import MESSAGE_TTL, RETENTION, Retention
 from emulator.core.policies.limits import (
     DISPATCH_RATE,
@@ -70,7 +70,7 @@ async def test_its_users_are_limited_as_those_of_any_topic() -> None:
 async def test_what_the_rate_of_its_consumers_does_not_allow_is_dropped() -> None:
     async with regions("us") as world, world.client("us") as client:
         us = world.running["us"]
-        await us.policies.set(NAMESPACE, DISPATCH_RATE, Pace(1, 0, 3_600))
+        await us.policies.set(NAMESPACE, DISPATCH_RATE, RateLimit(1, 0, 3_600))
         consumer = await client.subscribe(TOPIC, "s")
         producer = await client.producer(TOPIC)
         for number in range(5):

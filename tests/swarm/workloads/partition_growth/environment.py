@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from emulator.client import Batching, Client
-from emulator.net.http import Answer, NoAnswer
+from emulator.net.http import HttpResponse, NoAnswer
 from emulator.simulation.evidence import full
 from emulator.simulation.world import CLIENT_SETTINGS
 from tests.swarm.topics import DELETED
@@ -133,7 +133,7 @@ class Scene:
 
     async def call(
         self, method: str, region: str, topic: str, what: str, body: int | None = None
-    ) -> Answer | None:
+    ) -> HttpResponse | None:
         """None: no answer."""
         target = f"/admin/v2/persistent/{topic.partition('://')[2]}{what}"
         try:

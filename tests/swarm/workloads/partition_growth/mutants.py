@@ -10,7 +10,7 @@ from typing import Any
 from emulator.client import EARLIEST, Client, ClientError, Consumer, TableView
 from emulator.client.topic_names import PatternTopics, TopicSource
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
+from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
 from tests.swarm.mutant import Mutant, parts
 
 
@@ -95,7 +95,7 @@ def _first_news_only(index: int, known: int) -> bool:
     return known == 0
 
 
-def _failover_shares(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+def _failover_shares(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
     shared = type_ is SubscriptionType.FAILOVER
     return strategy_for(SubscriptionType.SHARED if shared else type_, cursor, limits)
 
