@@ -14,7 +14,7 @@ import pytest
 
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
-from emulator.core.metadata.event import EventStamp, SyncEvent, is_synced
+from emulator.core.metadata.event import SyncEvent, SyncStamp, is_synced
 from emulator.core.metadata.record import LATEST, DocumentRecord
 from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import NamespacePath, SyncRecordPath, TenantPath, parse_path
@@ -137,9 +137,9 @@ class SimulatedScenario:
         first, *others = [self.documents(cluster) for cluster in self.world.configurations]
         return all(other == first for other in others)
 
-    def events(self) -> dict[EventStamp, SyncEvent]:
+    def events(self) -> dict[SyncStamp, SyncEvent]:
         """Of every event topic, and of every store: what was never published counts, too."""
-        found: dict[EventStamp, SyncEvent] = {}
+        found: dict[SyncStamp, SyncEvent] = {}
         for store in self.world.configurations.values():
             for path, change in store.memory.values.items():
                 key = parse_path(path)

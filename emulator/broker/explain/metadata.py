@@ -10,7 +10,7 @@ from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.damage import DamagedRows, incomplete
 from emulator.broker.metadata_sync.exclusions import excluded_in
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
-from emulator.core.metadata.event import EXISTENCE, EventStamp, is_synced, readable
+from emulator.core.metadata.event import EXISTENCE, SyncStamp, is_synced, readable
 from emulator.core.metadata.record import DocumentRecord, ElementState, Loser, stored_record
 from emulator.core.metadata.version_vector import covers, stored_vector
 from emulator.errors import StorageDamaged
@@ -108,7 +108,7 @@ def _lost(loser: Loser) -> Reason:
     )
 
 
-def _said(stamp: EventStamp) -> str:
+def _said(stamp: SyncStamp) -> str:
     """Who said it when. What topologies say has the lowest time."""
     counter = f"+{stamp.counter}" if stamp.counter else ""
     when = f"at {_time(stamp.time_ms)}{counter}" if stamp.time_ms else "in its topology"

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.lease import StoredLease
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata.event import EventStamp
+from emulator.core.metadata.event import SyncStamp
 from emulator.core.metadata.exclusions import Declared, stored_excluded
 from emulator.core.metadata.hybrid_clock import BEGINNING
 from emulator.core.metadata.merge import MetadataTransaction
@@ -118,7 +118,7 @@ class DamagedRows:
 
         return work
 
-    def _own_sequences(self) -> list[EventStamp]:
+    def _own_sequences(self) -> list[SyncStamp]:
         """Of this cluster's own events that still count."""
         stamps = []
         for change in self._metadata.list(SyncRecordPath.prefix()):
@@ -130,7 +130,7 @@ class DamagedRows:
 class _Replacement:
     """What is written instead of damaged rows. The time and chance are taken before: the work runs elsewhere."""
 
-    def __init__(self, settings: SyncSettings, own: list[EventStamp]) -> None:
+    def __init__(self, settings: SyncSettings, own: list[SyncStamp]) -> None:
         self._settings = settings
         self._own = own
         self._now_ms = settings.wall_clock_ms()

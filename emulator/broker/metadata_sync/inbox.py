@@ -12,7 +12,7 @@ from emulator.broker.metadata_sync.damage import incomplete
 from emulator.broker.metadata_sync.event_topic import ReceivedEvent
 from emulator.broker.metadata_sync.losses import LostClusters, see_to
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata.event import EventStamp, SyncEvent
+from emulator.core.metadata.event import SyncEvent, SyncStamp
 from emulator.core.metadata.exclusions import encode_excluded, stored_excluded
 from emulator.core.metadata.merge import MergeCounts, MetadataTransaction
 from emulator.core.metadata.messages import (
@@ -77,7 +77,7 @@ class PartialAnswer:
     number: int
     came: set[int] = field(default_factory=set)
     """Which parts came; PARTS_MAX at most."""
-    stamps: set[EventStamp] = field(default_factory=set)
+    stamps: set[SyncStamp] = field(default_factory=set)
     """What counts in the cluster that answers, if it sends all of it; about ANSWER_EVENTS_MAX at most."""
     is_complete: bool = False
 
@@ -180,7 +180,7 @@ class EventInbox:
         unfinished.is_complete = len(unfinished.came) == answer.parts
         return unfinished.is_complete and len(unfinished.stamps) <= ANSWER_EVENTS_MAX
 
-    def _stamps_of(self, answer: CatchUpResponse) -> set[EventStamp]:
+    def _stamps_of(self, answer: CatchUpResponse) -> set[SyncStamp]:
         return self._unfinished[answer.source].stamps
 
     def _forget_finished(self, answered: Iterable[CatchUpResponse]) -> None:

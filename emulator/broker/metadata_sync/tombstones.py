@@ -9,7 +9,7 @@ from itertools import islice
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.losses import LostClusters
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata.event import EventStamp
+from emulator.core.metadata.event import SyncStamp
 from emulator.core.metadata.merge import MetadataTransaction
 from emulator.core.metadata.record import DocumentRecord, stored_record
 from emulator.core.metadata.version_vector import Vector, may_go, merged, stored_vector
@@ -68,7 +68,7 @@ class Tombstones:
         for path in paths:
             self.noted(self._record(path))
 
-    def _rule(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[EventStamp], bool]:
+    def _rule(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
         """Who forgets a tombstone lets its clock follow it, which none may do that is from the far future (INV-81)."""
         is_had = may_go(mine, known)
         latest_ms = self._settings.wall_clock_ms() + self._settings.here.clock_ahead_ms_max
@@ -79,7 +79,7 @@ class Tombstones:
         stored = stored_vector(self._metadata.get(SyncPeerPath(cluster).text))
         return merged(stored, heard.get(cluster, {}))
 
-    def _has_one(self, path: str, is_had: Callable[[EventStamp], bool]) -> bool:
+    def _has_one(self, path: str, is_had: Callable[[SyncStamp], bool]) -> bool:
         return any(event.is_deleted and is_had(event.stamp) for event in self._record(path).events())
 
     def _record(self, path: str) -> DocumentRecord:

@@ -35,7 +35,7 @@ VALUE_BYTES_MAX: Final = 1_048_576
 PATH_CHARACTERS_MAX: Final = 4_096
 
 
-class EventStamp(NamedTuple):
+class SyncStamp(NamedTuple):
     """When and where an event happened. No two events have the same one."""
 
     time_ms: int
@@ -58,7 +58,7 @@ class EventStamp(NamedTuple):
         """What sequences are counted by."""
         return f"{self.source}:{self.incarnation}"
 
-    def is_later_than(self, other: EventStamp) -> bool:
+    def is_later_than(self, other: SyncStamp) -> bool:
         """The proposal's order: the later time; of equal times the cluster whose name sorts first; of one cluster the
         later event."""
         if self.reading != other.reading:
@@ -81,7 +81,7 @@ class SyncEvent:
     value: Any
     """JSON. None for what was deleted, and for existence."""
     is_deleted: bool
-    stamp: EventStamp
+    stamp: SyncStamp
     options: tuple[str, ...] = ()
 
     @property
@@ -131,11 +131,11 @@ class SyncEvent:
         )
 
 
-def _stamp(raw: Mapping[str, Any]) -> EventStamp:
+def _stamp(raw: Mapping[str, Any]) -> SyncStamp:
     source = _text(raw, "sourceCluster", 63)
     if not is_valid_name(source):
         raise ValueError(f"sourceCluster {source!r} is not a name of a cluster")
-    return EventStamp(
+    return SyncStamp(
         number(raw, "lastUpdatedTimestamp"),
         number(raw, "counter", default=0),
         source,

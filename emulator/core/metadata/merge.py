@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from emulator.core.metadata import pending_changes
-from emulator.core.metadata.event import EXISTENCE, EventStamp, SyncEvent, elements_of, is_implied
+from emulator.core.metadata.event import EXISTENCE, SyncEvent, SyncStamp, elements_of, is_implied
 from emulator.core.metadata.hybrid_clock import BEGINNING, ClockReading, heard, tick
 from emulator.core.metadata.record import LATEST, DocumentRecord, MergeOutcome, Rule, stored_record
 from emulator.core.metadata.stored import decoded
@@ -37,7 +37,7 @@ class Rows(Protocol):
 class Overruled(StorageError):
     """A change would be undone at once: one of another cluster is later by the clocks. Nothing was changed."""
 
-    def __init__(self, event: SyncEvent, by: EventStamp) -> None:
+    def __init__(self, event: SyncEvent, by: SyncStamp) -> None:
         behind_ms = by.time_ms - event.stamp.time_ms
         super().__init__(
             f"{event.full_path} was changed by cluster {by.source}, whose clock was {behind_ms} ms ahead of what it is "
@@ -68,7 +68,7 @@ class MergeCounts:
     known: int = 0
     from_the_future: list[SyncEvent] = field(default_factory=list)
     """Events from further ahead than clocks may be."""
-    replaced: list[tuple[SyncEvent, EventStamp]] = field(default_factory=list)
+    replaced: list[tuple[SyncEvent, SyncStamp]] = field(default_factory=list)
     """Events that took the place of a change made in this cluster."""
 
 
@@ -84,7 +84,7 @@ class MetadataTransaction:
         known = decoded(stored, OwnClock.decode, None)
         self._stored_clock = known
         self._clock = known or OwnClock(new_incarnation)
-        self._known: Callable[[EventStamp], bool] = lambda stamp: False
+        self._known: Callable[[SyncStamp], bool] = lambda stamp: False
         self._after = BEGINNING
         """The document that is changed has something from the far future, and what is changed follows that."""
 
@@ -165,7 +165,7 @@ class MetadataTransaction:
         events += [SyncEvent(path, element, None, True, self._next(is_seed)) for element in gone]
         return events
 
-    def _next(self, is_seed: bool) -> EventStamp:
+    def _next(self, is_seed: bool) -> SyncStamp:
         clock = self._clock
         reading = clock.reading
         if not is_seed:
@@ -173,7 +173,7 @@ class MetadataTransaction:
             reading = tick(known, self._now_ms) if self._here.is_hybrid else _not_before(known, self._now_ms)
         self._clock = OwnClock(clock.incarnation, clock.sequence + 1, reading)
         stamped = BEGINNING if is_seed else _behind(reading, self._after)
-        return EventStamp(*stamped, self._here.cluster, clock.sequence + 1, clock.incarnation)
+        return SyncStamp(*stamped, self._here.cluster, clock.sequence + 1, clock.incarnation)
 
     def _is_too_far_ahead(self, reading: ClockReading) -> bool:
         return reading.time_ms > self._now_ms + self._here.clock_ahead_ms_max
@@ -196,13 +196,13 @@ class MetadataTransaction:
             self.withdraw(event for event in its_events if event.stamp.origin == self._own_origin)
         return tally
 
-    def _known_already(self) -> Callable[[EventStamp], bool]:
+    def _known_already(self) -> Callable[[SyncStamp], bool]:
         """Which events are here, or were once: one of them that is not there was superseded, and what superseded it
         went when everybody had it. Of the cluster's own: all but those that are drawn up and not made yet."""
         applied, own, newest = self.applied(), self._own_origin, self._clock.sequence
         waiting = pending_changes.read_drawn(self._rows.get(SYNC_DRAWN_PATH.text))
 
-        def is_known(stamp: EventStamp) -> bool:
+        def is_known(stamp: SyncStamp) -> bool:
             if stamp.origin != own:
                 return covers(applied, stamp)
             return stamp.sequence <= newest and stamp.sequence not in waiting
@@ -234,7 +234,7 @@ class MetadataTransaction:
             case MergeOutcome.KNOWN:
                 tally.known += 1
 
-    def _hear(self, stamp: EventStamp) -> None:
+    def _hear(self, stamp: SyncStamp) -> None:
         reading = heard(self._clock.reading, stamp.reading)
         self._clock = replace(self._clock, reading=reading)
 
@@ -242,7 +242,7 @@ class MetadataTransaction:
         """A document that was there before anybody kept records: it is taken for a seed."""
         self._write(self._record(path))
 
-    def let_go(self, path: str, is_had: Callable[[EventStamp], bool]) -> None:
+    def let_go(self, path: str, is_had: Callable[[SyncStamp], bool]) -> None:
         """Forget tombstones of a document that everybody has. Others may keep theirs a while longer, so what is changed
         here from now on must be later than what is forgotten."""
         record = self._record(path)
@@ -252,7 +252,7 @@ class MetadataTransaction:
             self._clock = replace(self._clock, reading=heard(self._clock.reading, after))
             self._write(record)
 
-    def reconcile(self, path: str, kept: Collection[EventStamp], has: Vector) -> None:
+    def reconcile(self, path: str, kept: Collection[SyncStamp], has: Vector) -> None:
         """Another cluster has everything up to `has`, and of that only `kept` still counts there: what it once had and
         has no more was deleted, and its tombstone let go. What was changed here and it never heard of is changed once
         more, now (INV-82)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from emulator.core.metadata.event import EventStamp
+from emulator.core.metadata.event import SyncStamp
 from emulator.core.metadata.messages import PACK_CHARACTERS, Events, portions
 from emulator.core.metadata.record import DocumentRecord
 
@@ -32,7 +32,7 @@ class EventOutbox:
         if any(self._is_due(event.stamp) for event in record.events()):
             self._paths[record.path] = None
 
-    def _is_due(self, stamp: EventStamp) -> bool:
+    def _is_due(self, stamp: SyncStamp) -> bool:
         return stamp.origin == f"{self._cluster}:{self.incarnation}" and stamp.sequence > self.published
 
     @property

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from typing import Protocol
 
-from emulator.core.metadata.event import EventStamp, SyncEvent
+from emulator.core.metadata.event import SyncEvent, SyncStamp
 from emulator.core.metadata.stored import decoded
 from emulator.core.metadata.version_vector import OwnClock
 from emulator.model.stored_keys import SYNC_DRAWN_PATH
@@ -44,7 +44,7 @@ def add(rows: Rows, events: Iterable[SyncEvent]) -> None:
     _write(rows, drawn | {event.stamp.sequence: event for event in events})
 
 
-def take_away(rows: Rows, stamps: Iterable[EventStamp]) -> None:
+def take_away(rows: Rows, stamps: Iterable[SyncStamp]) -> None:
     drawn = read_drawn(rows.get(SYNC_DRAWN_PATH.text))
     gone = {
         stamp.sequence for stamp in stamps if stamp.sequence in drawn and drawn[stamp.sequence].stamp == stamp

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from emulator.core.metadata.event import EXISTENCE, EventStamp, SyncEvent, document_of
+from emulator.core.metadata.event import EXISTENCE, SyncEvent, SyncStamp, document_of
 from emulator.core.metadata.hybrid_clock import ClockReading
 from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
@@ -27,7 +27,7 @@ LOSERS_KEPT: Final = 4
 class ElementState(NamedTuple):
     """What one element is."""
 
-    stamp: EventStamp
+    stamp: SyncStamp
     """Of the event that won."""
     is_deleted: bool
     value: Any
@@ -37,17 +37,17 @@ class ElementState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    wins: Callable[[EventStamp, ElementState | None, str], bool]
+    wins: Callable[[SyncStamp, ElementState | None, str], bool]
     """(a new event's stamp, what there is, the cluster that asks): whether the new one takes its place."""
     has_tombstones: bool = True
     """What was deleted is remembered, so that an older event does not bring it back."""
 
 
-def _latest(stamp: EventStamp, present: ElementState | None, here: str) -> bool:
+def _latest(stamp: SyncStamp, present: ElementState | None, here: str) -> bool:
     return present is None or stamp.is_later_than(present.stamp)
 
 
-def _upstream(stamp: EventStamp, present: ElementState | None, here: str) -> bool:
+def _upstream(stamp: SyncStamp, present: ElementState | None, here: str) -> bool:
     """The event's time is held against the time at which the present value was applied here; of equal times the
     event's cluster against this one, and the name that sorts last wins."""
     if present is None or present.is_deleted:
@@ -64,9 +64,9 @@ class Loser(NamedTuple):
     """An event that lost."""
 
     element: str
-    stamp: EventStamp
+    stamp: SyncStamp
     value: Any
-    to: EventStamp
+    to: SyncStamp
 
 
 class MergeOutcome(Enum):
@@ -79,7 +79,7 @@ class MergeOutcome(Enum):
 class DocumentRecord:
     path: str
     entries: dict[str, ElementState] = field(default_factory=dict)
-    deleted: EventStamp | None = None
+    deleted: SyncStamp | None = None
     """The latest deletion of the document."""
     losers: list[Loser] = field(default_factory=list)
 
@@ -103,7 +103,7 @@ class DocumentRecord:
         self.entries[event.element] = ElementState(event.stamp, event.is_deleted, event.value, now_ms)
         return MergeOutcome.WON
 
-    def _let_go_before(self, deletion: EventStamp) -> None:
+    def _let_go_before(self, deletion: SyncStamp) -> None:
         if self.deleted is None or deletion.is_later_than(self.deleted):
             self.deleted = deletion
             self.entries = {
@@ -112,7 +112,7 @@ class DocumentRecord:
                 if element == EXISTENCE or entry.stamp.is_later_than(deletion)
             }
 
-    def _lost(self, event: SyncEvent, to: EventStamp) -> MergeOutcome:
+    def _lost(self, event: SyncEvent, to: SyncStamp) -> MergeOutcome:
         loser = Loser(event.element, event.stamp, event.value, to)
         if any(one.stamp == loser.stamp for one in self.losers):
             return MergeOutcome.KNOWN
@@ -126,7 +126,7 @@ class DocumentRecord:
     def has_tombstones(self) -> bool:
         return self.deleted is not None or any(entry.is_deleted for entry in self.entries.values())
 
-    def let_go(self, is_had: Callable[[EventStamp], bool]) -> ClockReading | None:
+    def let_go(self, is_had: Callable[[SyncStamp], bool]) -> ClockReading | None:
         """Forget tombstones that everybody has; the latest reading among them, None when there was none."""
         gone = [entry.stamp for entry in self.entries.values() if entry.is_deleted and is_had(entry.stamp)]
         self.entries = {element: entry for element, entry in self.entries.items() if entry.stamp not in gone}
@@ -135,7 +135,7 @@ class DocumentRecord:
             self.deleted = None
         return max((stamp.reading for stamp in gone), default=None)
 
-    def forget(self, is_gone: Callable[[EventStamp], bool]) -> None:
+    def forget(self, is_gone: Callable[[SyncStamp], bool]) -> None:
         """Let go of what is no more."""
         self.entries = {element: entry for element, entry in self.entries.items() if not is_gone(entry.stamp)}
         if self.deleted is not None and is_gone(self.deleted):
@@ -211,9 +211,9 @@ def stored_record(path: str, change: Change | None) -> DocumentRecord:
     return decoded(change, lambda value: DocumentRecord.decode(path, value), DocumentRecord(path))
 
 
-def _stamp(raw: Any) -> EventStamp:
+def _stamp(raw: Any) -> SyncStamp:
     """ValueError for what is none: stamps are compared later, and a comparison cannot fail."""
-    stamp = EventStamp(*raw)
+    stamp = SyncStamp(*raw)
     if [type(one) for one in stamp] != _STAMP_TYPES:
         raise ValueError(f"{raw!r} is not a stamp")
     return stamp

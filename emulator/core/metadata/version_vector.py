@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.core.metadata.event import EventStamp, number
+from emulator.core.metadata.event import SyncStamp, number
 from emulator.core.metadata.hybrid_clock import BEGINNING, ClockReading
 from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
@@ -56,7 +56,7 @@ def stored_vector(change: Change | None) -> dict[str, int]:
     return decoded(change, lambda value: vector_from_json(json.loads(value)), {})
 
 
-def covers(vector: Vector, stamp: EventStamp) -> bool:
+def covers(vector: Vector, stamp: SyncStamp) -> bool:
     """Whether an event is among those that somebody has."""
     return vector.get(stamp.origin, 0) >= stamp.sequence
 
@@ -78,7 +78,7 @@ def missing(mine: Vector, theirs: Vector) -> dict[str, int]:
     return {origin: sequence for origin, sequence in theirs.items() if sequence > mine.get(origin, 0)}
 
 
-def may_go(mine: Vector, others: Mapping[str, Vector]) -> Callable[[EventStamp], bool]:
+def may_go(mine: Vector, others: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
     """Which tombstones may be let go here. `others`: what each other cluster said last that it has, by cluster.
 
     Everybody has it; whoever has it sends nothing older any more, since it sends only what still counts there; and what

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.metadata import messages as packs
-from emulator.core.metadata.event import EventStamp, SyncEvent, document_of, elements_of, is_synced
+from emulator.core.metadata.event import SyncEvent, SyncStamp, document_of, elements_of, is_synced
 from emulator.core.metadata.merge import (
     CLOCK_AHEAD_MS_MAX,
     LocalCluster,
@@ -134,8 +134,8 @@ class Cluster:
         transaction.finish()
 
 
-def stamp(time_ms: int, source: str, sequence: int = 1) -> EventStamp:
-    return EventStamp(time_ms, 0, source, sequence, "1")
+def stamp(time_ms: int, source: str, sequence: int = 1) -> SyncStamp:
+    return SyncStamp(time_ms, 0, source, sequence, "1")
 
 
 def policy_event(time_ms: int, source: str, value: object, sequence: int = 1) -> SyncEvent:
@@ -277,7 +277,7 @@ def test_what_everybody_had_and_let_go_does_not_come_back() -> None:
 
 
 def test_a_tombstone_may_go_when_everybody_has_it_and_all_that_was_sent_before_is_here() -> None:
-    mine, tombstone = {"a:1": 5, "b:1": 7}, EventStamp(9, 0, "a", 5, "1")
+    mine, tombstone = {"a:1": 5, "b:1": 7}, SyncStamp(9, 0, "a", 5, "1")
     assert may_go(mine, {"b": {"a:1": 5, "b:1": 7}})(tombstone)
     assert not may_go(mine, {"b": {"a:1": 4, "b:1": 7}})(tombstone), "it does not have it"
     assert not may_go(mine, {"b": {"a:1": 5, "b:1": 8}})(tombstone), "what it sent is not here yet"
@@ -311,7 +311,7 @@ def test_all_clusters_end_up_with_the_same(count: int, seed: int, hybrid: bool) 
     chance = random.Random(seed)
     skews_ms = (0, 0, -250, 400, FAR_MS)
     clusters = [Cluster(f"c{n}", chance.choice(skews_ms), hybrid=hybrid) for n in range(count)]
-    everything: dict[EventStamp, SyncEvent] = {}
+    everything: dict[SyncStamp, SyncEvent] = {}
     for step in range(30):
         one = chance.choice(clusters)
         one.now_ms = step * chance.randrange(1, 20)

@@ -210,7 +210,7 @@ def test_what_was_deleted_is_not_brought_back_by_an_older_event() -> None:
 
 def test_a_region_speaks_for_its_own_cluster_only() -> None:
     pack = {"kind": "events", "source": "a", "events": []}
-    one = core_event.SyncEvent(PLACE, "policies/max", 3, False, core_event.EventStamp(5, 0, "a", 1, "1"))
+    one = core_event.SyncEvent(PLACE, "policies/max", 3, False, core_event.SyncStamp(5, 0, "a", 1, "1"))
     payload = json.dumps(pack | {"events": [one.to_json()]}).encode()
     assert [found.value for found in events_in(payload, "a", 1.0)] == [3]
     assert events_in(payload, "b", 1.0) == []
@@ -229,7 +229,7 @@ def test_it_agrees_with_the_regions_on_any_events_in_any_order(seed: int) -> Non
         made.append((element, value, gone, stamp))
     record = DocumentRecord(PLACE)
     for element, value, gone, stamp in chance.sample(made, len(made)):
-        record.merge(core_event.SyncEvent(PLACE, element, value, gone, core_event.EventStamp(*stamp)), "a", 0)
+        record.merge(core_event.SyncEvent(PLACE, element, value, gone, core_event.SyncStamp(*stamp)), "a", 0)
     ours = fold(
         MetadataEvent(PLACE, element, value, gone, EventStamp(*stamp), 0.0)
         for element, value, gone, stamp in chance.sample(made, len(made))
@@ -251,7 +251,7 @@ def test_it_agrees_with_the_regions_on_numbers_of_partitions(seed: int) -> None:
         made.append((element, value, chance.random() < 0.2, stamp))
     record = DocumentRecord(path)
     for element, value, gone, stamp in chance.sample(made, len(made)):
-        record.merge(core_event.SyncEvent(path, element, value, gone, core_event.EventStamp(*stamp)), "a", 0)
+        record.merge(core_event.SyncEvent(path, element, value, gone, core_event.SyncStamp(*stamp)), "a", 0)
     ours = fold(
         MetadataEvent(path, element, value, gone, EventStamp(*stamp), 0.0)
         for element, value, gone, stamp in chance.sample(made, len(made))

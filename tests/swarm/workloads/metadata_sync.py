@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from emulator.broker.metadata.store import Metadata
-from emulator.core.metadata.event import EventStamp
+from emulator.core.metadata.event import SyncStamp
 from emulator.core.metadata.messages import Events
 from emulator.core.metadata.outbox import EventOutbox
 from emulator.core.metadata.record import LATEST, DocumentRecord, ElementState
@@ -266,7 +266,7 @@ def _has_metadata(evidence: Evidence) -> bool:
 # Mutants.
 
 
-def _not_earlier(stamp: EventStamp, present: ElementState | None, here: str) -> bool:
+def _not_earlier(stamp: SyncStamp, present: ElementState | None, here: str) -> bool:
     return present is None or stamp.reading >= present.stamp.reading
 
 
@@ -275,7 +275,7 @@ class _OutboxInMemory(EventOutbox):
 
     def __init__(self, cluster: str, incarnation: str, published: int) -> None:
         super().__init__(cluster, incarnation, published)
-        self._from_before: set[EventStamp] = set()
+        self._from_before: set[SyncStamp] = set()
 
     def begins_with(self, record: DocumentRecord) -> None:
         self._from_before.update(event.stamp for event in record.events())

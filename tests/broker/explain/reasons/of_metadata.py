@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from emulator.broker.explain.metadata import why_shared
-from emulator.core.metadata.event import EventStamp
+from emulator.core.metadata.event import SyncStamp
 from emulator.core.metadata.record import DocumentRecord, ElementState, Loser
 from emulator.errors import StorageError
 from emulator.model.reasons import Cause, ReasonRow
@@ -24,8 +24,8 @@ from tests.broker.explain.reasons.of_regions import codes_of, linked
 from tests.broker.explain.reasons.situations import Codes, situation
 
 PATH = NamespacePath("acme/orders").text
-EVENT = EventStamp(1, 0, "americas", 1, "i")
-LATER = EventStamp(2, 0, "europe", 1, "i")
+EVENT = SyncStamp(1, 0, "americas", 1, "i")
+LATER = SyncStamp(2, 0, "europe", 1, "i")
 
 
 class Shared:
