@@ -86,7 +86,7 @@ async def kafka_pids(runtime: ProcessRuntime | ComposeRuntime) -> list[int]:
     if isinstance(runtime, ProcessRuntime):
         keepers = runtime.run_dir.glob("regions/*/kafka/keeper.json")
         return [json.loads(keeper.read_text())["pid"] for keeper in keepers]
-    kafkas = await DockerEngine().containers(runtime._run_label, KAFKA_LABEL)
+    kafkas = await DockerEngine().containers(runtime._containers._run_label, KAFKA_LABEL)
     return [kafka.pid for kafka in kafkas.values() if kafka.pid]
 
 

@@ -51,9 +51,9 @@ async def test_a_cursor_under_way_is_awaited_before_a_topic_is_loaded_again(worl
         lambda: broker_of(world).directory.serving[TOPIC].subscriptions["s"]._keeper._under_way is not None
     )
     broker_of(world).topic_failed(TOPIC, StorageError("an append failed", definite=False))
-    await world.simulation.until(lambda: consumer._connection is None)
+    await world.simulation.until(lambda: not consumer.session.is_connected)
     await asyncio.wait([acknowledged])
-    await world.simulation.until(lambda: consumer._connection is not None)
+    await world.simulation.until(lambda: consumer.session.is_connected)
     assert (await consumer.receive()).payload == b"1"
 
 
@@ -70,7 +70,7 @@ async def test_a_cursor_that_could_not_be_written_can_be_written_later(world: Wo
     await subscribing
     await producer.send(b"x")
     message = await consumer.receive()
-    await world.simulation.until(lambda: consumer._connection is not None)
+    await world.simulation.until(lambda: consumer.session.is_connected)
     await consumer.acknowledge(message, confirmed=True)
 
 

@@ -22,10 +22,10 @@ async def test_a_refusal_of_what_was_sent_before_does_not_say_that_it_is_not_sto
     broker = world.regions["us"].broker
     assert broker is not None
     topic = broker.directory.serving[TOPIC]
-    before = topic.end_entry_id
+    before = topic.state.readable_end
     world.hold("us", "eu", one_way=True)
     sending = producer.send_nowait(b"second", transaction=transaction)
-    while topic.end_entry_id == before:
+    while topic.state.readable_end == before:
         await asyncio.sleep(0.001)
     world.cut("us", "eu")
     await asyncio.sleep(5)

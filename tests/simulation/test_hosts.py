@@ -265,7 +265,7 @@ class Stage:
         ]
         for host in hosts:
             await host.begin("")
-            await host.line_up()
+            await host.join_queues()
         return hosts
 
     def part(self, name: str, index: int, rebuilds: bool) -> HostSpec:
