@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.non_persistent.topic import NonPersistentTopic
-from emulator.broker.topic.producer import Producer
+from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic.topic import Topic
 from emulator.model.reasons import Cause, Reason
 from emulator.net.addresses import in_url
@@ -24,7 +24,7 @@ from emulator.net.addresses import in_url
 
 def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True) -> dict[str, Any]:
     """`stats` of a topic. Without `publishers` or `consumers` these lists are empty."""
-    producers = [one for one in topic.producers.values() if isinstance(one, Producer)]
+    producers = [one for one in topic.producers.values() if isinstance(one, ConnectedProducer)]
     clients = [one for one in producers if one.source_region is None] if publishers else []
     subscriptions = {
         name: _subscription(topic, one, consumers=consumers) for name, one in topic.subscriptions.items()
@@ -206,7 +206,7 @@ def _compacted_ledger(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _publisher(producer: Producer, now: float) -> dict[str, Any]:
+def _publisher(producer: ConnectedProducer, now: float) -> dict[str, Any]:
     published = producer.published
     return {
         "msgRateIn": published.message_rate(now),
@@ -258,7 +258,7 @@ def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) 
     }
 
 
-def _consumer(consumer: Consumer, draining: int, now: float) -> dict[str, Any]:
+def _consumer(consumer: ConnectedConsumer, draining: int, now: float) -> dict[str, Any]:
     state, sent = consumer.state, consumer.sent
     return {
         "msgRateOut": sent.message_rate(now),
@@ -285,7 +285,7 @@ def _replicator(topic: Topic, replicator: Replicator, now: float) -> dict[str, A
     inbound = [
         one
         for one in topic.producers.values()
-        if isinstance(one, Producer) and one.source_region == replicator.remote
+        if isinstance(one, ConnectedProducer) and one.source_region == replicator.remote
     ]
     return {
         "msgRateIn": sum(one.published.message_rate(now) for one in inbound),

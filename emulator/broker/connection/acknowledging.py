@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.broker.authorization import ProtectedResource
-from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import ClaimedAck
 from emulator.errors import ProtocolError, ServerError
@@ -39,7 +39,7 @@ def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
         connection.reader.confirmations.setdefault(consumer.subscription, []).append(command)
 
 
-def _acknowledge_in_transaction(consumer: Consumer, txn: TxnId, command: AckCommand) -> None:
+def _acknowledge_in_transaction(consumer: ConnectedConsumer, txn: TxnId, command: AckCommand) -> None:
     ids = [
         (ledger, ClaimedAck(entry_id, ack_set, size))
         for (ledger, entry_id, ack_set), size in zip(command.ids, command.batch_sizes, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.connection.flow_control import FlowControl
-from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.core.dispatch import SubscriptionType
 from emulator.wire.commands import Subscribe, close_consumer
 
@@ -28,14 +28,14 @@ class ClientConsumers:
         self._connection = connection
         self.opening: dict[int, Subscribe] = {}
         """Ids that are being created, and for which command; see `ClientProducers.opening`."""
-        self.open: dict[int, Consumer] = {}
+        self.open: dict[int, ConnectedConsumer] = {}
 
     def no_longer_opening(self, command: Subscribe) -> None:
         """The command is done. A later one for the same id goes on."""
         if self.opening.get(command.consumer_id) is command:
             del self.opening[command.consumer_id]
 
-    def add(self, consumer: Consumer, type_: SubscriptionType) -> None:
+    def add(self, consumer: ConnectedConsumer, type_: SubscriptionType) -> None:
         """Attach a consumer to its subscription. ProtocolError when that cannot take it; then nothing is changed.
 
         Nothing is delivered before its SUCCESS: it has no permits until its client asks for messages.
@@ -45,13 +45,13 @@ class ClientConsumers:
         if self._connection.flow_control.is_writing_paused:
             consumer.subscription.set_blocked(consumer, blocked=True)
 
-    def forget(self, consumer: Consumer) -> None:
+    def forget(self, consumer: ConnectedConsumer) -> None:
         """End a consumer without a message to its client."""
         if self.open.get(consumer.consumer_id) is consumer:
             del self.open[consumer.consumer_id]
         consumer.subscription.detach(consumer)
 
-    def close(self, consumer: Consumer) -> None:
+    def close(self, consumer: ConnectedConsumer) -> None:
         """Disconnect a consumer; its client subscribes again."""
         self.forget(consumer)
         self._connection.answer(close_consumer(consumer.consumer_id).encode())

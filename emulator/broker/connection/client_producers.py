@@ -9,7 +9,7 @@ from emulator.broker.connection.dispatch import CommandingConnection, begin, ref
 from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.connection.liveness import Liveness
 from emulator.broker.connection.tasks import TaskGroup
-from emulator.broker.topic.producer import Producer
+from emulator.broker.topic.producer import ConnectedProducer
 from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.codec import CommandType
@@ -38,9 +38,9 @@ class ClientProducers:
         self.opening: dict[int, CreateProducer] = {}
         """Ids that are being created, and for which command. Removed when the client gives up meanwhile; it may use
         the same id again before the first command noticed."""
-        self.claims: dict[int, Producer] = {}
+        self.claims: dict[int, ConnectedProducer] = {}
         """Producers that wait for their topic, or are being admitted to it."""
-        self.open: dict[int, Producer] = {}
+        self.open: dict[int, ConnectedProducer] = {}
         self.closed: dict[int, None] = {}
         """Ids closed recently, oldest first: their late sends are ignored, as the client could not know yet. Upstream
         does the same."""
@@ -57,7 +57,7 @@ class ClientProducers:
         if self.opening.get(command.producer_id) is command:
             del self.opening[command.producer_id]
 
-    def claim(self, producer: Producer) -> None:
+    def claim(self, producer: ConnectedProducer) -> None:
         """Note a producer that is about to ask for its topic. A former producer of the same id ends: the client knows
         of one only. ProtocolError when the client has too many producers; then nothing is changed."""
         flow_control = self._connection.flow_control
@@ -70,7 +70,7 @@ class ClientProducers:
         flow_control.producer_came(producer.held_bytes)
         self._connection.liveness.hurry(producer.topic.policies[KEEP_ALIVE_INTERVAL])
 
-    def admitted(self, producer: Producer, epoch: int | None) -> None:
+    def admitted(self, producer: ConnectedProducer, epoch: int | None) -> None:
         """The producer publishes from now on."""
         claimed = self._unclaim(producer)
         assert claimed is producer
@@ -83,7 +83,7 @@ class ClientProducers:
             ProducerSuccess(request_id, name, last, version, is_ready=True, topic_epoch=epoch).encode()
         )
 
-    def waits(self, producer: Producer) -> None:
+    def waits(self, producer: ConnectedProducer) -> None:
         """The producer is in the wait queue of its topic."""
         request_id = producer.request.request_id
         if self._notified.get(producer.producer_id) != request_id:
@@ -92,18 +92,18 @@ class ClientProducers:
                 ProducerSuccess(request_id, producer.producer_name, -1, b"", is_ready=False).encode()
             )
 
-    def refused(self, producer: Producer, problem: ProtocolError) -> None:
+    def refused(self, producer: ConnectedProducer, problem: ProtocolError) -> None:
         """The topic does not admit the producer."""
         self._unclaim(producer)
         self._connection.flow_control.producer_left(producer.held_bytes)
         connection = self._connection
         refuse(connection, connection.table.rows[CommandType.PRODUCER], producer.request, problem)
 
-    def _unclaim(self, producer: Producer) -> Producer:
+    def _unclaim(self, producer: ConnectedProducer) -> ConnectedProducer:
         self._notified.pop(producer.producer_id, None)
         return self.claims.pop(producer.producer_id)
 
-    def forget(self, producer: Producer, why: str = "its client was disconnected") -> None:
+    def forget(self, producer: ConnectedProducer, why: str = "its client was disconnected") -> None:
         """End a producer without a message to its client; what it published stays."""
         flow_control = self._connection.flow_control
         if self.claims.get(producer.producer_id) is producer:
@@ -120,7 +120,7 @@ class ClientProducers:
         producer.topic.publishing.detach(producer, why)
         producer.detach()
 
-    def close(self, producer: Producer) -> None:
+    def close(self, producer: ConnectedProducer) -> None:
         """Disconnect a producer; its client reconnects and sends again what has no receipt."""
         self.forget(producer)
         self._connection.answer(close_producer(producer.producer_id).encode())

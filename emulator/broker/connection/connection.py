@@ -20,7 +20,7 @@ from emulator.broker.connection.topic_watchers import TopicWatcher
 from emulator.broker.environment import RegionServices
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.replication.peer_auth import Handshake
-from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError
 from emulator.model.values import TopicName
@@ -249,10 +249,10 @@ class ClientConnection(asyncio.Protocol):
         self.legal_rows = self.table.legal[trust]
         self.liveness.introduced()
 
-    def forget_consumer(self, consumer: Consumer) -> None:
+    def forget_consumer(self, consumer: ConnectedConsumer) -> None:
         self.consumers.forget(consumer)
 
-    def close_consumer(self, consumer: Consumer) -> None:
+    def close_consumer(self, consumer: ConnectedConsumer) -> None:
         self.consumers.close(consumer)
 
     def topic_closed(self, topic: Topic) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from emulator.broker.connection import schemas
 from emulator.broker.connection.subscribing import check_policies, check_rate
-from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.replicated import status_follows_upstream
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
@@ -82,7 +82,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     name = command.consumer_name or f"consumer-{command.consumer_id}"
     sharing = KeySharing(command.is_sticky, command.hash_ranges, bool(command.may_reorder))
     state = ConsumerState(name, command.priority_level, key_sharing=sharing)
-    consumer = Consumer(
+    consumer = ConnectedConsumer(
         connection,
         command.consumer_id,
         subscription,
@@ -183,14 +183,14 @@ async def _is_free(subscription: Subscription, type_: SubscriptionType) -> bool:
     return not subscription.closed
 
 
-def _consumer(connection: ClientConnection, consumer_id: int) -> Consumer:
+def _consumer(connection: ClientConnection, consumer_id: int) -> ConnectedConsumer:
     consumer = connection.consumers.open.get(consumer_id)
     if consumer is None:
         raise ProtocolError(ServerError.ConsumerNotFound, f"no consumer {consumer_id} on this connection")
     return consumer
 
 
-def _source(consumer: Consumer) -> Readable:
+def _source(consumer: ConnectedConsumer) -> Readable:
     """What its places are places in, also while another consumer is the active one."""
     topic = consumer.subscription.topic
     return topic.compacted if consumer.reads_compacted else topic

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from emulator.broker.connection import schemas
 from emulator.broker.subscription.subscription import check_subscription_name
-from emulator.broker.topic.producer import Producer
+from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic_directory.directory import RETRY_SECONDS, RETRY_SECONDS_MAX
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.admission import Peer
@@ -83,7 +83,7 @@ async def _open(connection: ClientConnection, command: CreateProducer) -> None:
     name = command.producer_name or connection.region.new_producer_name()
     publisher_of = connection.region.environment.components.publisher_of
     publisher = publisher_of(connection.peer, name, connection.address)
-    producer = Producer(connection, command.producer_id, topic, name, publisher, command)
+    producer = ConnectedProducer(connection, command.producer_id, topic, name, publisher, command)
     producer.schema_version = version
     try:
         await _enter(connection, producer, topic)
@@ -92,7 +92,7 @@ async def _open(connection: ClientConnection, command: CreateProducer) -> None:
         raise
 
 
-async def _enter(connection: ClientConnection, producer: Producer, topic: Topic) -> None:
+async def _enter(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
     if producer.source_region is None:
         await topic.before_producers()
     _check_may_publish(producer, topic)
@@ -119,7 +119,7 @@ async def _enter(connection: ClientConnection, producer: Producer, topic: Topic)
         topic.access.enter(producer)
 
 
-def _check_may_publish(producer: Producer, topic: Topic) -> None:
+def _check_may_publish(producer: ConnectedProducer, topic: Topic) -> None:
     """ProtocolError when the topic takes nothing now, or never again."""
     if topic.ending.is_over:
         raise topic.ending.refusal()
@@ -136,7 +136,7 @@ def _check_may_publish(producer: Producer, topic: Topic) -> None:
         topic.caps.check_producers(len(others), topic.full_name)
 
 
-def _holder(topic: Topic, name: str) -> Producer | None:
+def _holder(topic: Topic, name: str) -> ConnectedProducer | None:
     """Whoever has a name: connected, waiting or being admitted."""
     return topic.producers.get(name) or topic.access.named(name)
 
@@ -158,7 +158,7 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
     await subscription.persisted()
 
 
-async def _make_room(connection: ClientConnection, producer: Producer, topic: Topic) -> None:
+async def _make_room(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
     """One live producer per name. Older incarnations of the same client, dead connections and earlier connections of
     a peer's replicator give way; a living stranger does not."""
     name = producer.producer_name
@@ -177,7 +177,7 @@ async def _make_room(connection: ClientConnection, producer: Producer, topic: To
     if await old.connection.is_alive() and _holder(topic, name) is old:
         raise ProtocolError(
             ServerError.ProducerBusy,
-            f"Producer with name '{name}' is already connected to topic {topic.full_name}",
+            f"ConnectedProducer with name '{name}' is already connected to topic {topic.full_name}",
         )
     if _holder(topic, name) is old:
         topic.access.hand_over(old, producer)

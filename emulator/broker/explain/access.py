@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from emulator.broker.topic.producer import Producer
+from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic.topic import Topic
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
@@ -64,16 +64,16 @@ def why_producer_waits(topic: Topic) -> Reason:
     return Cause.ACCESS_SHARED(producer=first, producers=", ".join(shared[:NAMED_MAX]) + more)
 
 
-def _published(owner: Producer) -> str:
+def _published(owner: ConnectedProducer) -> str:
     """Whether it uses what it owns: a client may have closed it without the broker receiving that."""
     messages = owner.published.messages
     return f"published {messages:,} messages since it was opened" if messages else "has published nothing"
 
 
-def _named(producer: Producer) -> str:
+def _named(producer: ConnectedProducer) -> str:
     return f"{producer.producer_name!r} ({producer.access_mode.label}, {producer.connection.address})"
 
 
-def _place(producer: Producer) -> str:
+def _place(producer: ConnectedProducer) -> str:
     priority = f" (priority {producer.queue_priority})" if producer.queue_priority else ""
     return f"{producer.producer_name!r}{priority}"

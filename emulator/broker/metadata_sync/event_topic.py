@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, cast
 
 from emulator.broker.metadata_sync.settings import SUBSCRIPTION
-from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.pending_publish import CheckedEntry, PendingPublish
 from emulator.broker.topic.topic import Topic
@@ -61,7 +61,7 @@ class EventTopic:
         self._sequence = 0
         self._on_received = on_received
         self._frames = FrameBuffer(0x7FFFFFFF)
-        self._consumer: Consumer | None = None
+        self._consumer: ConnectedConsumer | None = None
         self._closed = False
         self._unanswered: deque[asyncio.Future[None]] = deque()
         self.received: deque[ReceivedEvent] = deque()
@@ -89,7 +89,7 @@ class EventTopic:
         await subscription.persisted()
         if topic.closed or subscription.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
-        self._consumer = Consumer(self, 0, subscription, ConsumerState(self._name), None)
+        self._consumer = ConnectedConsumer(self, 0, subscription, ConsumerState(self._name), None)
         subscription.attach(self._consumer, SubscriptionType.FAILOVER)
         subscription.flow(self._consumer, PERMITS)
 
@@ -187,10 +187,10 @@ class EventTopic:
     def answer(self, data: bytes) -> None:
         """Notifications to a client have no effect here: the region has one consumer of the event topic."""
 
-    def close_consumer(self, consumer: Consumer) -> None:
+    def close_consumer(self, consumer: ConnectedConsumer) -> None:
         self.close()
 
-    def forget_consumer(self, consumer: Consumer) -> None:
+    def forget_consumer(self, consumer: ConnectedConsumer) -> None:
         self.close()
 
     async def is_alive(self) -> bool:

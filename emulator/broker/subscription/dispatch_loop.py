@@ -15,7 +15,7 @@ from emulator.model.reasons import Cause, Reason, first_of
 from emulator.wire.codec import message_header
 
 if TYPE_CHECKING:
-    from emulator.broker.subscription.consumer import Consumer
+    from emulator.broker.subscription.consumer import ConnectedConsumer
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.metrics import Traffic
     from emulator.broker.topic.view import Readable, SubscriptionHost
@@ -30,7 +30,7 @@ class Served(Protocol):
 
     name: str
     dispatcher: Dispatcher
-    consumers: dict[ConsumerState, Consumer]
+    consumers: dict[ConsumerState, ConnectedConsumer]
     sent: Traffic
     sent_ms: int
     closed: bool

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from emulator.broker.subscription.ack_sets import within_batch
-from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.cursor_store import StoredCursor
 from emulator.broker.subscription.dispatch_loop import HandingOut
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription
@@ -48,7 +48,7 @@ class Subscription:
         self.durable = durable
         self.skipped = 0
         """Entries that it passed because they were too old, or too many."""
-        self.consumers: dict[ConsumerState, Consumer] = {}
+        self.consumers: dict[ConsumerState, ConnectedConsumer] = {}
         parts = topic.region.environment.components
         self._wall_clock_ms = topic.region.environment.wall_clock_ms
         self.dispatcher = parts.dispatcher(cursor, topic.subscriptions.limits, parts.strategy_for)
@@ -80,7 +80,7 @@ class Subscription:
 
     # Consumers.
 
-    def attach(self, consumer: Consumer, type_: SubscriptionType) -> None:
+    def attach(self, consumer: ConnectedConsumer, type_: SubscriptionType) -> None:
         """Admit a consumer. ProtocolError when the subscription cannot take it."""
         if self.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
@@ -94,7 +94,7 @@ class Subscription:
         if type_ is SubscriptionType.FAILOVER:
             self._active_may_have_changed(before, consumer)
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: ConnectedConsumer) -> None:
         """A consumer left, gently or not."""
         if self.consumers.pop(consumer.state, None) is None:
             return
@@ -112,7 +112,9 @@ class Subscription:
         compacted = active is not None and self.consumers[active].reads_compacted
         self.source = self.topic.compacted if compacted else self.topic
 
-    def _active_may_have_changed(self, before: ConsumerState | None, newcomer: Consumer | None) -> None:
+    def _active_may_have_changed(
+        self, before: ConsumerState | None, newcomer: ConnectedConsumer | None
+    ) -> None:
         """Notify all consumers of a new active one `failover_delay_ms` later, as Pulsar does: the Go client drops a
         notification that arrives before its SUBSCRIBE has returned. A newcomer without effect is notified at once."""
         if self.dispatcher.active is not before:
@@ -130,7 +132,7 @@ class Subscription:
         for consumer in self.consumers.values():
             self._notify_active(consumer)
 
-    def _notify_active(self, consumer: Consumer) -> None:
+    def _notify_active(self, consumer: ConnectedConsumer) -> None:
         """Send ACTIVE_CONSUMER_CHANGE with the state as it is now."""
         is_active = consumer.state is self.dispatcher.active
         consumer.connection.answer(ActiveConsumerChange(consumer.consumer_id, is_active).encode())
@@ -169,19 +171,23 @@ class Subscription:
 
     # What consumers say.
 
-    def flow(self, consumer: Consumer, permits: int) -> None:
+    def flow(self, consumer: ConnectedConsumer, permits: int) -> None:
         consumer.granted_messages += permits
         consumer.flow_ms = self.flow_ms = consumer.connection.read_ms
         self.dispatcher.flow(consumer.state, permits)
         self.handing_out.pump()
 
-    def set_blocked(self, consumer: Consumer, *, blocked: bool) -> None:
+    def set_blocked(self, consumer: ConnectedConsumer, *, blocked: bool) -> None:
         self.dispatcher.blocked(consumer.state, blocked=blocked)
         if not blocked:
             self.handing_out.schedule()
 
     def acknowledge(
-        self, consumer: Consumer, ids: Sequence[tuple[int, int, tuple[int, ...] | None]], *, cumulative: bool
+        self,
+        consumer: ConnectedConsumer,
+        ids: Sequence[tuple[int, int, tuple[int, ...] | None]],
+        *,
+        cumulative: bool,
     ) -> None:
         """Apply acknowledgements of (ledger, entry, ack_set). Ids of another ledger are not ours any more: ignored.
         ProtocolError: none of them counts."""
@@ -205,7 +211,12 @@ class Subscription:
             self.tell_end()
 
     def acknowledge_in_transaction(
-        self, consumer: Consumer, txn: TxnId, ids: Sequence[tuple[int, ClaimedAck]], *, cumulative: bool
+        self,
+        consumer: ConnectedConsumer,
+        txn: TxnId,
+        ids: Sequence[tuple[int, ClaimedAck]],
+        *,
+        cumulative: bool,
     ) -> None:
         """Hold (ledger, claim) for an open transaction. ProtocolError: nothing of it is held."""
         topic = self.topic
@@ -255,7 +266,9 @@ class Subscription:
         if self.dispatcher.type in _SEVERAL_ARE_SERVED:
             self.handing_out.schedule()
 
-    def redeliver(self, consumer: Consumer, ids: Sequence[tuple[int, int]] | None, epoch: int | None) -> None:
+    def redeliver(
+        self, consumer: ConnectedConsumer, ids: Sequence[tuple[int, int]] | None, epoch: int | None
+    ) -> None:
         """None: everything the consumer has not acknowledged."""
         if epoch is not None:
             consumer.epoch = epoch

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
     from emulator.broker.subscription.subscription import Subscription
     from emulator.broker.topic.entry_cache import StoredEntry
-    from emulator.broker.topic.producer import Producer
+    from emulator.broker.topic.producer import ConnectedProducer
     from emulator.broker.topic.trimming import Trimmer
     from emulator.storage.contract import Log
 
@@ -41,7 +41,7 @@ class KeptTopic(Protocol):
     @property
     def subscriptions(self) -> Mapping[str, Subscription]: ...
     @property
-    def producers(self) -> Mapping[str, Producer]: ...
+    def producers(self) -> Mapping[str, ConnectedProducer]: ...
     @property
     def hidden_ids(self) -> IdSet: ...
     @property

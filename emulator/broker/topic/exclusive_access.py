@@ -37,7 +37,7 @@ from emulator.model.values import AccessMode
 from emulator.storage.contract import Log, Store
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.producer import Producer
+    from emulator.broker.topic.producer import ConnectedProducer
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +75,8 @@ class AccessHost(Protocol):
     def failed(self, failure: BaseException) -> None: ...
 
 
-class Standing:
-    """What people are told of the access to one topic."""
+class OwnershipStatus:
+    """Since when the owner of a topic has been the same, and what changed it: for `explain`."""
 
     def __init__(self, loaded_ms: int) -> None:
         self.since_ms = loaded_ms
@@ -109,7 +109,7 @@ class TopicAccess:
             queued_before=line_before,
             rules=_access_rules(chosen),
         )
-        self.standing = Standing(region.environment.wall_clock_ms())
+        self.standing = OwnershipStatus(region.environment.wall_clock_ms())
         self._figures = region.access_figures
         self._closed = False
         loop_us = int(asyncio.get_running_loop().time() * 1_000_000)
@@ -144,7 +144,7 @@ class TopicAccess:
 
     # What it is told.
 
-    def enter(self, producer: Producer) -> None:
+    def enter(self, producer: ConnectedProducer) -> None:
         """A client's producer asks to be opened. Its connection is told the outcome, now or later."""
         waits = producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
         draw = self._topic.region.environment.random.getrandbits(32) if waits else 0
@@ -152,13 +152,13 @@ class TopicAccess:
         why = f"{producer.producer_name!r} requested it ({producer.access_mode.label})"
         self._carry_out(self._machine.enter(producer, now_us, draw), why)
 
-    def left(self, producer: Producer, why: str = "it left") -> None:
+    def left(self, producer: ConnectedProducer, why: str = "it left") -> None:
         """A producer that entered is gone: closed, or its connection was lost. Harmless when it never entered."""
         if not self._closed:
             self._waited.pop(producer, None)
             self._carry_out(self._machine.left(producer), f"{producer.producer_name!r} closed: {why}")
 
-    def hand_over(self, old: Producer, new: Producer) -> None:
+    def hand_over(self, old: ConnectedProducer, new: ConnectedProducer) -> None:
         """The client of `old` is back as `new`, which enters next, or leaves."""
         self._machine.hand_over(old, new)
 
@@ -182,9 +182,9 @@ class TopicAccess:
         return self._machine.epoch
 
     @property
-    def owner(self) -> Producer | None:
+    def owner(self) -> ConnectedProducer | None:
         """Holds the topic, or is being given it."""
-        return cast("Producer | None", self._machine.owner)
+        return cast("ConnectedProducer | None", self._machine.owner)
 
     @property
     def awaited(self) -> str | None:
@@ -192,9 +192,9 @@ class TopicAccess:
         return self._machine.reserved_for
 
     @property
-    def line(self) -> list[Producer]:
+    def line(self) -> list[ConnectedProducer]:
         """Who waits, in the order of promotion."""
-        return cast("list[Producer]", self._machine.waiting())
+        return cast("list[ConnectedProducer]", self._machine.waiting())
 
     @property
     def waiting_count(self) -> int:
@@ -204,42 +204,42 @@ class TopicAccess:
     def is_in_use(self) -> bool:
         return self._machine.is_in_use
 
-    def named(self, name: str) -> Producer | None:
+    def named(self, name: str) -> ConnectedProducer | None:
         """Whoever waits, or is being admitted, under a name."""
-        return cast("Producer | None", self._machine.named(name))
+        return cast("ConnectedProducer | None", self._machine.named(name))
 
     # Carrying out.
 
     def _carry_out(self, decisions: Sequence[Decision], why: str) -> None:
         for decision in decisions:
             if isinstance(decision, Admit):
-                self._admit(cast("Producer", decision.claimant), decision.epoch)
+                self._admit(cast("ConnectedProducer", decision.claimant), decision.epoch)
             elif isinstance(decision, Enqueue):
-                producer = cast("Producer", decision.claimant)
+                producer = cast("ConnectedProducer", decision.claimant)
                 self._waited[producer] = None
                 producer.connection.producers.waits(producer)
             elif isinstance(decision, Refuse):
                 self._refuse(decision)
             elif isinstance(decision, Evict):
-                self.evict(cast("Producer", decision.claimant), why)
+                self.evict(cast("ConnectedProducer", decision.claimant), why)
             else:
                 self._begin_writing(decision.change, why)
         self._keep_line()
         self._note_ownerless()
 
-    def _admit(self, producer: Producer, epoch: int | None) -> None:
+    def _admit(self, producer: ConnectedProducer, epoch: int | None) -> None:
         if self._waited.pop(producer, False) is None:
             self._figures.promotions += 1
         producer.connection.producers.admitted(producer, epoch)
 
     def _refuse(self, decision: Refuse) -> None:
-        producer = cast("Producer", decision.claimant)
+        producer = cast("ConnectedProducer", decision.claimant)
         waited = self._waited.pop(producer, False) is None
         if waited and decision.code is ServerError.ProducerFenced:
             self._figures.fences += 1
         producer.connection.producers.refused(producer, ProtocolError(decision.code, decision.sentence))
 
-    def evict(self, producer: Producer, why: str) -> None:
+    def evict(self, producer: ConnectedProducer, why: str) -> None:
         """It publishes no more, from now on."""
         self._figures.fences += 1
         logger.info("%s: producer %s is fenced: %s", self._topic.full_name, producer.producer_name, why)

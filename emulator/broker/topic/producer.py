@@ -40,19 +40,19 @@ PRODUCER_BYTES = 1_024
 class ProducersOfConnection(Protocol):
     """The producers of one connection, as the topic and its access control see them."""
 
-    def admitted(self, producer: Producer, epoch: int | None) -> None:
+    def admitted(self, producer: ConnectedProducer, epoch: int | None) -> None:
         """The producer publishes from now on."""
         ...
 
-    def waits(self, producer: Producer) -> None:
+    def waits(self, producer: ConnectedProducer) -> None:
         """The producer is in the wait queue for exclusive access."""
         ...
 
-    def refused(self, producer: Producer, problem: ProtocolError) -> None: ...
+    def refused(self, producer: ConnectedProducer, problem: ProtocolError) -> None: ...
 
-    def forget(self, producer: Producer, why: str = ...) -> None: ...
+    def forget(self, producer: ConnectedProducer, why: str = ...) -> None: ...
 
-    def close(self, producer: Producer) -> None: ...
+    def close(self, producer: ConnectedProducer) -> None: ...
 
 
 class PublishFlowControl(Protocol):
@@ -100,7 +100,7 @@ class ProducerConnection(Protocol):
 class AccessToTopic(Protocol):
     """Who may publish, as a producer's connection sees it."""
 
-    def left(self, producer: Producer, why: str) -> None:
+    def left(self, producer: ConnectedProducer, why: str) -> None:
         """It does not want the topic any more."""
         ...
 
@@ -130,11 +130,11 @@ class PublishingOfTopic(Protocol):
         """Maximum size of an entry of a client."""
         ...
 
-    def attach(self, producer: Producer) -> None:
+    def attach(self, producer: ConnectedProducer) -> None:
         """A producer is connected; its name was free."""
         ...
 
-    def detach(self, producer: Producer, why: str) -> None:
+    def detach(self, producer: ConnectedProducer, why: str) -> None:
         """It left, unless another one took its name before."""
         ...
 
@@ -184,7 +184,7 @@ class ProducerHost(Protocol):
         ...
 
 
-class Producer:
+class ConnectedProducer:
     """An attachment of its topic."""
 
     def __init__(
@@ -246,7 +246,7 @@ class Producer:
         """Where its client goes on: the highest durable number of its name, -1 for none."""
         return -1 if self.source_region is not None else self.topic.state.last_sequence_id(self.producer_name)
 
-    def replaces(self, other: Producer) -> bool:
+    def replaces(self, other: ConnectedProducer) -> bool:
         """Whether that one goes when this one comes."""
         is_same_id = other.connection is self.connection and other.producer_id == self.producer_id
         return is_same_id or other.producer_name == self.producer_name

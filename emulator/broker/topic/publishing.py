@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.topic.pending_publish import PendingPublish, limits_of
-from emulator.broker.topic.producer import Producer
+from emulator.broker.topic.producer import ConnectedProducer
 from emulator.core.admission import ClientProducer
 from emulator.core.flow.rate_limit import Throttle
 from emulator.core.policies.limits import MAX_MESSAGE_SIZE, PUBLISH_RATE
@@ -44,12 +44,12 @@ class PublishedTopic(Protocol):
     def failed(self, failure: BaseException) -> None: ...
 
 
-class Publishing:
+class TopicPublishing:
     """Of one topic."""
 
     def __init__(self, topic: PublishedTopic) -> None:
         self._topic = topic
-        self.producers: dict[str, Producer] = {}
+        self.producers: dict[str, ConnectedProducer] = {}
         """Connected producers by name, inbound replicators included."""
         self.limits = self.client_limits = limits_of(topic.region.config)
         """Maximum size of an entry; of another region, and of a client."""
@@ -99,14 +99,14 @@ class Publishing:
                 return
             topic.state.deduplicates = wanted and not topic.closed
 
-    def attach(self, producer: Producer) -> None:
+    def attach(self, producer: ConnectedProducer) -> None:
         """A producer is connected; its name was free."""
         self.producers[producer.producer_name] = producer
         self._hold_back([producer])
         if producer.source_region is not None:
             self._topic.subscriptions.links_changed()
 
-    def detach(self, producer: Producer, why: str) -> None:
+    def detach(self, producer: ConnectedProducer, why: str) -> None:
         """It left, unless another one took its name before."""
         if self.producers.get(producer.producer_name) is not producer:
             return
@@ -128,10 +128,10 @@ class Publishing:
         messages = sum(max(1, one.info.num_messages) for one in clients)
         now_ms = asyncio.get_running_loop().time() * 1000
         self._throttle.take(messages, sum(len(one.data) for one in clients), now_ms)
-        published = [cast(Producer, one.attachment) for one in clients]
+        published = [cast(ConnectedProducer, one.attachment) for one in clients]
         self._hold_back(dict.fromkeys((*self.producers.values(), *published)))
 
-    def _hold_back(self, producers: Iterable[Producer]) -> None:
+    def _hold_back(self, producers: Iterable[ConnectedProducer]) -> None:
         """Read these clients later while nothing may be published; also one that has only just connected."""
         if self._throttle is None:
             return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
     from emulator.broker.subscription.subscription import Subscription
     from emulator.broker.topic.exclusive_access import TopicAccess
-    from emulator.broker.topic.producer import Producer
+    from emulator.broker.topic.producer import ConnectedProducer
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class EndingTopic(Protocol):
     access: TopicAccess
 
     @property
-    def producers(self) -> Mapping[str, Producer]: ...
+    def producers(self) -> Mapping[str, ConnectedProducer]: ...
     @property
     def subscriptions(self) -> Mapping[str, Subscription]: ...
     @property

@@ -26,7 +26,7 @@ from emulator.broker.topic.pending_publish import (
     CheckedEntry,
     PendingPublish,
 )
-from emulator.broker.topic.publishing import Publishing
+from emulator.broker.topic.publishing import TopicPublishing
 from emulator.broker.topic.reading import TopicReading
 from emulator.broker.topic.recovery import check_is_whole, replay
 from emulator.broker.topic.replicators import Replicators
@@ -60,7 +60,7 @@ OBEYS = (*CAPS, COMPACTION_THRESHOLD, EXCLUSIVE_HOME)
 
 if TYPE_CHECKING:
     from emulator.broker.replication.link import PeerLink
-    from emulator.broker.topic.producer import Producer
+    from emulator.broker.topic.producer import ConnectedProducer
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Topic:
         self.checkpoints = Checkpoints(region.store, self.full_name, log.ledger_id, self.state)
         self.reading = TopicReading(self)
         self.metrics = TopicMetrics(region.environment.wall_clock_ms, log.next_entry_id)
-        self.publishing = Publishing(self)
+        self.publishing = TopicPublishing(self)
         self.subscriptions = self.subscriptions_type(self)
         self.replicators = Replicators(self, peers)
         self.trimmer = Trimmer(self)
@@ -319,7 +319,7 @@ class Topic:
         return self.ending.is_over and self.state.buffer.open_from is None
 
     @property
-    def producers(self) -> dict[str, Producer]:
+    def producers(self) -> dict[str, ConnectedProducer]:
         """Connected producers by name, inbound replicators included."""
         return self.publishing.producers
 

@@ -10,28 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 from emulator.core.metadata import pending_changes
 from emulator.core.metadata.event import EXISTENCE, SyncEvent, SyncStamp, elements_of, is_implied
 from emulator.core.metadata.hybrid_clock import BEGINNING, ClockReading, heard, tick
 from emulator.core.metadata.record import LATEST, DocumentRecord, MergeOutcome, Rule, stored_record
-from emulator.core.metadata.stored import decoded
+from emulator.core.metadata.stored import StoreTransaction, decoded
 from emulator.core.metadata.version_vector import OwnClock, Vector, bounded, covers, vector_of
 from emulator.errors import StorageError
 from emulator.model.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SYNC_DRAWN_PATH, SyncRecordPath
-from emulator.model.values import Change
 
 CLOCK_AHEAD_MS_MAX: Final = 300_000
 """What Kerberos allows, too."""
-
-
-class Rows(Protocol):
-    """A store inside of one transaction."""
-
-    def get(self, path: str) -> Change | None: ...
-
-    def put(self, path: str, value: bytes | None) -> None: ...
 
 
 class Overruled(StorageError):
@@ -75,7 +66,7 @@ class MergeCounts:
 class MetadataTransaction:
     """Made for one transaction; `finish` is its last step."""
 
-    def __init__(self, rows: Rows, here: LocalCluster, now_ms: int, new_incarnation: str) -> None:
+    def __init__(self, rows: StoreTransaction, here: LocalCluster, now_ms: int, new_incarnation: str) -> None:
         """`new_incarnation`: drawn for the case that the store has none yet. StorageDamaged."""
         self._rows = rows
         self._here = here

@@ -10,24 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Protocol
 
 from emulator.core.metadata.event import SyncEvent, SyncStamp
-from emulator.core.metadata.stored import decoded
+from emulator.core.metadata.stored import StoreTransaction, decoded
 from emulator.core.metadata.version_vector import OwnClock
 from emulator.model.stored_keys import SYNC_DRAWN_PATH
 from emulator.model.values import Change
 
 Drawn = dict[int, SyncEvent]
 """By sequence."""
-
-
-class Rows(Protocol):
-    """A store inside of one transaction."""
-
-    def get(self, path: str) -> Change | None: ...
-
-    def put(self, path: str, value: bytes | None) -> None: ...
 
 
 def read_drawn(stored: Change | None) -> Drawn:
@@ -39,12 +30,12 @@ def _read(value: bytes) -> Drawn:
     return {event.stamp.sequence: event for event in map(SyncEvent.from_json, json.loads(value))}
 
 
-def add(rows: Rows, events: Iterable[SyncEvent]) -> None:
+def add(rows: StoreTransaction, events: Iterable[SyncEvent]) -> None:
     drawn = read_drawn(rows.get(SYNC_DRAWN_PATH.text))
     _write(rows, drawn | {event.stamp.sequence: event for event in events})
 
 
-def take_away(rows: Rows, stamps: Iterable[SyncStamp]) -> None:
+def take_away(rows: StoreTransaction, stamps: Iterable[SyncStamp]) -> None:
     drawn = read_drawn(rows.get(SYNC_DRAWN_PATH.text))
     gone = {
         stamp.sequence for stamp in stamps if stamp.sequence in drawn and drawn[stamp.sequence].stamp == stamp
@@ -53,7 +44,7 @@ def take_away(rows: Rows, stamps: Iterable[SyncStamp]) -> None:
         _write(rows, {sequence: event for sequence, event in drawn.items() if sequence not in gone})
 
 
-def _write(rows: Rows, drawn: Drawn) -> None:
+def _write(rows: StoreTransaction, drawn: Drawn) -> None:
     told = [event.to_json() for _, event in sorted(drawn.items())]
     rows.put(SYNC_DRAWN_PATH.text, json.dumps(told).encode() if told else None)
 

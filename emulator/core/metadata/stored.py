@@ -1,9 +1,10 @@
-"""Decoding of the rows that metadata sync keeps in the configuration store. A row that cannot be read has one error."""
+"""Rows that metadata sync keeps in the configuration store: read and written in one transaction of the store, and
+decoded with one error for a row that cannot be read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from emulator.errors import StorageDamaged
 from emulator.model.values import Change
@@ -11,6 +12,14 @@ from emulator.model.values import Change
 T = TypeVar("T")
 UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 """What decoding raises for bytes that no region wrote."""
+
+
+class StoreTransaction(Protocol):
+    """A configuration store inside of one transaction."""
+
+    def get(self, path: str) -> Change | None: ...
+
+    def put(self, path: str, value: bytes | None) -> None: ...
 
 
 def decoded(change: Change | None, decode: Callable[[bytes], T], absent: T) -> T:

@@ -27,7 +27,7 @@ class TooManyKeys(ValueError):
     """The sentence says how many, and what is allowed."""
 
 
-class KeyedMessage(Protocol):
+class CompactionMessage(Protocol):
     """What counts of one message."""
 
     @property
@@ -55,11 +55,11 @@ class CompactedChunk(Protocol):
     def is_last(self) -> bool: ...
 
 
-class KeyedEntry(Protocol):
+class CompactionEntry(Protocol):
     """What counts of one entry."""
 
     @property
-    def messages(self) -> Sequence[KeyedMessage] | None:
+    def messages(self) -> Sequence[CompactionMessage] | None:
         """In the order of the batch; None: nobody can look into it."""
         ...
 
@@ -90,7 +90,7 @@ class LatestOfKeys:
     def __len__(self) -> int:
         return len(self._newest)
 
-    def note(self, entry_id: int, entry: KeyedEntry) -> None:
+    def note(self, entry_id: int, entry: CompactionEntry) -> None:
         """Phase one; ids ascend. TooManyKeys when more would have to be remembered than is allowed."""
         messages, piece = entry.messages, entry.piece
         if messages is None:
@@ -120,7 +120,7 @@ class LatestOfKeys:
                 "compaction may use"
             )
 
-    def staying(self, entry_id: int, entry: KeyedEntry) -> list[int] | None:
+    def staying(self, entry_id: int, entry: CompactionEntry) -> list[int] | None:
         """Phase two: the indexes of the messages that stay. None: the entry stays as it is."""
         messages, piece = entry.messages, entry.piece
         if messages is None or (piece is not None and piece.of in self._incomplete):

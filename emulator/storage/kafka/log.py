@@ -102,7 +102,9 @@ class KafkaLog:
         assert entries, "an append has at least one entry"
         if self.refusal is not None:
             return self._store.failed_future(self.refusal)
-        return self._store.issue(self.partition, _LogAppend(self, self._store.new_future(), tuple(entries)))
+        return self._store.issue(
+            self.partition, _KafkaLogAppend(self, self._store.new_future(), tuple(entries))
+        )
 
     def stored(self, first: int, count: int, size: int) -> None:
         """An append is durable."""
@@ -184,7 +186,7 @@ class KafkaLog:
         return self._state.bytes_before_next
 
 
-class _LogAppend(KafkaAppend):
+class _KafkaLogAppend(KafkaAppend):
     __slots__ = ()
     lane: KafkaLog
 

@@ -206,7 +206,7 @@ class KafkaStore:
         except StorageError as error:
             return self.failed_future(error)
         return self.issue(
-            self._key_partition, _KeyPut(self._keys, lane, self.new_future(), Versioned(value, version))
+            self._key_partition, _KafkaKeyPut(self._keys, lane, self.new_future(), Versioned(value, version))
         )
 
     def delete(self, key: str) -> asyncio.Future[None]:
@@ -215,7 +215,7 @@ class KafkaStore:
             lane = self._keys.issue_delete(key)
         except StorageError as error:
             return self.failed_future(error)
-        return self.issue(self._key_partition, _KeyPut(self._keys, lane, self.new_future(), None))
+        return self.issue(self._key_partition, _KafkaKeyPut(self._keys, lane, self.new_future(), None))
 
     async def close(self) -> None:
         if self._closing is None:
@@ -296,7 +296,7 @@ class KafkaStore:
         task.add_done_callback(self._tasks.discard)
 
 
-class _KeyPut(RecordWrite):
+class _KafkaKeyPut(RecordWrite):
     __slots__ = ("_keys", "_value")
     lane: KeyLane
 

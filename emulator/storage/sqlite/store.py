@@ -91,7 +91,7 @@ class SqliteLog:
         first = self._next_issued_id
         self._next_issued_id += len(entries)
         future = self._store.new_future()
-        return self._store.issue(_LogAppend(self, future, self.ledger_id, first, tuple(entries)))
+        return self._store.issue(_SqliteLogAppend(self, future, self.ledger_id, first, tuple(entries)))
 
     async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
         if self.gone is not None:
@@ -228,14 +228,14 @@ class SqliteStore:
             lane, version = self._keys.issue_put(key, expected_version)
         except StorageError as error:
             return self.failed_future(error)
-        return self.issue(_KeyPut(self._keys, lane, self.new_future(), Versioned(value, version)))
+        return self.issue(_SqliteKeyPut(self._keys, lane, self.new_future(), Versioned(value, version)))
 
     def delete(self, key: str) -> asyncio.Future[None]:
         try:
             lane = self._keys.issue_delete(key)
         except StorageError as error:
             return self.failed_future(error)
-        return self.issue(_KeyPut(self._keys, lane, self.new_future(), None))
+        return self.issue(_SqliteKeyPut(self._keys, lane, self.new_future(), None))
 
     async def close(self) -> None:
         if self._closed is None:
@@ -302,7 +302,7 @@ def _resolve(group: list[SqliteWrite]) -> None:
                 write.future.set_exception(write.error)
 
 
-class _LogAppend(SqliteAppend):
+class _SqliteLogAppend(SqliteAppend):
     __slots__ = ()
     lane: SqliteLog
 
@@ -314,7 +314,7 @@ class _LogAppend(SqliteAppend):
             self.lane.refusal = behind(error)
 
 
-class _KeyPut(SqlitePut):
+class _SqliteKeyPut(SqlitePut):
     __slots__ = ("_keys",)
     lane: KeyLane
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.broker.region import Region
-from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.subscription import Subscription
 from emulator.client import EARLIEST, ClientError, ConsumerType, InitialPosition
 from emulator.core.dispatch import ConsumerState, SubscriptionType
@@ -109,7 +109,7 @@ async def test_nobody_attaches_to_a_closed_subscription(world: World) -> None:
     subscription = subscription_of(world, "s")
     (present,) = subscription.consumers.values()
     await consumer.unsubscribe()
-    newcomer = Consumer(present.connection, 9, subscription, ConsumerState("new"), None)
+    newcomer = ConnectedConsumer(present.connection, 9, subscription, ConsumerState("new"), None)
     with pytest.raises(ProtocolError) as caught:
         subscription.attach(newcomer, SubscriptionType.EXCLUSIVE)
     assert caught.value.code is ServerError.ServiceNotReady

@@ -9,7 +9,7 @@ from random import Random
 from typing import ClassVar
 
 from emulator.client import EARLIEST, Client, ClientError, MessageId, Reader
-from emulator.core.topic.compaction import KeyedEntry, LatestOfKeys
+from emulator.core.topic.compaction import CompactionEntry, LatestOfKeys
 from emulator.net.http import NoAnswer
 from emulator.simulation.checkers import Found, InvariantCheck
 from emulator.simulation.evidence import full
@@ -169,7 +169,7 @@ def tables_agree(evidence: Evidence) -> Found:
 class KeepsTheFirst(LatestOfKeys):
     """Of each key the first message of a compaction counts."""
 
-    def note(self, entry_id: int, entry: KeyedEntry) -> None:
+    def note(self, entry_id: int, entry: CompactionEntry) -> None:
         known = dict(self._newest)
         super().note(entry_id, entry)
         self._newest.update(known)
@@ -178,7 +178,7 @@ class KeepsTheFirst(LatestOfKeys):
 class _BelievesNoDeletion(LatestOfKeys):
     """What is deleted stays as it was."""
 
-    def note(self, entry_id: int, entry: KeyedEntry) -> None:
+    def note(self, entry_id: int, entry: CompactionEntry) -> None:
         if not any(message.deletes for message in entry.messages or ()):
             super().note(entry_id, entry)
 

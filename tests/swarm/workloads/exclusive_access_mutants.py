@@ -12,7 +12,7 @@ from emulator.core.access import Access, AccessGrant, Claimant, Decision
 from tests.swarm.mutant import Mutant, parts, topic
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.producer import Producer
+    from emulator.broker.topic.producer import ConnectedProducer
     from emulator.simulation.overrides import Overrides
 
 
@@ -28,7 +28,7 @@ class _BeginsTooSoon(TopicAccess):
 
 
 class _LetsThemPublish(TopicAccess):
-    def evict(self, producer: Producer, why: str) -> None:
+    def evict(self, producer: ConnectedProducer, why: str) -> None:
         pass
 
 
