@@ -1,9 +1,9 @@
-"""What is there and does nothing: bytes that a topic, subscription, producer, consumer, connection costs a region.
+"""Memory of idle objects: bytes that a topic, subscription, producer, consumer or connection costs a region.
 
     python -m benchmarks.idle_costs
 
-Each is the growth of the region's memory over many of them, divided by how many. A topic that is not loaded is counted
-in a region that was restarted: nobody has used it since.
+Each value is the growth of the region's memory over many objects, divided by their number. Topics that are not loaded
+are measured in a restarted region, before any client uses them.
 """
 
 from __future__ import annotations

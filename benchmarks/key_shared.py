@@ -35,7 +35,7 @@ class Took:
 
 
 class Work:
-    """So many messages are to be taken, by whomever."""
+    """The messages that all consumers together have to receive."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self.left = MESSAGES

@@ -1,8 +1,8 @@
-"""What ten million entries that nobody has read cost a region, and how fast they are read at both ends.
+"""Cost of a backlog of ten million unread entries for a region, and the read rate at both of its ends.
 
     python -m benchmarks.long_backlog
 
-Published by the raw generator with a subscription waiting; it takes a few minutes, and 3 GB of disk.
+The raw load generator publishes them while a subscription exists. Takes a few minutes and 3 GB of disk.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How soon clusters agree on their metadata (PIP-136), over real processes and links of 40 ms.
+"""Time until clusters agree on their metadata (PIP-136), with real processes and links of 40 ms.
 
     python -m benchmarks.metadata [NAMESPACES]
 
-A policy is set in one cluster, and a region of the other is asked over HTTP, every 2 ms, until it obeys it. The region
-that carries is killed, and a policy set in the other region of its cluster. A cluster whose store is lost gets so many
-namespaces back, while a client publishes in the other one.
+Set a policy in one cluster, and poll a region of the other over HTTP every 2 ms until the policy is effective there.
+Kill the sync leader, and set a policy in the other region of its cluster. Delete a cluster's configuration store, and
+measure how long it takes to restore NAMESPACES namespaces while a client publishes in the other cluster.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Healing:
 
     async def _change(self, name: str) -> None:
         broker = self.world.regions[name].broker
-        assert broker is not None, "nobody is killed here"
+        assert broker is not None, "this benchmark kills no region"
         policy, value = self.random.choice(POLICIES), self.random.randint(1, 9)
 
         def change(present: bytes | None) -> bytes:

@@ -1,10 +1,10 @@
-"""Where the processor time of simulated drills goes, by component.
+"""CPU time of simulated runs by component.
 
     python -m benchmarks.simulation_profile [--seeds 60]
 
-A signal looks now and then, by processor time, at which of our functions is at work; what a library does counts for
-whoever called it. A deterministic profiler would tell another story: it charges by the call, and the simulator is
-made of short ones.
+A sampling profiler: a signal, raised at intervals of CPU time, records which of our functions is running. Time in a
+library counts for its caller. A deterministic profiler would distort the result: it adds a cost to each call, and the
+simulator consists of short calls.
 """
 
 from __future__ import annotations

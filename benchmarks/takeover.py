@@ -1,10 +1,11 @@
-"""How soon a topic has an owner again when its exclusive producer is gone (PIP-68), and who carries the load (PIP-440).
+"""Time until a topic has a new owner when its exclusive producer is gone (PIP-68), and the resulting load (PIP-440).
 
     python -m benchmarks.takeover [TOPICS]
 
-One topic: the owner closes, or its connection breaks, and a producer that waited is told; over SQLite, so the new epoch
-is on disk before. Many topics: one host owns all of them, ten wait for each, and it dies. The hosts are raw connections
-of one program, each with a producer for every topic; opening them is not timed.
+One topic: the owner closes, or its connection breaks; timed until the waiting producer receives its response. The store
+is SQLite, so the new epoch is on disk before the response. Many topics: one host owns all of them, ten hosts wait for
+each, and the owner dies. The hosts are raw connections of one program, each with a producer for every topic; opening
+them is not timed.
 """
 
 from __future__ import annotations

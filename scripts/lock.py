@@ -1,8 +1,8 @@
-"""What requirements.lock pins, and which part of it somebody needs.
+"""Read requirements.lock, and select the packages of a set of extras.
 
-pyproject.toml names what geoemu needs: its dependencies, and extras for what not everybody does. The lock pins them all
-with their hashes and says beside each package what needs it. So one lock serves everybody: `make run` installs fewer
-packages than `make test`, an image of a region fewer still. Only the standard library.
+pyproject.toml lists the dependencies of geoemu, and extras for optional purposes. The lock pins all of them with their
+hashes and names for each package what requires it. So one lock serves all purposes: `make run` installs fewer packages
+than `make test`, an image of a region fewer still. Uses only the standard library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs a program and says how it gets on, so that nobody sits before a screen that is silent.
+"""Run a program and print its progress.
 
-What the program prints is kept and shown only if it fails. On a terminal one line is written again and again;
-elsewhere, for instance in CI, a new one appears every other second. Only the standard library.
+The program's output is kept and shown only if it fails. On a terminal one line is updated in place; elsewhere, for
+instance in CI, a new line is printed every other second. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from typing import NamedTuple
 SILENCE_SECONDS = 2.0
 REWRITE_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0
-"""How long a program that is asked to end may take."""
+"""Time that a program gets to end after SIGTERM."""
 
 POLL_SECONDS = 0.2
 _told_to_end = threading.Event()
 _said_at = time.monotonic()
-"""When somebody last read something new, whatever it was about."""
+"""Time of the last printed progress, of any program."""
 
 Reader = Callable[[str], str | None]
-"""A line that the program printed -> what is to be said from now on; None: the same as before."""
+"""A line that the program printed -> the progress to show from now on; None: unchanged."""
 
 
 def listen() -> None:
-    """From now on Ctrl-C and SIGTERM are noted, and obeyed where nothing is half done: a program that is just being
-    started would not be ended with us."""
+    """Note Ctrl-C and SIGTERM from now on; `obey` acts on them at safe points. Otherwise a program that is just being
+    started would survive this one."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _told_to_end.set())
 
 
 def obey() -> None:
-    """:raises KeyboardInterrupt: if we were told to end"""
+    """Raise KeyboardInterrupt if Ctrl-C or SIGTERM was received."""
     if _told_to_end.is_set():
         raise KeyboardInterrupt
 

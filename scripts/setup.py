@@ -1,13 +1,13 @@
-"""Make ready what somebody is about to do: `.venv` with the pinned packages, geoemu itself, Java for Spark.
+"""Install what a goal needs: `.venv` with the pinned packages, geoemu itself, Java for Spark.
 
     scripts/setup [--is-done] light|run|compose|test|bench
 
 `run` installs only what a run and its verdict need; `light` less than that, for a verdict without Spark and Java;
 `compose` adds what starts containers, `test` that, the light engine, browsers' drivers and linters, `bench` the broker
-that ours is compared with. What may stop it is looked at first, so that nothing is half done: then it says the one line
-to type and ends with exit code 2. Done once, it does nothing the next time (a stamp in `.venv` tells). Only the
-standard library, only what every Debian or Ubuntu has; where system packages are missing it installs them if it may (as
-root, or with a sudo that asks no password).
+that ours is compared with. Obstacles are checked first, so that no installation stops half way: then the script prints
+the one command to type and ends with exit code 2. A second call does nothing (a stamp in `.venv` records the first).
+Uses only the standard library and tools of every Debian or Ubuntu; missing system packages are installed if that is
+possible (as root, or with a sudo that asks no password).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GOALS = {
     "test": (*RUN, "embedded", "compose", "dev"),
     "bench": (*RUN, "embedded", "compose", "bench"),
 }
-"""What somebody is about to do -> the extras of pyproject.toml that this needs."""
+"""Goal -> the extras of pyproject.toml that it needs."""
 TOOLS = ("setup",)
 """The extra with what installs the others."""
 

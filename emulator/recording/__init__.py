@@ -1,9 +1,9 @@
-"""Recording what a program of one's own asks of Pulsar and is told, by one line in it (docs/OWN_SERVICE.md).
+"""Record the requests of a user's own program to Pulsar and their results, with one added line (docs/OWN_SERVICE.md).
 
     client = recorded(pulsar.Client("pulsar://127.0.0.1:15437"))
 
-What comes back behaves like the client that went in. Everything that the verdict needs goes to `history/<actor>.jsonl`
-of the run: it is written before the client is told to do something, and again when the client tells what came of it.
+The returned object behaves like the wrapped client. Everything that the verdict needs goes to `history/<actor>.jsonl`
+of the run: one line before a request is passed to the client, and one when the client reports its outcome.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class RecordingClient(Delegate):
         self._journal = journal
         self._whereabouts = whereabouts
         self._leaving = threading.Lock()
-        """Taken by the first who closes, and never given back."""
+        """Acquired by the first call that closes the client, and never released."""
 
     def _leave(self) -> None:
         if self._leaving.acquire(blocking=False):

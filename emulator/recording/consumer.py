@@ -198,5 +198,5 @@ def _digest(message: Any) -> str | None:
     tell = getattr(message, "encryption_context", None)
     context = tell() if tell else None
     if context is not None and context.is_decryption_failed():
-        return None  # what the program is given is not what somebody published
+        return None  # the program receives the encrypted payload, not the published one
     return payload_digest(message.data())

@@ -40,7 +40,7 @@ class ClientLocation:
     region: str
     client: Any
     service_url: str | None
-    """None: the client does not tell, or somebody said which region it is."""
+    """None: the client does not expose it, or the caller named the region."""
 
     @classmethod
     def of(cls, client: Any, directory: RunDirectory, region: str | None) -> ClientLocation:

@@ -1,7 +1,7 @@
 """The history file of this program, shared by all clients that it records under one name.
 
-Its end is written when the last of them is closed, and at the latest when the program ends. A program that is killed
-leaves it without one; whoever ran it seals it.
+The closing line is written when the last of these clients is closed, at the latest when the program exits. A killed
+program leaves none; the user has to seal its history.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from emulator.run.history import HistoryWriter, is_closed, seal_history
 from emulator.run.history_events import Outcome
 
 _journals: dict[tuple[str, str], ActorJournal] = {}
-"""Open ones, by run and actor."""
+"""Open journals, by run and actor."""
 _guard = threading.RLock()
 
 
 class ActorJournal:
-    """A history that never stops the program whose doings it has. Threads may share it."""
+    """A history that never stops the recorded program. Thread-safe."""
 
     def __init__(self, key: tuple[str, str], history: HistoryWriter) -> None:
         self._key = key
@@ -35,11 +35,11 @@ class ActorJournal:
 
     @property
     def is_open(self) -> bool:
-        """Whether what happens is still written down."""
+        """Whether events are still recorded."""
         return self._is_open
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        """Append a line. One that cannot be written ends the recording, and the verdict is told so."""
+        """Append a line. A failed write ends the recording, and the history tells the verdict."""
         if not self._is_open:
             return
         try:
@@ -48,7 +48,7 @@ class ActorJournal:
             self.give_up(f"a {op} could not be recorded: {problem}")
 
     def give_up(self, why: str) -> None:
-        """What the program does from now on is not known, and the history says so."""
+        """End the recording: the history notes that later operations of the program are missing."""
         with _guard:
             if not self._is_open:
                 return

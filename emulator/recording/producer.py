@@ -29,7 +29,7 @@ class RecordedProducer(Delegate):
         given = self._publishing.given(*args, **named)
         self._ask(given, lambda result, message_id: told.set_result((result, message_id)))
         if self._batching and not told.done():
-            # Whoever waits for this one is not to wait until the batch is full: the client does the same.
+            # A synchronous `send` does not wait until the batch is full: pulsar-client flushes, too.
             self._inner._producer.flush_async(lambda _: None)
         result, message_id = told.result()
         if result != pulsar.Result.Ok:

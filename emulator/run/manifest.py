@@ -25,7 +25,7 @@ class MadeBy:
     """Its name; empty where none was played."""
     description: str = ""
     steps: tuple[str, ...] = ()
-    """All that were to be taken, as they stand in the scenario."""
+    """All steps of the scenario, as written in its file."""
 
 
 def write_manifest(

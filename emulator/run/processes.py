@@ -42,7 +42,7 @@ def state_of(process: ProcessIdentity) -> ProcessState:
 
 
 def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
-    """Whether the process was still there to be told. Never reaches a later process of the same number."""
+    """Return whether the process still existed. Never signals a later process with the same pid."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:

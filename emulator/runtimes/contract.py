@@ -36,9 +36,9 @@ class RegionStatus:
     name: str
     cluster: str
     state: RegionState
-    """starting: it lives, but does not answer or was never ready since it started. running: was ready since
-    then, even if a link is down at this moment. killed: gone without having been stopped. lost: killed, and no one
-    expects it back."""
+    """starting: the process lives, but does not answer or was never ready since its start. running: was ready since
+    then, even if a link is down at this moment. killed: ended without having been stopped. lost: killed, and not
+    expected back."""
     service_url: str
     """`pulsar://host:port`, for clients outside."""
     admin_url: str

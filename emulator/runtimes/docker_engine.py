@@ -83,8 +83,8 @@ class DockerEngine:
         return {row["Labels"][label]: _STATES.get(row["State"], "gone") for row in rows}
 
     async def containers(self, run_label: str, label: str) -> dict[str, Container]:
-        """All containers of a run that have `label`, by its value. Gone ones, too, unless they were removed; not what
-        somebody ran beside them by `docker compose run`."""
+        """All containers of a run that have `label`, by its value. Includes exited containers that were not removed;
+        excludes those started with `docker compose run`."""
         return await _in_thread(lambda: self._containers(run_label, label))
 
     def _rows(self, run_label: str, label: str) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ def _with_regions(topology: Topology, changed: Callable[[RegionSpec], RegionSpec
 
 
 def _with_address(region: RegionSpec) -> RegionSpec:
-    """A name stays what clients are told."""
+    """Bind to the resolved address; clients still receive the name."""
     return dataclasses.replace(region, host=region.advertised, listen=_resolved(region))
 
 

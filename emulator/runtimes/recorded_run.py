@@ -1,5 +1,5 @@
-"""What runtimes have in common whose runs are recorded in a run directory: where it is, what it runs, and the verbs of
-links, which both ends of a link are told on their admin ports."""
+"""Common part of the runtimes whose runs are recorded in a run directory: its path, its topology, and the operations on
+links, which are sent to the admin ports of both ends of a link."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class LinkedRegions:
         noted: Callable[[RunRecord, Iterable[str]], None] = lambda record, regions: None,
         ready_seconds: float | None = None,
     ) -> None:
-        """`look` tells what every region is doing now; `last_words` why one that was waited for never gets ready;
-        `noted` is called when links of some regions were changed in the record, before any region receives it."""
+        """`look` returns the state of every region; `last_words` explains why a region never became ready; `noted` is
+        called when links of some regions were changed in the record, before any region receives the change."""
         self._directory = directory
         self._look = look
         self._last_words = last_words

@@ -28,11 +28,11 @@ from emulator.scenarios.scenario import Scenario, Step
 from emulator.scenarios.topics import ReadTopics, read_topics_over_http
 
 POLL_SECONDS = 0.05
-"""How often a condition is looked at."""
+"""Interval at which a condition is evaluated."""
 
 
 class StepFailed(Exception):
-    """A step did not come true; the message says how far it came."""
+    """A step did not complete; the message contains its progress."""
 
 
 class RunContext:
@@ -44,11 +44,11 @@ class RunContext:
         self.environment = environment
         self.clock = environment.clock
         self.actors: dict[str, Actor] = {}
-        """Those told to begin, in that order."""
+        """The started actors, in the order of their start."""
         self.finished: set[str] = set()
-        """Names of those that were told to."""
+        """Names of the actors that received the command `finish`."""
         self.steps_left: Sequence[Step] = scenario.steps
-        """The step that is taken, and those behind it."""
+        """The current step and those after it."""
         self.history = environment.open_history(runtime.run_dir)
 
     def fact(self, op: str, **fields: Any) -> None:

@@ -1,13 +1,13 @@
-"""Plays a scenario on any runtime, and writes down what happened when.
+"""Run a scenario on any runtime, and record each event with its time.
 
     result = await play(scenario, runtime, observer)
 
 The runner knows regions only by the runtime contract and actors only by `workload.py`, and lets time pass
 only through the clock of the environment: the same scenario runs with processes and real clients, or simulated.
 
-A play ends in one of two ways: every step completed, or one did not and the rest was not tried. Either way
-the actors leave, and what they asked and were told is in the run directory to be judged; facts about the
-scenario itself (steps, faults, phases) go to `history/scenario.jsonl`.
+A run ends when every step is complete, or when one fails; then the rest is skipped. Either way the actors leave, and
+their requests and responses are in the run directory for the verdict. Facts about the scenario itself (steps, faults,
+phases) go to `history/scenario.jsonl`.
 """
 
 from __future__ import annotations

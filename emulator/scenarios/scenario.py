@@ -123,7 +123,7 @@ def shipped_scenarios() -> list[str]:
 
 
 def find_scenario(typed: Path) -> Path:
-    """The file that somebody means who typed a path, or the name of one that comes with geoemu."""
+    """Return the file at the given path, or the bundled scenario of that name."""
     shipped = not typed.exists() and str(typed) in shipped_scenarios()
     return SHIPPED / f"{typed}.yaml" if shipped else typed
 
@@ -382,6 +382,6 @@ class _Rehearsal:
 
 
 def _on_one_line(step: Any) -> str:
-    """A step as it could stand in a file, without the outermost braces."""
+    """Return a step in the syntax of a scenario file, without the outermost braces."""
     text = yaml.safe_dump(step, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000)
     return text.strip()[1:-1]

@@ -244,7 +244,7 @@ def lasting(text: str) -> Any:
 
 
 class FormatModel(BaseModel):
-    """Base of everything that stands in a scenario file."""
+    """Base of all models of a scenario file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 

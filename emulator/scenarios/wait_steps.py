@@ -92,7 +92,7 @@ class WaitSteps:
         await self._context.until(seconds, self._unowned)
 
     async def _unowned(self) -> str | None:
-        """The first topic that nobody owns, by region: each region has owners of its own (X5)."""
+        """The first topic without an owner, by region: each region has owners of its own (X5)."""
         hosts = [actor for actor in self._context.actors.values() if isinstance(actor.part, HostSpec)]
         owned = {(host.part.region, topic) for host in hosts for topic in host.counts.holds}
         wanted = dict.fromkeys((host.part.region, topic) for host in hosts for topic in host.part.topics)
@@ -128,7 +128,8 @@ def _how_it_ended(name: str, exit_code: int | None) -> str:
 
 
 CALM_LOOKS = 2
-"""A drain is over when so many looks in a row find nothing left: regions are not all asked at one moment."""
+"""A drain completes when this number of consecutive polls finds nothing left: the regions are not polled at the same
+moment."""
 
 
 class DrainStep:

@@ -1,10 +1,10 @@
-"""What must hold in every world, judged from outside: docs/INVARIANTS.md.
+"""The invariants of every simulated run, checked from outside the brokers: docs/INVARIANTS.md.
 
-Each check looks at the evidence and gives a verdict, the smallest witness it found and a sentence. `unknown` means that
-there was nothing to judge. While a world is still broken only what may never happen is judged; what must come
-about in the end (`healed`) is judged when it had its time.
+Each check reads the evidence and returns a verdict, the smallest witness that it found, and a sentence. `unknown` means
+that the evidence has nothing to check. While faults are active, only safety is checked. Checks with `only_healed`
+(liveness) run after the repair, when the regions have had time to converge.
 
-To add one: a generator of violations here, and a line in CHECKS.
+To add a check, write a generator of violations here, and add a line to CHECKS.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ E = TypeVar("E", bound=RunEvidence, contravariant=True)
 
 
 class Violation(NamedTuple):
-    """Something that must not be."""
+    """One violation of an invariant."""
 
     invariant: str
     check: str
@@ -55,7 +55,8 @@ def witness_of(stored: StoredMessage) -> dict[str, str]:
 
 
 def acknowledged_stored(evidence: RunEvidence) -> Found:
-    """What was acknowledged is stored where it was acknowledged, at the place that was told."""
+    """Every acknowledged message is stored in the region that acknowledged it, at the message id that its client
+    received."""
     for origin, attempts in evidence.asked.items():
         told = [attempt for attempt in attempts.values() if attempt.acknowledged]
         if not told:
@@ -134,7 +135,7 @@ def replicated_everywhere(evidence: RunEvidence) -> Found:
 
 
 def nothing_unasked(evidence: RunEvidence) -> Found:
-    """Whatever is stored was sent by somebody, as it is, and to this region."""
+    """Every stored message was sent by a client, with the same content, and to this region."""
     for (region, topic), view in sorted(evidence.logs.items()):
         for entry in view.garbled:
             yield (
@@ -153,7 +154,8 @@ def nothing_unasked(evidence: RunEvidence) -> Found:
 
 
 def order_of_each_origin(evidence: RunEvidence) -> Found:
-    """Messages of one producer stand in the order of their numbers; a second copy is judged elsewhere."""
+    """Each log holds the messages of one producer in the order of their sequence ids. Another check finds
+    duplicates."""
     for (region, topic), view in sorted(evidence.logs.items()):
         highest: dict[tuple[str, str], StoredMessage] = {}
         seen: set[Origin] = set()

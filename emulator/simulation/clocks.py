@@ -1,6 +1,6 @@
-"""Wall clocks: what a host believes the time to be. Wrong, drifting, and set back and forth by somebody.
+"""Wall clocks of simulated hosts: they may be wrong, drift, and jump in both directions.
 
-Only stamps that people read come from here. Timers and monotonic time are the loop's and know nothing of it.
+Only timestamps for people come from here. Timers and monotonic time belong to the loop and are unaffected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ EPOCH_MS = 1_767_225_600_000
 
 
 class WallClock:
-    """Call it for the time in milliseconds since 1970."""
+    """A call returns the time in milliseconds since 1970."""
 
     def __init__(
         self, monotonic: Callable[[], float], *, offset_ms: float = 0.0, drift_ppm: float = 0.0
@@ -26,7 +26,7 @@ class WallClock:
         return int(self.exact_ms())
 
     def exact_ms(self) -> float:
-        """With its fraction."""
+        """The time including its fraction."""
         elapsed_ms = (self._monotonic() - self._anchor_seconds) * 1000
         return self._anchor_ms + elapsed_ms * (1 + self._drift_ppm / 1_000_000)
 
@@ -46,12 +46,12 @@ class WallClock:
         self._drift_ppm = drift_ppm
 
     def jump(self, milliseconds: float) -> None:
-        """Somebody sets it: forward, or back if negative."""
+        """Set the clock forward, or back if negative."""
         self._anchor()
         self._anchor_ms += milliseconds
 
     def correct(self) -> None:
-        """Somebody sets it right. It goes on drifting."""
+        """Set the clock to the true time. It continues to drift."""
         self.jump(-self.offset_ms)
 
     def _anchor(self) -> None:

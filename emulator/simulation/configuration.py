@@ -1,8 +1,8 @@
-"""A cluster's configuration store in a simulated world: elsewhere, so the kill of any region leaves it as it is.
+"""A cluster's configuration store in a simulated run. No region hosts it, so it survives the kill of any region.
 
-A question and its answer take their time. While the store is away they fail; while it is full, writes do. An answer
-may be lost: then nobody knows whether the write happened (`definite=False`). Regions hear of commits a little later,
-each in its own time.
+Requests and responses take time. While the store is away they fail; while it is full, writes fail. A response may be
+lost: then the outcome of the write is unknown (`definite=False`). Each region is notified of commits after a delay of
+its own.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class ConfigurationFaults:
 
 
 class SimulatedConfiguration:
-    """What the regions of one cluster share."""
+    """The state that the regions of one cluster share."""
 
     def __init__(self, random: Random, later: Callable[[float, Callable[[], None]], None]) -> None:
-        """`later`: do something after so many seconds, whatever becomes of the regions."""
+        """`later(seconds, do)`: call `do` after this time, even if regions die meanwhile."""
         self.random = random
         self.later = later
         self.faults = ConfigurationFaults()
         self.memory = ConfigurationMemory()
 
     def open_on(self, host: Host) -> ConfigurationAccess:
-        """For a region that runs on this host, until its program is killed."""
+        """Open the store for a region on this host. The access ends when the region's program is killed."""
         access = ConfigurationAccess(self)
         host.on_kill(access.forget)
         return access
@@ -108,7 +108,7 @@ class ConfigurationAccess:
             raise StorageError(f"the configuration store is away and cannot be {what}", definite=True)
 
     def forget(self) -> None:
-        """Nobody is there any more to be told."""
+        """Stop notifying the region: its program is gone."""
         self._closed = True
         self._shared.memory.on_commit.pop(self, None)
 

@@ -3,19 +3,19 @@
     program ──write──▶ buffer ──window──▶ pipe (segments on the link) ──▶ incoming ──read──▶ program
     └────────── Endpoint ──────────┘                                      └────── Endpoint ──────┘
 
-What it promises is what TCP promises: the bytes in order, or a broken connection. Everything else is left open and
-drawn from the seed: how bytes are cut into segments, how they are put together again for the reader, how many of
-the last ones got out before a crash.
+It guarantees what TCP guarantees: the bytes in order, or a broken connection. Everything else is drawn from the seed:
+how bytes are cut into segments, how they are joined again for the reader, how many of the last ones were sent before a
+crash.
 
-The kernel half of an endpoint (what has left the buffer, what has not been read, connections nobody accepted
-yet) goes on while the program is paused. It dies with the machine, not with the program: a killed program's kernel
-says so to the peer, a machine without power says nothing.
+The kernel half of an endpoint (bytes that left the buffer, bytes not read yet, connections not accepted yet) keeps
+working while the program is paused. It dies with the machine, not with the program: the kernel of a killed program
+resets the connection, a machine without power sends nothing.
 
     link up     segments arrive `latency + jitter` later, no faster than the bandwidth, never overtaking
-    link held   what would arrive waits at the far end of the link, as long as it takes
-    link cut    what would arrive is lost. It is sent again some time after the link heals, or else the sender gives
-                up after the time-out. A lost acknowledgement looks the same to the sender, so a link cut one way
-                breaks both directions in the end, although one of them delivers until then.
+    link held   segments wait at the far end of the link until it is healed
+    link cut    segments are lost. The sender repeats them some time after the link heals, or gives up after the
+                time-out. A lost acknowledgement looks the same to the sender, so a link cut one way breaks both
+                directions in the end, although one of them delivers until then.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Pipe:
     # The end.
 
     def abandon(self) -> None:
-        """Nobody is left who would repeat what is lost."""
+        """Stop retransmission: the sender is gone."""
         self._sends_again = False
         if self._overdue and self._is_lossy:
             self._break()
@@ -342,7 +342,7 @@ class Endpoint(asyncio.Transport):
         """Made once: `_read` is called more often than anything else of a kernel."""
         # The end.
         self._is_reset = False
-        """The kernel was told that the connection is broken; the program may not know it yet."""
+        """The kernel received a reset; the program may not know it yet."""
         self._closing = False
         self._lost = False
         """connection_lost was or will be called."""
@@ -361,11 +361,11 @@ class Endpoint(asyncio.Transport):
             self.resume_reading()
 
     def accept(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """As `begin`, for who was dialled."""
+        """As `begin`, for the accepting side."""
         self.begin(factory())
 
     def forget_dialling(self) -> None:
-        """The program does not wait for the answer any more."""
+        """The program does not wait for the connection any more."""
         self._closing = self._lost = True
         if self.confirmed:
             self._close_socket()
@@ -374,7 +374,7 @@ class Endpoint(asyncio.Transport):
             self._leave()
 
     def refuse(self) -> None:
-        """Nobody listens here."""
+        """Reset the connection: no program listens on the port."""
         self._closing = self._lost = True
         self.pipe.send(SegmentKind.RST)
         self.pipe.abandon()
@@ -607,7 +607,7 @@ class Endpoint(asyncio.Transport):
         self.patience_seconds = self._settings.tcp_timeout_seconds
 
     def reset(self) -> None:
-        """The peer's kernel, or something between, says that there is no such connection."""
+        """Handle a reset from the peer's kernel or from the network between."""
         if self.gone or self._is_reset:
             return
         self._is_reset = True
@@ -615,9 +615,9 @@ class Endpoint(asyncio.Transport):
         if self.connecting is not None and not self.connecting.done():
             refusal = f"{_spell(self.peer_name)} refused the connection"
             self._dialling_failed(ConnectionRefusedError(errno.ECONNREFUSED, refusal))
-        elif not self.confirmed:  # nobody has been told of it yet
+        elif not self.confirmed:  # not accepted by the program yet
             self._leave()
-        elif self.unsent:  # a writer is told at once
+        elif self.unsent:  # a writer gets the error at once
             self._fail(_reset())
         else:
             self._incoming.append(StreamMark.RESET)

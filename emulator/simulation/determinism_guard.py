@@ -1,13 +1,13 @@
-"""Keeps simulated programs away from the real world: whoever reaches for it is told the line.
+"""Keep simulated programs deterministic: a call that reaches the real world fails and names its line.
 
-While a simulation runs, functions that read clocks, draw unseeded chance, open sockets, write files or start threads
-and processes are replaced by doors. A door is open to everybody outside of a simulated program (other threads, the
-test runner, the simulation itself) and to the tools a program cannot do without: imports, tracebacks, logging. To
-a simulated program it is shut: ReachedOutside names file and line, and the simulation ends with it even if the
-program swallows it. A few doors answer instead: a log record is stamped with the host's own wall clock, and a
-process id is the host's.
+While a simulation runs, functions that read clocks, draw unseeded random numbers, open sockets, write files or start
+threads and processes are replaced by guards. A guard passes calls from outside a simulated program (other threads, the
+test runner, the simulation itself) and from tools that every program needs: imports, tracebacks, logging. It rejects
+calls of a simulated program: ReachedOutside names file and line, and ends the simulation even if the program swallows
+it. A few guards return a simulated value instead: a log record is stamped with the host's wall clock, and a process id
+is the host's.
 
-Programs that said `from time import monotonic` hold the function itself; those names are replaced as well.
+Modules that contain `from time import monotonic` hold the function itself; those names are replaced as well.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class ReachedOutside(AssertionError):
-    """A simulated program used something real. Its outcome would not follow from the seed."""
+    """A simulated program called a function of the real world: its outcome would not follow from the seed."""
 
 
 class GuardedCall(NamedTuple):
-    """One way out."""
+    """One guarded function."""
 
     owner: Any
     """The module or class that has the function."""
     attribute: str
     name: str
-    """As a program spells it."""
+    """As a program writes it."""
     advice: str
     shut_to: Callable[[tuple[Any, ...], dict[str, Any]], bool] = lambda args, kwargs: True
-    """Which calls are refused."""
+    """Whether a call with these arguments is rejected."""
     answer: Callable[[HostLoop], Any] | None = None
-    """What tools are told instead."""
+    """Returns the simulated value that tools receive instead."""
     answers_everybody: bool = False
 
 

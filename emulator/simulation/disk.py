@@ -1,14 +1,14 @@
 """A disk of the region's own, with one store at a time.
 
-What outlives a store is its disk: `disk.crash()` (also what killing the host does), then `disk.open_store()` is what
-a restarted region sees. In a crash each log and each key keeps a prefix, drawn from the seed, of what was on its way:
-nothing is promised across logs or keys (S1), so the tail of one may survive and an older write of another may not.
-Where a prefix ends within an append, the append is torn: half of it is on the disk, and opening the store cuts it off
-(S8). Ids may jump between appends (S3).
+The disk outlives the store: after `disk.crash()` (which killing the host implies), `disk.open_store()` returns what a
+restarted region sees. In a crash each log and each key keeps a prefix, drawn from the seed, of its pending writes.
+Nothing is guaranteed across logs or keys (S1): the tail of one may survive and an older write of another may not. Where
+a prefix ends within an append, the append is torn: half of it is on the disk, and opening the store cuts it off (S8).
+Ids may jump between appends (S3).
 
-`DiskFaults` says how often commits are slow or fail. A commit that fails takes some of its logs and keys with it, each
-at some write drawn from the seed; of that write nobody knows whether it is there (`definite=False`), of those behind
-it that they are not (S5). `fill` and `make_room` take the room away and give it back.
+`DiskFaults` sets how often commits are slow or fail. A failed commit breaks some of its logs and keys, each at a write
+drawn from the seed. The outcome of that write is unknown (`definite=False`); the writes behind it are certainly not
+stored (S5). `fill` makes the disk full, `make_room` ends that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SimulatedDisk(Medium):
         """The open one."""
 
     async def open_store(self) -> DiskStore:
-        """Recovery: what a region sees when it starts. On the running loop."""
+        """Recover the disk and return its store, as a starting region does. Runs on the running loop."""
         if self.store is not None:
             raise StorageError("this disk is in use by another store; close it first", definite=True)
         for log in self.logs.values():
@@ -42,8 +42,7 @@ class SimulatedDisk(Medium):
         return DiskStore(self, owner)
 
     def crash(self) -> None:
-        """The owner is gone. What it had not been told to be durable may be there or not, each log and key up to a
-        point of its own."""
+        """Drop the owner. Each log and each key keeps a prefix of the writes that were not confirmed as durable."""
         if self.store is not None:
             self.store.lose_tail()
             self.store = None

@@ -88,7 +88,7 @@ class DurableLog:
         del self.ids[:count], self.entries[:count], self.owners[:count]
 
     def ever_stored(self, index: int) -> Iterator[tuple[int, bytes]]:
-        """Entries from the one on that was stored after so many others, also those that are trimmed by now."""
+        """Return the entries from index `index` on, in the order in which they were stored; includes trimmed ones."""
         yield from self.let_go[index:]
         first = max(0, index - len(self.let_go))
         yield from zip(self.ids[first:], self.entries[first:], strict=True)
@@ -103,20 +103,20 @@ class DurableLog:
 
 
 class MediaWrite(NamedTuple):
-    """One thing on its way."""
+    """One pending write."""
 
     lane: Lane
     log: DurableLog | None
-    """The log it appends to. None: it changes a key, or which logs there are."""
+    """The log it appends to. None: it changes a key, or creates or deletes a log."""
     size_bytes: int
     store: Callable[[], Any]
-    """Changes the medium. What it gives is told to `heard`."""
+    """Change the medium. Its result is passed to `heard`."""
     tear: Callable[[], None] | None
-    """Leaves a part of it on the medium. None: it cannot be torn."""
+    """Leave a part of the write on the medium. None: it cannot be torn."""
     heard: Callable[[Any], Any]
-    """The owner is told that it is durable; gives what the future gives."""
+    """Confirm to the owner that it is durable; returns the result of the future."""
     failed: Callable[[StorageError], None]
-    """The owner is told why it is not."""
+    """Report the failure to the owner."""
     future: asyncio.Future[Any]
 
 

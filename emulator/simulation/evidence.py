@@ -1,6 +1,6 @@
-"""What checkers look at: what clients were told, and what the disks hold. Nothing that a broker says of itself.
+"""The input of the checkers: the responses that clients received, and the content of the disks. Brokers report nothing.
 
-Logs are read as they lie on the disks, each entry once: a `Disks` is asked again and again while a world heals.
+Logs are read from the disks, each entry once, because a `Disks` is read again and again while a run converges.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SYSTEM = "persistent://pulsar/system/"
 """Topics that regions publish to by themselves: no client asked for what they hold."""
 
 scan_once = lru_cache(maxsize=8192)(scan_entry)
-"""What an entry says follows from its bytes alone, and in one world some six look at the same: regions and judges."""
+"""Decoding depends on an entry's bytes alone, and about six readers (regions and checkers) decode each one."""
 
 
 class Origin(NamedTuple):
@@ -59,12 +59,12 @@ class StoredMessage(NamedTuple):
     entry: int
     batch_index: int
     source: Position | None
-    """Where it stands in its origin's log, as the entry says."""
+    """Its position in the origin's log, as stored in the entry."""
     replicate_to: tuple[str, ...]
     published_ms: int = 0
-    """As its producer's clock had it."""
+    """Publish time by its producer's clock."""
     due_ms: int = 0
-    """Not to be delivered before, by its region's clock."""
+    """Earliest time of delivery, by its region's clock."""
 
     @property
     def place(self) -> str:
@@ -73,22 +73,22 @@ class StoredMessage(NamedTuple):
 
 @dataclass(slots=True)
 class LogView:
-    """One log, read as far as it goes, also what was trimmed since."""
+    """One log up to its end, including entries that were trimmed since."""
 
     region: str
     topic: str
     ledger: int
     messages: list[StoredMessage] = field(default_factory=list)
-    """Those that may be read, in log order: not what was aborted, nor anything from the first message of an open
-    transaction on (INV-63)."""
+    """The readable messages in log order: without aborted ones, and up to the first message of an open transaction
+    (INV-63)."""
     markers: set[int] = field(default_factory=set)
     """Their entry ids."""
     garbled: list[int] = field(default_factory=list)
-    """Ids of entries that are no entries."""
+    """Ids of entries that cannot be decoded."""
     ids: list[int] = field(default_factory=list)
     """Of all entries."""
     by_place: dict[str, StoredMessage] = field(default_factory=dict)
-    """All messages, by the name of their place, in log order."""
+    """All messages in log order, by the text of their position."""
     waiting: deque[tuple[StoredMessage, Txn | None]] = field(default_factory=deque)
     """Not readable yet: the first one is of an open transaction."""
     committed: dict[Txn, bool] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class LogView:
             self.garbled.append(entry_id)
 
     def _release(self) -> None:
-        """What may be read by now."""
+        """Return the messages that may be read by now."""
         while self.waiting:
             stored, txn = self.waiting[0]
             if txn is not None and txn not in self.committed:
@@ -144,7 +144,7 @@ class LogView:
 
 
 class Disks:
-    """What the disks of all regions hold. Topics whose full name starts with a prefix in `ignored` are left out."""
+    """The content of all regions' disks. Topics whose full name starts with a prefix in `ignored` are left out."""
 
     def __init__(self, disks: Mapping[str, Medium], *, ignored: tuple[str, ...] = ()) -> None:
         self._disks = disks
@@ -153,7 +153,7 @@ class Disks:
         """By (region, full topic name)."""
 
     def read_on(self, only: str | None = None) -> None:
-        """Read what was stored since, in all regions or one."""
+        """Read the entries stored since the last call, in all regions or one."""
         for region, disk in self._disks.items() if only is None else [(only, self._disks[only])]:
             for name, log in disk.logs.items():
                 if not name.startswith(MESSAGES) or name.startswith(self._ignored):
@@ -165,7 +165,7 @@ class Disks:
                     view.read_on(log)
 
     def trespasses(self) -> list[str]:
-        """What older owners wrote after newer ones had come."""
+        """Writes of older owners behind the fence of newer ones."""
         return [sentence for region, disk in self._disks.items() for sentence in trespasses(region, disk)]
 
     def cursors(self) -> dict[tuple[str, str, str], DecodedCursor]:
@@ -181,7 +181,7 @@ class Disks:
 
 
 class Homes:
-    """Where the messages of each topic belong, and whether its regions deduplicate: as the namespaces say."""
+    """The replication regions and the deduplication of each topic, according to its namespace."""
 
     def __init__(self, namespaces: Iterable[NamespaceConfig]) -> None:
         self._namespaces = {one.name: one for one in namespaces}
@@ -189,14 +189,14 @@ class Homes:
         self._owed: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
 
     def regions(self, topic: str) -> tuple[str, ...]:
-        """Of a full topic name: the regions that replicate it between each other."""
+        """Return the regions that replicate the topic of this full name between each other."""
         return self._of(topic).regions
 
     def deduplicates(self, topic: str) -> bool:
         return self._of(topic).deduplication
 
     def owed(self, origin: Origin, replicate_to: tuple[str, ...]) -> list[str]:
-        """Where a message belongs: where it was published, and the regions that its sender meant."""
+        """Return the regions that must hold a message: its origin, and those that its producer named."""
         wanted = (origin.topic, origin.region, replicate_to)
         found = self._owed.get(wanted)
         if found is None:
@@ -215,8 +215,8 @@ class Homes:
 
 
 def hold_the_same(disks: Disks, homes: Homes, lost: Collection[str] = ()) -> bool:
-    """Whether every region holds as many messages of every origin as that origin holds for it. Which ones they are, the
-    checkers judge. Regions in `lost` never come back: what they hold and what they sent is not waited for."""
+    """Whether every region holds as many messages of every origin as that origin holds for it. The checkers compare the
+    messages themselves. Regions in `lost` never come back: neither their logs nor their messages are waited for."""
     held: dict[str, dict[tuple[str, str], int]] = {}
     owed: dict[str, dict[tuple[str, str], int]] = {}
     for (region, topic), view in disks.logs.items():
@@ -239,7 +239,7 @@ def _count_one(counts: dict[str, dict[tuple[str, str], int]], region: str, topic
 
 
 def trespasses(region: str, medium: Medium) -> Iterator[str]:
-    """What an older owner wrote behind the fence of a newer one, a sentence each."""
+    """Yield a sentence for each write of an older owner behind the fence of a newer one."""
     newest = 0
     for owner, key in medium.key_writers:
         if owner < newest:
@@ -256,37 +256,38 @@ def trespasses(region: str, medium: Medium) -> Iterator[str]:
 
 
 class Windows:
-    """When subscriptions may have been moved or deleted by their own consumers: from the question to the answer, and
-    for ever when there was none."""
+    """When consumers may have moved or deleted their subscriptions: from the request to the response, without an end
+    when there was no response."""
 
     def __init__(self, now_seconds: Callable[[], float]) -> None:
         self._now_seconds = now_seconds
         self._of: dict[tuple[str, str, str], list[list[float]]] = defaultdict(list)
 
     def begin(self, region: str, topic: str, subscription: str) -> list[float]:
-        """The window, for `end`."""
+        """Begin a window, and return it for `end`."""
         window = [self._now_seconds(), inf]
         self._of[region, topic, subscription].append(window)
         return window
 
     def end(self, window: list[float]) -> None:
-        """It was answered."""
+        """End the window: the response has arrived."""
         window[1] = self._now_seconds()
 
     def is_open(self, region: str, topic: str, subscription: str) -> bool:
         return self.last_end(region, topic, subscription) == inf
 
     def last_end(self, region: str, topic: str, subscription: str) -> float:
-        """When it may have been moved for the last time; -1 when never."""
+        """Return the latest time at which it may have been moved; -1: never."""
         return max((end for _, end in self._of.get((region, topic, subscription), ())), default=-1.0)
 
 
 class Given:
-    """What consumers were given. A replicated subscription is one for all regions; any other is one for each."""
+    """The messages that consumers received. A replicated subscription is one for all regions; any other is one for
+    each region."""
 
     def __init__(self) -> None:
         self.replicated: set[tuple[str, str]] = set()
-        """(topic, subscription) of those that are carried between regions."""
+        """(topic, subscription) of the replicated subscriptions."""
         self._given: dict[tuple[str, str, str], set[tuple[Origin, str]]] = defaultdict(set)
         self._skipped: dict[tuple[str, str, str], set[tuple[Origin, str]]] = defaultdict(set)
 
@@ -294,12 +295,12 @@ class Given:
         self._given[self._key(region, topic, subscription)].add((origin, text))
 
     def skip(self, region: str, topic: str, subscription: str, origin: Origin, text: str) -> None:
-        """A seek passed over it: nobody need be given it."""
+        """Note that a seek passed over the message: it need not be delivered."""
         self._skipped[self._key(region, topic, subscription)].add((origin, text))
 
     def to(self, region: str, topic: str, subscription: str) -> Callable[[Origin, str], bool]:
-        """Asks whether the subscription, as it stands in that region, is done with a message: its consumers were given
-        it, or passed over it by a seek."""
+        """Return a predicate: has the subscription in that region delivered a message to a consumer, or passed it by a
+        seek?"""
         key = self._key(region, topic, subscription)
         given, skipped = self._given[key], self._skipped[key]
         return lambda origin, text: (origin, text) in given or (origin, text) in skipped
@@ -309,12 +310,12 @@ class Given:
 
 
 class PublishAttempt(NamedTuple):
-    """What came of one message, whatever number of times it was sent."""
+    """The outcome of one message, over all attempts to send it."""
 
     text: str
     acknowledged: bool
     message_ids: tuple[str, ...]
-    """Places that were told."""
+    """The message ids that its client received."""
 
 
 Asked = dict[Origin, dict[str, PublishAttempt]]
@@ -322,7 +323,7 @@ Asked = dict[Origin, dict[str, PublishAttempt]]
 
 
 def note_publish(asked: Asked, event: HistoryEvent) -> None:
-    """A client asked for a publish, or was told what came of it."""
+    """Note a client's publish request or its response."""
     attempts = asked.setdefault(origin_of(event), {})
     text = event.detail or ""
     if event.outcome == "ok":
@@ -337,7 +338,7 @@ def note_publish(asked: Asked, event: HistoryEvent) -> None:
 
 @dataclass(slots=True)
 class RunEvidence:
-    """Everything that the checks of a simulated run look at."""
+    """The input of all checks of a simulated run."""
 
     homes: Homes
     events: Sequence[HistoryEvent]
@@ -345,23 +346,23 @@ class RunEvidence:
     logs: Mapping[tuple[str, str], LogView]
     cursors: Mapping[tuple[str, str, str], DecodedCursor]
     fallen: Sequence[str]
-    """Mark-deletes that moved back on a disk, a sentence each."""
+    """A sentence for each mark-delete that moved back on a disk."""
     unseen: Sequence[tuple[str, StoredMessage]]
-    """(subscription, message) that a stored cursor counted as consumed before any consumer was given it."""
+    """(subscription, message) that a stored cursor counted as consumed before any consumer received it."""
     healed: bool
-    """Everything was repaired and given time: what is missing now stays missing."""
+    """The run was repaired and had time to converge: what is missing now stays missing."""
     trespasses: Sequence[str] = ()
-    """What an older owner stored after a newer one had taken the log, a sentence each."""
+    """A sentence for each write of an older owner after a newer one had taken the log over."""
     subscribed: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
-    """By (topic, subscription): regions in which it has had consumers."""
+    """The regions in which a subscription has had consumers, by (topic, subscription)."""
     windows: Windows = field(default_factory=lambda: Windows(lambda: 0.0))
     lost: Collection[str] = ()
-    """Regions that never came back. What they had not sent yet is what the loss cost; what others owe them is forgiven.
-    Their disks are judged as they are."""
+    """Regions that never came back. Messages that they had not replicated are the cost of the loss; other regions need
+    not replicate to them. Their disks are checked as they are."""
     copies: dict[str, dict[Origin, list[StoredMessage]]] = field(default_factory=dict)
     """By region; filled by the checks."""
     asked: Asked = field(default_factory=dict)
-    """What clients published, and what they were told of it."""
+    """The messages that clients published, and the responses that they received."""
 
     @property
     def topics(self) -> list[str]:

@@ -2,10 +2,10 @@
 again.
 
     UP ──pause──▶ PAUSED ──resume──▶ UP          SIGSTOP, SIGCONT: the kernel goes on, time goes on
-    UP, PAUSED ──kill──▶ DOWN ──start──▶ UP      kill -9: peers' kernels are told
-    UP, PAUSED ──power_off──▶ DOWN               the machine is gone: nobody is told anything
+    UP, PAUSED ──kill──▶ DOWN ──start──▶ UP      kill -9: its kernel resets all connections
+    UP, PAUSED ──power_off──▶ DOWN               the machine is gone: peers receive nothing
 
-Each life has a loop and a random source of its own. Name, place and clock stay.
+Each life has its own loop and random source. Name, place and clock stay.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Host:
         self.name = name
         self.index = index
         self.place = place
-        """Where it stands on the map of links."""
+        """Its location in the network: links connect places."""
         self.state = HostState.UP
         self.life = 0
         """How often its program was killed."""
@@ -55,7 +55,7 @@ class Host:
         self._simulation = simulation
         self._on_kill: list[Callable[[], None]] = []
         self._questions: dict[asyncio.Future[Any], None] = {}
-        """What others wait for from the present life."""
+        """Futures of other hosts that the present life has to resolve."""
         self._begin_life()
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class Host:
 
     @property
     def process_id(self) -> int:
-        """What the program is told by `os.getpid`."""
+        """The value of `os.getpid` in the program."""
         return FIRST_PROCESS_ID * (self.index + 1) + self.life
 
     # The program.

@@ -1,18 +1,18 @@
 """asyncio under virtual time: one event loop for each simulated program, one queue of moments for all.
 
-A simulated host is a program of its own, so it has a loop of its own: what it calls soon runs in the order in
-which it was called, as asyncio promises, and `asyncio.get_running_loop()` says whose turn it is. Nothing is
-promised across hosts, so whose turn it is next is drawn from the seed:
+A simulated host is a program of its own, so it has a loop of its own: its ready callbacks run in the order of their
+`call_soon`, as asyncio guarantees, and `asyncio.get_running_loop()` is the loop of the running host. Nothing is
+guaranteed across hosts, so the host that runs next is drawn from the seed:
 
-    while somebody has something ready:   one of them, drawn, runs all that was ready (a turn; takes no time)
-    otherwise:                            time jumps to the next moment, and what is due at it becomes ready
+    while any host has ready callbacks:   a drawn host runs all its ready callbacks (a turn; takes no time)
+    otherwise:                            time jumps to the next moment, and its callbacks become ready
     nothing ready and no moment left:     Deadlock
 
-Time costs nothing and only jumps; it creeps on under a program that spins. One that never stops is a Livelock.
+Time only jumps; it advances slowly under a program that spins. A program that spins forever is a Livelock.
 
 Killing a host means that its callbacks do not run any more. Nothing is cancelled, no `finally` runs, as after
-`kill -9`. What a dead host's callback still does before it returns reaches nobody: its loop takes callbacks and
-forgets them, its transports and stores do the same.
+`kill -9`. A dead host's running callback has no effect on other hosts: its loop, transports and stores accept its calls
+and drop them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BUSY_TURNS = 1_000
-"""A program that took so many turns without letting time pass is busy: from then on each turn takes
-BUSY_TURN_SECONDS, so that it may spin until something happens."""
+"""A program is busy after this number of turns at one moment: from then on each turn takes BUSY_TURN_SECONDS, so that
+a program may spin until an event happens."""
 BUSY_TURN_SECONDS = 0.000_01
 BUSY_TURNS_MAX = 1_000_000
 TURNS_BETWEEN_TIDYINGS = 1 << 12
@@ -50,11 +50,11 @@ EXECUTOR_STEP_SECONDS_MAX = 0.001
 
 
 class SimulationError(Exception):
-    """The simulation cannot go on. Says where everybody stands."""
+    """The simulation cannot go on. The message contains the state of every host."""
 
 
 class Deadlock(SimulationError):
-    """Nobody has anything to do, now or ever, and the story has not ended."""
+    """No host has a callback, now or later, and the story has not ended."""
 
 
 class Livelock(SimulationError):
@@ -66,7 +66,7 @@ class OutOfTime(SimulationError):
 
 
 class UnhandledError(SimulationError):
-    """A program did what asyncio would only have logged: a callback raised, or a task's exception was never seen."""
+    """A callback raised, or a task's exception was never retrieved: asyncio would only have logged it."""
 
 
 class LoopHandle(asyncio.Handle):

@@ -1,10 +1,10 @@
-"""The network between simulated hosts: names, links per direction, and what can be done to them.
+"""The network between simulated hosts: names, one link per direction, and the faults of links.
 
-A host stands at a place: a region's own, or for a client the region it runs in. Between two places, and inside each,
-there are two links, one for each direction, made on first use. Hosts are dialled by name.
+Every host has a place: a region's own, or for a client the region in which it runs. Between two places, and inside
+each, there are two links, one for each direction, created on first use. Clients connect to hosts by name.
 
-`cut`, `hold` and `heal` mean what they mean to a runtime (`emulator.runtimes.contract`); what they do to
-connections is told in `emulator.simulation.connection`.
+`cut`, `hold` and `heal` mean the same as in `emulator.runtimes.contract`; `emulator.simulation.connection` describes
+their effect on connections.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ seconds would all arrive at the end of them, and both sides would take each othe
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """What is the same on all links."""
+    """The settings that all links share."""
 
     between_places: LinkShape = LinkShape(latency_ms=20.0, jitter_ms=1.0)
-    """Links nobody gave a shape."""
+    """The default shape of links between places."""
     inside_a_place: LinkShape = LinkShape(latency_ms=0.1, jitter_ms=0.1)
     tcp_timeout_seconds: float = 30.0
-    """A sender whose bytes are not acknowledged for so long breaks the connection."""
+    """A sender breaks the connection when its bytes are not acknowledged within this time."""
     connect_timeout_seconds: float = 10.0
     """The same for connection requests. Callers have deadlines of their own."""
     resend_seconds: float = 0.2
@@ -139,7 +139,7 @@ class SimulatedNetwork:
                 link.set_state("up")
 
     def reset(self, one: str, other: str) -> None:
-        """Break every connection between two places from the middle: both sides are told, at once."""
+        """Reset every connection between two places: both sides learn of it at once."""
         self._note(f"reset {one} - {other}")
         for host in self._hosts.values():
             for endpoint in list(host.endpoints):
@@ -171,15 +171,15 @@ class SimulatedNetwork:
         return host
 
     def give_name(self, name: str, host: str) -> None:
-        """From now on who dials `name` reaches that host. What is connected stays."""
+        """Let `name` resolve to that host from now on. Open connections stay."""
         self._given_names[name] = host
 
     def dialled(self, name: str) -> HostNetwork:
-        """Who answers to a name. OSError when nobody does."""
+        """Return the host of a name. Raises OSError when there is none."""
         return self.host(self._given_names.get(name, name))
 
     def machine_changed(self, host: HostNetwork) -> None:
-        """Power came or went."""
+        """Update links after the host's machine was powered on or off."""
         for link in list(self._links.values()):
             if link.target == host.place:
                 link.changed()
@@ -187,7 +187,7 @@ class SimulatedNetwork:
     # Drawn from the seed, for connections.
 
     def draw_segment_bytes(self, size_bytes: int, link: SimulatedLink) -> int:
-        """How much of so many bytes goes into one segment on this link."""
+        """Draw how many of `size_bytes` bytes go into one segment on this link."""
         size_bytes = min(size_bytes, self.settings.segment_bytes_max)
         if link.seconds_per_byte:
             size_bytes = min(
@@ -279,7 +279,7 @@ class HostNetwork:
     # The kernel's half.
 
     def requested(self, pipe: Pipe) -> None:
-        """A connection request arrived. Refused unless somebody listens; a paused program's kernel answers too."""
+        """Handle a connection request. Refused without a listener; a paused program's kernel responds, too."""
         dialler = pipe.sender
         endpoint = Endpoint(self._network, self, dialler.peer_name, dialler.socket_name)
         pipe.receiver = endpoint

@@ -1,20 +1,20 @@
-"""A log that lies elsewhere, as on a Kafka: it goes on when its region does not, and it may get another owner.
+"""A remote log, as on Kafka: it survives its region, and another owner may take it over.
 
     region    call ──────▶ ┐ waits while the log is away          ┌ ──────▶ the answer is heard
     remote                 └▶ refused if fenced, else done, once ─┘
               ◀── drawn ──▶ or lost                     drawn, or lost ◀──▶
 
-Whoever opens a store takes the log over, in two steps as on Kafka (docs/KAFKA.md, "Fencing"): first the keys, a little
-later all logs. From there on what an older owner sends is refused (S6), also what it sent before and comes only now.
-What it appended between the two steps counts, and the new owner reads it. The older one learns of it with its next
-write or within `LOOK_SECONDS`: all that waits at it fails as fenced, and `fenced` is done.
+Opening a store takes the log over, in two steps as on Kafka (docs/KAFKA.md, "Fencing"): first the keys, a little later
+all logs. From then on the log rejects writes of an older owner (S6), including those that were under way. Appends of
+the older owner between the two steps count, and the new owner reads them. The older owner learns of the takeover with
+its next write or within `LOOK_SECONDS`: all its pending writes fail as fenced, and `fenced` is done.
 
-A region that is frozen has its call applied all the same and hears the answer when it wakes up. One that is killed may
-have a call on its way that is applied when the next life begins, unless that one is quicker.
+The call of a frozen region is applied nevertheless; the region receives the response when it resumes. The last call of
+a killed region may be applied when its next life begins, unless that life is quicker.
 
-`RemoteFaults` says how often calls and answers are lost. A store sends a call again until it has an answer, and the
-remote log, which knows it, does it once; so this takes time only. Unless the store gives up: then nobody knows what
-became of the group (`definite=False`), and what was waiting behind it certainly is not there (S5).
+`RemoteFaults` sets how often calls and responses are lost. A store repeats a call until it receives a response, and the
+remote log applies it once, so a loss only costs time. When the store gives up, the outcome of the group is unknown
+(`definite=False`), and the writes behind it are certainly not stored (S5).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from emulator.simulation.durable_media import DiskFaults, MediaWrite, Medium, Sp
 from emulator.simulation.store import SimulatedStore
 
 LOOK_SECONDS = 2.0
-"""How often a store looks whether somebody else has taken the log over."""
+"""Interval at which a store checks whether another owner has taken the log over."""
 OPEN_SECONDS = 10.0
 """How long a region that starts waits for a log that does not answer."""
 CLOSE_SECONDS = 5.0
@@ -39,14 +39,14 @@ CLOSE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteFaults(DiskFaults):
-    """How a remote log misbehaves. As it stands: reachable, and every answer comes."""
+    """Faults of a remote log. By default it is reachable, and no response is lost."""
 
     lost_answer_probability: float = 0.0
     """How often the answer to a call is lost. Half of the time it is the call itself."""
     resend_seconds: float = 0.4
     """How long a store waits for an answer before it sends the call again."""
     gives_up_seconds: float | None = None
-    """How long until it gives up. None: never, as the store on Kafka."""
+    """Time after which it gives up. None: never, like the store on Kafka."""
     takeover_seconds: Span = (0.0, 0.02)
     """Between the two steps of a takeover."""
 
@@ -55,12 +55,12 @@ class RemoteFaults(DiskFaults):
 
 
 class Call:
-    """Something to be done by the remote log: asked for until there is an answer, done once."""
+    """A call to the remote log: repeated until there is a response, applied once."""
 
     def __init__(self, log: RemoteLog, seconds: float, do: Callable[[], Any]) -> None:
         self.done = False
         self.withdrawn = False
-        """Whoever called is gone: it is not done if it has not been."""
+        """The caller is gone: the call is not applied any more."""
         self.do = do
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._log = log
@@ -138,7 +138,8 @@ class RemoteLog(Medium):
         self._held: list[Callable[[], None]] = []
 
     async def open_store(self) -> RemoteStore:
-        """Take it over. StorageError when it does not answer, StorageFenced when somebody else comes meanwhile."""
+        """Take the log over. Raises StorageError when it does not answer, StorageFenced when another owner comes
+        meanwhile."""
         owner: int = await self._step(self.take_keys)
         store = self.make_store(owner)
         await asyncio.sleep(self.draw_seconds(self.faults.takeover_seconds))
@@ -287,7 +288,7 @@ class RemoteStore(SimulatedStore):
             self.loop.call_later(LOOK_SECONDS, self.look)
 
     def _end(self, fenced: StorageFenced) -> None:
-        """Somebody else has the log. All that waits fails, and nothing is ever sent again."""
+        """Another owner has the log: fail all pending writes, and send no further call."""
         self._stop(fenced)
         if not self.fenced.done():
             self.fenced.set_result(fenced)
@@ -322,7 +323,7 @@ class RemoteStore(SimulatedStore):
         done, _ = await asyncio.wait([last], timeout=CLOSE_SECONDS)
         if not done:
             self._stop(StorageError("the store was closed before the log took it", definite=False))
-            last.exception()  # retrieved: nobody else waits for it
+            last.exception()  # retrieved: no other code waits for it
 
     def release(self) -> None:
         self._stop(StorageError("the store is closed", definite=True))

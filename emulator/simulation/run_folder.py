@@ -60,7 +60,7 @@ def _write_logs(path: Path, region: str, logs: list[StoredLog], values: list[tup
 
 
 def _write_configuration(path: Path, cluster: str, values: Mapping[str, bytes]) -> None:
-    """Nobody opens it again, so versions and revisions say nothing."""
+    """No region opens this store again, so versions and revisions are constant."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(path)) as database, database:
         database.executescript(CONFIGURATION_TABLES)

@@ -113,8 +113,7 @@ class Simulation:
     def remote_log(
         self, name: str, faults: RemoteFaults | None = None, *, type_: type[RemoteLog] = RemoteLog
     ) -> RemoteLog:
-        """A log that lies elsewhere and belongs to no host. Whoever starts hosts on it has it told of their deaths
-        (`program_died`)."""
+        """A remote log, which belongs to no host. The caller reports the deaths of its hosts with `program_died`."""
         log = type_(self.random(f"log {name}"), faults or RemoteFaults(), self.driver.loop)
         log.on_event = lambda what: self.trace.event(self.now, f"log of {name}", what)
         return log
@@ -125,13 +124,13 @@ class Simulation:
         return tuple(self._hosts.values())
 
     def random(self, purpose: str) -> Random:
-        """A random source for one purpose: how often one is asked changes nothing for the others."""
+        """Return the random source for one purpose. Draws from one source do not affect the others."""
         return Random(f"{self.seed}/{purpose}")
 
     # Running.
 
     def run(self, story: Coroutine[Any, Any, T], *, within_seconds: float = STORY_SECONDS_MAX) -> T:
-        """Run the story on the driver until it ends. OutOfTime when it does not within so many virtual seconds."""
+        """Run the story on the driver until it ends. Raises OutOfTime after `within_seconds` virtual seconds."""
         task = self.driver.loop.create_task(story, name="story")
         self._drive(task, self.now + within_seconds)
         return task.result()
@@ -143,7 +142,7 @@ class Simulation:
     async def until(
         self, condition: Callable[[], bool], *, within_seconds: float = 60.0, every_seconds: float = 0.01
     ) -> None:
-        """Wait, in the story, for something to become so. TimeoutError when it does not."""
+        """Wait, in the story, until the condition holds. Raises TimeoutError when it does not."""
         deadline = self.now + within_seconds
         while not condition():
             if self.now >= deadline:
@@ -250,7 +249,7 @@ def _let_go(task: asyncio.Task[Any]) -> None:
     assert coroutine is not None
     try:
         coroutine.close()
-    except BaseException:  # a `finally` or `except` of a dead program: nobody is left to tell
+    except BaseException:  # a `finally` or `except` of a dead program: no caller is left
         return
 
 

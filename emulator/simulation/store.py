@@ -1,10 +1,10 @@
-"""A region's store on a simulated medium: the storage contract, and not one thing more than it promises.
+"""A region's store on a simulated medium: it guarantees the storage contract and nothing beyond.
 
     issued ──▶ waiting ──▶ being committed (takes time) ──▶ durable ──▶ the future resolves
                    └─────── the unsynced tail ───────┘
 
-A store knows of its logs and keys what it was told: what was there when they were opened, and what was answered since.
-How a group becomes durable, and what a crash leaves of what was on its way, is for disk.py and remote_log.py.
+A store knows the logs and keys that it found when it opened them, and the confirmed writes since. How a group becomes
+durable, and which pending writes survive a crash, is decided in disk.py and remote_log.py.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class SimulatedStore:
 
         def heard(found: SimulatedLog | None) -> SimulatedLog | None:
             log = self._logs.get(name)
-            if log is not None and log.broken is None:  # somebody else opened it in the same group
+            if log is not None and log.broken is None:  # opened by another call in the same group
                 return log
             if found is not None:
                 self._logs[name] = found
@@ -163,7 +163,7 @@ class SimulatedStore:
         await self.issue(_LaneOfItsOwn(), store, heard)
 
     def forget(self, name: str) -> None:
-        """Whoever opens that log next has it read afresh."""
+        """Drop the cached log: the next `open_log` reads it again."""
         self._logs.pop(name, None)
 
     def log_names(self) -> list[str]:
@@ -205,7 +205,7 @@ class SimulatedStore:
         await asyncio.wait([last])
 
     def release(self) -> None:
-        """Nothing is on its way any more: somebody else may open it."""
+        """Called when no write is pending any more: another store may open the medium."""
 
     # Writing.
 
@@ -219,7 +219,7 @@ class SimulatedStore:
             return version
 
         def failed(error: StorageError) -> None:
-            if not error.definite:  # it may be there all the same, and whoever looks again shall know
+            if not error.definite:  # it may be stored nevertheless, and the next read has to show it
                 self._look_again(lane.key)
             lane.broken = lane.broken or behind(error)
             self._keys.failed(lane, error)

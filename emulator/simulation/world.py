@@ -1,4 +1,4 @@
-"""Regions, clients and the links between them, under virtual time: what tests of the protocol are played on.
+"""Regions, clients and the links between them in virtual time: the environment of protocol tests.
 
     with world("us", "eu", seed=7) as w:
 
@@ -13,9 +13,9 @@
 
         w.play(story())
 
-No sleeping, no ports: time passes when everybody waits. Regions are the brokers that ship, each on a host and a disk
-of its own, or with `disk=RemoteFaults()` on a log elsewhere; clients are `emulator.client`, each on a host of its own,
-standing in the region it talks to unless told otherwise. The story itself runs on a host to which nothing can be done.
+No sleeping, no ports: time passes when every host waits. Regions are the production brokers, each on its own host and
+disk, or with `disk=RemoteFaults()` on a remote log. Clients are `emulator.client`, each on its own host, by default at
+the place of its region. The story itself runs on a host without faults.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ CLIENT_SETTINGS = ClientSettings(
     send_timeout_seconds=None,
     asks_for_partitions=False,
 )
-"""Of topics without partitions, so that nobody has to ask."""
+"""For topics without partitions, so that no client asks for their number."""
 
 
 def simple_topology(
@@ -138,7 +138,7 @@ class SimulatedRegion:
             self.host.start(self._serve(self.host), name=f"region {self.name}")
 
     def kill(self, *, power_off: bool = False) -> None:
-        """kill -9; with `power_off` the machine goes with it, and nobody is told."""
+        """kill -9; with `power_off` the machine is gone, too, and peers receive no reset."""
         self.is_wanted = False
         self.broker = None
         if power_off:
@@ -147,8 +147,8 @@ class SimulatedRegion:
             self.host.kill()
 
     def replace(self) -> None:
-        """Somebody takes it for dead and starts it on another host, to which its name leads from now on. The former
-        one lives on as it did."""
+        """Start the region on another host, as an operator does who takes it for dead; its name leads there from now
+        on. The former host keeps running."""
         assert isinstance(self.disk, RemoteLog), f"no other region can use the disk of region {self.name!r}"
         self.formers.append(self.host)
         self.host = self._simulation.host(f"{self.name}~{len(self.formers)}", place=self.name)
@@ -162,7 +162,7 @@ class SimulatedRegion:
         self.host.pause()
 
     def resume(self) -> None:
-        """All that is left of it."""
+        """Resume the region, and all its former hosts."""
         for host in (self.host, *self.formers):
             host.resume()
 
@@ -182,7 +182,7 @@ class SimulatedRegion:
             self.broker = broker
         await broker.is_over.wait()
         if host is self.host and not broker.fenced.is_set():
-            self.is_wanted = False  # by an admin call: it stays away until somebody starts it
+            self.is_wanted = False  # ended by an admin call: it stays down until it is started
         admin.close()
         await broker.stop()
         self._ended(host)
@@ -206,7 +206,7 @@ class SimulatedRegion:
         return broker, admin
 
     def _ended(self, host: Host) -> None:
-        """The program is over. Whoever looks after it starts it again a little later, unless it was replaced."""
+        """The program has ended. It is restarted a little later, unless the region was replaced."""
         life = host.life
 
         def exits() -> None:
@@ -341,8 +341,8 @@ class World:
     def client(
         self, region: str, *others: str, settings: ClientSettings | None = None, place: str | None = None
     ) -> Client:
-        """A client for the story, standing at the first region (or at `place`) and failing over to the others.
-        It runs on the story's own loop, so it cannot be killed."""
+        """A client for the story at the first region (or at `place`), which fails over to the others. It runs on the
+        story's own loop, so it cannot be killed."""
         self._clients += 1
         host = self.client_host(f"client-{self._clients}", place or region)
         host.network.loop = self.simulation.host(DRIVER).loop
@@ -357,8 +357,7 @@ class World:
         transaction_key: str | None = None,
         instance: str = "",
     ) -> Client:
-        """A client for a program that runs on `host`. `instance`: which one, where a program makes several in a life,
-        one after the other, which are to be told apart."""
+        """A client for a program on `host`. `instance` distinguishes the clients that a program creates in one life."""
         urls = [f"pulsar://{region}:{SERVICE_PORT}" for region in regions]
         chance = self.simulation.random(f"client {host.name} {host.life}{instance and f' {instance}'}")
         return self.overrides.client(
@@ -373,8 +372,8 @@ class World:
     async def ask_admin(
         self, region: str, method: str, target: str, body: Any = None, *, host: Host | None = None
     ) -> HttpResponse:
-        """One call to a region's HTTP port, by a program on `host`; by the story itself when there is none. NoAnswer
-        when the region is down, or does not answer in time."""
+        """Call a region's HTTP port from `host`, or from the story itself. Raises NoAnswer when the region is down, or
+        does not answer in time."""
         if host is None:
             self._clients += 1
             host = self.client_host(f"admin-{self._clients}", region)
@@ -396,7 +395,8 @@ class World:
         )
 
     async def quiet(self, within_seconds: float = QUIET_SECONDS_MAX) -> None:
-        """Until everything is replicated and handed out and nothing is under way. TimeoutError says what is."""
+        """Wait until everything is replicated and dispatched and nothing is pending. A TimeoutError names what is
+        not."""
         deadline = self.simulation.now + within_seconds
         before: object = None
         while (now := self.fingerprint()) != before or not self.is_replicated():

@@ -34,7 +34,7 @@ from emulator.wire.frames import Frame, FrameBuffer, frame_of
 from emulator.wire.observing import error_text, lookup_answered_with
 
 FRAME_BYTES_MAX = 128 * 1024 * 1024
-"""More than any region takes: it says what is too much, not the tap."""
+"""Larger than any region accepts: the region rejects oversized frames, not the tap."""
 
 
 class TappedConnection:

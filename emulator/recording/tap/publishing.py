@@ -115,7 +115,7 @@ class TappedProducers:
             self._recorder.write("publish", "ok", **producer.place, sequence_id=number, message_id=known)
 
     def not_confirmed(self, error: SendError) -> None:
-        """A client may send it again, and nobody knows what becomes of that."""
+        """The client may send it again, so its outcome stays unknown."""
         producer, sent = self._sent(error.producer_id, error.sequence_id)
         if producer is None or sent is None:
             return

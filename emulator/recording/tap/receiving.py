@@ -98,7 +98,7 @@ class TappedConsumers:
             )
 
     def acknowledging(self, command: bytes) -> None:
-        """Before the region is told."""
+        """Record the acknowledgement before it is sent to the region."""
         ack = decode_ack(command)
         consumer = self._consumers.get(ack.consumer_id)
         if consumer is None or consumer.is_reader or ack.validation_error is not None:

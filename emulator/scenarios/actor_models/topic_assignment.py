@@ -1,11 +1,11 @@
-"""Which topics of many are a host's own, and how urgently it wants each of the others: pure arithmetic.
+"""Compute which topics a host owns at first, and its priority for each of the others. Pure functions.
 
 M hosts share N topics (the uptime checkers of PIP-440). Host i of M begins with every Mth topic, and waits for all the
-others. Who follows whom when one dies is what the rule decides:
+others. The rule decides which host takes over a topic when its owner dies:
 
-    a number    the same for each topic; 0 for all: whoever came first to the line follows everywhere
-    balanced    the topics of a host fall to each of the others in turn
-    random      each host draws a number for each topic (rendezvous hashing: from both names, so always the same)
+    a number    the same for each topic; 0 for all: the host that waited longest takes over every topic
+    balanced    the topics of a host go to each of the others in turn
+    random      each host has a number for each topic (rendezvous hashing of both names, so always the same)
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A producer that waits for its topic, at work with our own client: no released one sends the priority of PIP-440, and
-this one can be told to do something else while it waits. It does what `producer_actor.py` does."""
+"""A producer that waits for its topic, with geoemu's own client: no released client sends the priority of PIP-440, and
+this one accepts other commands while it waits. Otherwise it behaves like `producer_actor.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The program that plays one part with the real Pulsar client: `python -m emulator.scenarios.actors.pulsar_actor NAME`.
+"""The program that runs one actor with the real Pulsar client: `python -m emulator.scenarios.actors.pulsar_actor NAME`.
 
-A process of its own, so that a client which hangs or crashes harms no other actor. It is told what to do by JSON
-lines on standard input and answers on standard output:
+A process of its own, so that a client which hangs or crashes harms no other actor. It reads commands as JSON lines
+from standard input and answers on standard output:
 
     in    {"id": 1, "do": "begin", "service_url": "pulsar://…", "kind": "producer", "part": {…}, "run_dir": …}
           {"id": 2, "do": "move", "region": "us-west", "service_url": "pulsar://…"}

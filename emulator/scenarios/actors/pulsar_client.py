@@ -22,7 +22,7 @@ CLOSE_SECONDS = 1.0
 """How long closing may take; a client of a dead region is abandoned after that."""
 
 Pause = Callable[[float], None]
-"""Lets seconds pass, and raises when the actor has been told to leave meanwhile."""
+"""Sleeps for the given seconds, and raises when the actor receives the command `leave` meanwhile."""
 
 
 def connect_client(service_url: str, log: Path) -> pulsar.Client:

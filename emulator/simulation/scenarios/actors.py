@@ -1,7 +1,7 @@
-"""Who takes part in a scenario, in a simulated world: our own client on a host that stands in the region it talks to.
+"""The actors of a simulated scenario: geoemu's own client, on a host in the region to which it is connected.
 
-What they do is what the actors with the real client do (`scenarios.producer_actor`, `scenarios.consumer_actor`), but
-for the retries below and threads; what they write down has the words of every history, and the checkers' `detail`.
+They behave like the actors with the real client (`scenarios.producer_actor`, `scenarios.consumer_actor`), but for
+threads and the retries below. Their histories have the common format, and the `detail` that the checkers need.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SimulatedActor:
         if host is None:
             return
         if orderly and client is not None:
-            # Whoever answers may be dead, or cut off.
+            # The region may be dead, or the link cut.
             with contextlib.suppress(TimeoutError, HostDied):
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await host.ask(client.close())

@@ -1,11 +1,11 @@
-"""One seed of one scenario: regions up, the story played, the world healed, the verdict.
+"""Run one seed of one scenario: start the regions, run the steps, repair, compute the verdict.
 
-The seed decides what topology and scenario leave open: delays within the declared jitter, how long disks take, in
-which order things happen that happen at the same time. All else is as the files say it.
+The seed decides what topology and scenario leave open: delays within the declared jitter, the duration of disk writes,
+the order of simultaneous events. Everything else follows the files.
 
-The play ends as it does anywhere: every step came true, or one did not. Then what must never be is judged; and, if
-every step came true, links and regions are repaired, regions are given time to converge, and all is judged. A region
-that the story lost stays lost: nobody repairs it, and what went with it is measured, not judged.
+A run ends when every step is complete, or when one fails. Then the safety invariants are checked. If every step is
+complete, links and regions are repaired, the regions get time to converge, and all invariants are checked. A region
+that the scenario lost is not repaired; the messages lost with it are measured, not counted as violations.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class _Run:
         return [topic_status(topic_row(topic)) for topic in await broker.every_topic()]
 
     async def _call_region(self, region: Any, method: str, path: str, body: Any) -> tuple[int, bytes]:
-        """As somebody who stands beside the region."""
+        """Call the region's admin port from a host at the region's place."""
         self._calls += 1
         host = self.world.client_host(f"admin-{self._calls}", region.name)
         host.network.loop = self.world.simulation.driver.loop

@@ -37,7 +37,7 @@ class SimulatedRuntime:
         self._stopped = set(world.regions)
         """Regions that are down and were not killed."""
         self.lost: set[str] = set()
-        """Regions that nobody expects back."""
+        """Regions that are not expected back."""
         self._declared: dict[Link, LinkShape] = {
             (link.source, link.target): link.shape for link in world.topology.links
         }
