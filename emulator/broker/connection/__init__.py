@@ -1,1 +1,1 @@
-"""What clients send: the connection, and one small function for each command."""
+"""The connections of clients, with one small function for each command."""

@@ -1,4 +1,4 @@
-"""FLOW and ACK. Many a chunk of bytes; the acknowledgements of one chunk share one write of their cursor."""
+"""FLOW and ACK. A chunk of bytes contains many; its acknowledgements share one write of their cursor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
     consumer = connection.consumers.open.get(command.consumer_id)
     if consumer is None:
         if command.request_id is None:
-            return  # it may have crossed the end of its consumer on the wire
+            return  # its consumer may have been closed while the command was on its way
         sentence = f"no consumer {command.consumer_id} on this connection"
         raise ProtocolError(ServerError.ConsumerNotFound, sentence)
     if command.txn_least is not None:
@@ -48,7 +48,7 @@ def _acknowledge_in_transaction(consumer: ConnectedConsumer, txn: TxnId, command
 
 
 def refuse_acknowledgement(command: AckCommand, problem: ProtocolError) -> bytes:
-    """Empty when the client does not wait for an answer."""
+    """Return the error response; empty when the client expects none."""
     if command.request_id is None:
         return b""
     return AckResponse(command.consumer_id, command.request_id, **error_fields(problem)).encode()

@@ -27,18 +27,19 @@ class ClientConsumers:
     def __init__(self, connection: ConsumingConnection) -> None:
         self._connection = connection
         self.opening: dict[int, Subscribe] = {}
-        """Ids that are being created, and for which command; see `ClientProducers.opening`."""
+        """Ids that are being created, each with its command; see `ClientProducers.opening`."""
         self.open: dict[int, ConnectedConsumer] = {}
 
     def no_longer_opening(self, command: Subscribe) -> None:
-        """The command is done. A later one for the same id goes on."""
+        """The command has ended. A later one for the same id continues."""
         if self.opening.get(command.consumer_id) is command:
             del self.opening[command.consumer_id]
 
     def add(self, consumer: ConnectedConsumer, type_: SubscriptionType) -> None:
-        """Attach a consumer to its subscription. ProtocolError when that cannot take it; then nothing is changed.
+        """Attach a consumer to its subscription. ProtocolError when the subscription rejects it; then nothing is
+        changed.
 
-        Nothing is delivered before its SUCCESS: it has no permits until its client asks for messages.
+        Nothing is delivered before its SUCCESS: it has no permits until its client grants some.
         """
         consumer.subscription.attach(consumer, type_)
         self.open[consumer.consumer_id] = consumer
@@ -46,7 +47,7 @@ class ClientConsumers:
             consumer.subscription.set_blocked(consumer, blocked=True)
 
     def forget(self, consumer: ConnectedConsumer) -> None:
-        """End a consumer without a message to its client."""
+        """Remove a consumer without a message to its client."""
         if self.open.get(consumer.consumer_id) is consumer:
             del self.open[consumer.consumer_id]
         consumer.subscription.detach(consumer)

@@ -36,13 +36,13 @@ class ClientProducers:
     def __init__(self, connection: PublishingConnection) -> None:
         self._connection = connection
         self.opening: dict[int, CreateProducer] = {}
-        """Ids that are being created, and for which command. Removed when the client gives up meanwhile; it may use
-        the same id again before the first command noticed."""
+        """Ids that are being created, each with its command. Removed when the client closes the producer meanwhile; it
+        may use the same id again before the first command has noticed."""
         self.claims: dict[int, ConnectedProducer] = {}
         """Producers that wait for their topic, or are being admitted to it."""
         self.open: dict[int, ConnectedProducer] = {}
         self.closed: dict[int, None] = {}
-        """Ids closed recently, oldest first: their late sends are ignored, as the client could not know yet. Upstream
+        """Ids closed recently, oldest first: late sends of them are ignored, as the client could not know yet. Upstream
         does the same."""
         self._notified: dict[int, int] = {}
         """Producer id -> the request that was answered with "not ready yet", which is sent once."""
@@ -53,13 +53,13 @@ class ClientProducers:
         return min(filter(None, (topic.policies[KEEP_ALIVE_INTERVAL] for topic in topics)), default=None)
 
     def no_longer_opening(self, command: CreateProducer) -> None:
-        """The command is done. A later one for the same id goes on."""
+        """The command has ended. A later one for the same id continues."""
         if self.opening.get(command.producer_id) is command:
             del self.opening[command.producer_id]
 
     def claim(self, producer: ConnectedProducer) -> None:
-        """Note a producer that is about to ask for its topic. A former producer of the same id ends: the client knows
-        of one only. ProtocolError when the client has too many producers; then nothing is changed."""
+        """Register a producer that is about to request access to its topic. It replaces a former producer of the same
+        id. ProtocolError when the client has too many producers; then nothing is changed."""
         flow_control = self._connection.flow_control
         if not flow_control.has_room_for_producer(producer.held_bytes):
             raise ProtocolError(ServerError.NotAllowedError, "this connection has too many producers")
@@ -104,7 +104,7 @@ class ClientProducers:
         return self.claims.pop(producer.producer_id)
 
     def forget(self, producer: ConnectedProducer, why: str = "its client was disconnected") -> None:
-        """End a producer without a message to its client; what it published stays."""
+        """Remove a producer without a message to its client; what it published stays."""
         flow_control = self._connection.flow_control
         if self.claims.get(producer.producer_id) is producer:
             self._unclaim(producer)
@@ -121,7 +121,7 @@ class ClientProducers:
         producer.detach()
 
     def close(self, producer: ConnectedProducer) -> None:
-        """Disconnect a producer; its client reconnects and sends again what has no receipt."""
+        """Disconnect a producer; its client reconnects and resends messages without a receipt."""
         self.forget(producer)
         self._connection.answer(close_producer(producer.producer_id).encode())
 
@@ -131,8 +131,8 @@ class ClientProducers:
             self.forget(producer, "its connection was lost")
 
     def topic_closed(self, topic: Topic) -> None:
-        """Disconnect the producers of a topic that is no longer served. For those that wait for it the region asks
-        again itself: not every client handles CLOSE_PRODUCER before its producer is open."""
+        """Disconnect the producers of a topic that is no longer served. For those that wait, the region repeats the
+        request itself: not every client handles CLOSE_PRODUCER before its producer is open."""
         for producer in [p for p in self.open.values() if p.topic is topic]:
             self.close(producer)
         connection = self._connection
@@ -140,8 +140,8 @@ class ClientProducers:
             del self.claims[claim.producer_id]
             connection.flow_control.producer_left(claim.held_bytes)
             if claim.producer_id in self.opening:
-                continue  # its client asks for another one in its place
+                continue  # its client has requested a replacement
             request = replace(claim.request, producer_name=claim.producer_name)
-            # From now on: its client may close it before the region asks.
+            # Set now: its client may close the producer before the region repeats the request.
             self.opening[claim.producer_id] = request
             begin(connection, connection.table.again[CommandType.PRODUCER], request)

@@ -1,4 +1,4 @@
-"""The table of commands that a region accepts from clients and peers, and why the others are not offered (C2)."""
+"""The table of commands that a region accepts from clients and peers, and why others are not supported (C2)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
 
 REQUEST_BYTES: Final = 2_048
-"""Memory of a request while it waits: its value, its task, a frame of each function it waits in."""
+"""Memory of a waiting request: its value, its task, a frame of each function it waits in."""
 SCHEMA_REQUEST_BYTES: Final = 65_536
-"""The same where it brings a schema: four of the largest that are allowed count as one."""
+"""The same for a request with a schema: four of the largest allowed ones count as one."""
 
 
 def _error(command: commands.RequestCommand, problem: ProtocolError) -> bytes:
@@ -77,7 +77,7 @@ def _task(
     *,
     estimate_bytes: int = REQUEST_BYTES,
 ) -> AnyCommandSpec:
-    """A request that may have to wait."""
+    """Return the row of a request that may have to wait."""
     return CommandSpec(
         name, decode, handle, refuse, resource, action, stage=Execution.TASK, estimate_bytes=estimate_bytes
     )
@@ -248,7 +248,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         transactions.end_response,
         _transaction,
     ),
-    # Requests that are always refused.
+    # Requests that are always rejected.
     CommandSpec(
         "END_TXN_ON_PARTITION", commands.EndTransactionOnPartition.read, _end_by_another, _error, _region
     ),
@@ -276,8 +276,8 @@ NOT_OFFERED: Final[dict[int, str]] = dict.fromkeys(
     (CommandType.END_TXN_ON_PARTITION_RESPONSE, CommandType.END_TXN_ON_SUBSCRIPTION_RESPONSE),
     "unexpected response: a region sends no requests to end transactions",
 )
-"""Command type -> why there is no row. Such commands, and types that are newer than this protocol, are ignored with a
-line in the log: newer clients may send what was never offered."""
+"""Command type -> why it has no row. Such commands, and types that are newer than this protocol, are ignored with a
+line in the log: newer clients may send them unasked."""
 
 AGAIN: Final = tuple(
     replace(row, handle=producers.create_again) for row in COMMANDS if row.type == CommandType.PRODUCER

@@ -1,4 +1,4 @@
-"""Answers to acknowledgements that want one: one write of the cursor for all of a chunk."""
+"""Responses to acknowledgements that request one: one write of the cursor for all of a chunk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from emulator.wire.codec import AckCommand, CommandType, encode_ack_response
 async def confirm(
     connection: CommandingConnection, subscription: SubscriptionOfConsumer, commands: list[AckCommand]
 ) -> None:
-    """Answer acknowledgements once the cursor, as they left it, is durable."""
+    """Respond to acknowledgements once the cursor that includes them is durable."""
     try:
         await subscription.persisted()
     except StorageError as failure:

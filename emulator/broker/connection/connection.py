@@ -1,4 +1,4 @@
-"""One client's connection: its lifetime, its transport, and the parts that hold the state of its commands.
+"""One client's connection: its lifetime, its transport, and the components that hold the state of its commands.
 
 SEND, FLOW and ACK are handled where they are read (`framing.py`), many per chunk of bytes. A command that may have to
 wait (for a topic to load, a cursor to be stored) runs in a task of the connection and ends with it.
@@ -70,7 +70,7 @@ class TransactionKeys:
 
     def __init__(self) -> None:
         self.held: dict[int, Holder] = {}
-        """Coordinator -> the key that this connection was granted an epoch of. At most one each."""
+        """Coordinator -> the key of which this connection was granted an epoch. At most one each."""
         self.requests: dict[int, asyncio.Lock] = {}
         """Coordinator -> held while a key is requested there."""
 
@@ -82,19 +82,19 @@ class ClientConnection(asyncio.Protocol):
         self.region = region
         self.table = table
         self.internal = internal
-        """It uses the region's internal port; lookups return addresses of that side."""
+        """It uses the region's internal port; lookups return internal addresses."""
         self.address = "?"
         self._came_by = ""
         """The address of the region that the client connected to."""
         self.client_version = ""
         self.trust = TrustLevel.UNAUTHENTICATED
         self.handshake: Handshake | None = None
-        """Set while a client that claims to be a region has to prove it."""
+        """Set while a client that claims to be a region has not proved it."""
         self.peer: Peer | None = None
-        """The region that the other side proved to be; None for clients."""
+        """The region that the client is authenticated as; None for ordinary clients."""
         self.legal_rows = table.legal[self.trust]
         self.watchers: dict[int, TopicWatcher] = {}
-        """Of lists of topics, by id."""
+        """Watchers of topic lists, by id."""
         self.transaction_keys = TransactionKeys()
         self.tasks = TaskGroup()
         self._answers: list[bytes] = []
@@ -104,7 +104,7 @@ class ClientConnection(asyncio.Protocol):
         self.flow_control = components.flow_control(
             region.client_memory,
             self._stop_reading,
-            # In a turn of its own: the code that lifts the last reason to wait has more to do first.
+            # In a turn of its own: the code that removes the last pause reason has to finish first.
             lambda: asyncio.get_running_loop().call_soon(self._read_on),
         )
         self.producers = ClientProducers(self)
@@ -135,7 +135,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def service_url(self) -> str:
-        """Where the client finds this region: on the side that it came by."""
+        """The address of this region that the client connects to: external or internal."""
         return self.region.internal_url if self.internal else self.region.service_url(self._came_by)
 
     @property
@@ -143,7 +143,7 @@ class ClientConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        """Send bytes that are bounded by what the client asked for and paid for: messages, receipts, PINGs."""
+        """Send bytes whose amount is bounded by the client's requests and permits: messages, receipts, PINGs."""
         if self._answers:
             self._send_answers()
         if self._transport is not None and not self._transport.is_closing():
@@ -151,7 +151,7 @@ class ClientConnection(asyncio.Protocol):
             self.liveness.written_bytes += len(data)
 
     def answer_soon(self, data: bytes) -> None:
-        """Send an answer, in one write with what else is answered in this turn of the loop."""
+        """Send a response, in one write with the other responses of this turn of the loop."""
         if not self._answers:
             asyncio.get_running_loop().call_soon(self._send_answers)
         self._answers.append(data)
@@ -162,37 +162,37 @@ class ClientConnection(asyncio.Protocol):
             self.answer(b"".join(answers))
 
     def answer(self, data: bytes) -> None:
-        """Send an answer. A client that leaves answers unread is not asked for more."""
+        """Send a response. Reading pauses while the client leaves responses unread."""
         self.write(data)
         if self.flow_control.is_writing_paused and self._transport is not None:
             self.flow_control.unread(self._transport.get_write_buffer_size())
 
     @property
     def unread_bytes(self) -> int:
-        """Written and still here, because the client does not read."""
+        """Number of written bytes that are still here, because the client does not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """End it in an orderly way: what was written goes out, what was asked is not carried out any more."""
+        """Close it in an orderly way: written bytes are sent, pending requests are cancelled."""
         self.tasks.close()
         self._send_answers()
         if self._transport is not None:
             self._transport.close()
 
     def cut_off(self) -> None:
-        """End it at once, as others have what it held: a client that does not read would keep its consumers until
-        everything that was written has gone out (INV-91)."""
+        """Close it at once because others now have its producers or consumers: a client that does not read would keep
+        its consumers until everything written has been sent (INV-91)."""
         self.close()
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._transport.abort()
 
     def abort(self) -> None:
-        """Drop a connection whose other side is gone."""
+        """Drop a connection whose client is gone."""
         if self._transport is not None:
             self._transport.abort()
 
     def break_off(self, problem: ProtocolError) -> None:
-        """The client broke a rule that leaves nothing to say."""
+        """Close the connection after a protocol violation that has no error response."""
         logger.warning("connection %s: %s; it is closed", self.address, problem)
         self.reader.is_broken = True
         if self.trust is TrustLevel.UNAUTHENTICATED:
@@ -211,7 +211,7 @@ class ClientConnection(asyncio.Protocol):
             watcher.catch_up()
 
     async def is_alive(self) -> bool:
-        """Ask the client, to decide between an old connection and a new one."""
+        """Send a PING, to decide between an old connection and a new one."""
         return await self.liveness.is_alive()
 
     # Bytes in.
@@ -233,17 +233,17 @@ class ClientConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
-        """Resume reading, unless there is a reason to wait again."""
+        """Resume reading, unless there is a new pause reason."""
         if not self.is_open or self.reader.is_broken or self.flow_control.is_reading_paused:
             return
         self.reader.resume()
         if not self.flow_control.is_reading_paused and self._transport is not None and self.is_open:
             self._transport.resume_reading()
 
-    # What commands and topics need.
+    # Interface for commands and topics.
 
     def raise_trust(self, trust: TrustLevel) -> None:
-        """The handshake established who the other side is."""
+        """Set what the handshake established about the client."""
         assert trust >= self.trust
         self.trust = trust
         self.legal_rows = self.table.legal[trust]

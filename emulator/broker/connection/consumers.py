@@ -1,4 +1,4 @@
-"""SUBSCRIBE and what a consumer may ask for afterwards."""
+"""SUBSCRIBE and the other commands of a consumer."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 
 NAME_LENGTH_MAX: Final = 4_096
-"""Of a consumer, whose name Key_Shared hashes a hundred times, and of a subscription, whose name is part of keys."""
+"""Maximum for consumers, whose name Key_Shared hashes a hundred times, and subscriptions, whose name is part of
+keys."""
 PROPERTIES_LENGTH_MAX: Final = 65_536
-"""Of a subscription: they are stored with its place."""
+"""Maximum for a subscription: they are stored with its cursor."""
 
 
 async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
@@ -54,7 +55,7 @@ async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
 
 
 async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
-    """False when the client gave up meanwhile; then nothing is left behind."""
+    """Return False when the client closed the consumer meanwhile; then nothing is left behind."""
     type_ = _checked(command)
     if command.replicated:
         components = connection.region.environment.components
@@ -100,7 +101,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
 
 
 def _checked(command: Subscribe) -> SubscriptionType:
-    """ProtocolError for what is asked of a consumer and not offered."""
+    """Return the type. ProtocolError for options that are not supported."""
     type_ = SubscriptionType(command.type_number)
     if command.read_compacted and type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
         raise ProtocolError(
@@ -124,7 +125,7 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
     subscription = topic.subscriptions.get(command.subscription)
     if subscription is None and command.rollback_seconds and topic.keeps_messages:
         begin = await _rolled_back(topic, command)
-        subscription = topic.subscriptions.get(command.subscription)  # another one may have been quicker
+        subscription = topic.subscriptions.get(command.subscription)  # maybe created meanwhile
         if topic.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
     else:
@@ -154,7 +155,8 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
 
 
 def _may_turn_on(topic: Topic, subscription: Subscription) -> bool:
-    """Clients repeat SUBSCRIBE each time they connect: that does not revoke what an administrator turned off."""
+    """Whether SUBSCRIBE may enable replication. Clients repeat it each time they connect, which must not override an
+    administrator's decision to disable it."""
     return not subscription.cursor.replication_disabled or status_follows_upstream(topic.region)
 
 
@@ -165,8 +167,8 @@ async def _rolled_back(topic: Topic, command: Subscribe) -> int:
 
 
 async def _is_free(subscription: Subscription, type_: SubscriptionType) -> bool:
-    """Wait until the subscription is durable and a dead connection does not keep a place in it that only one may have.
-    False when the subscription ceased to be meanwhile: it was deleted, or went with its last reader."""
+    """Wait until the subscription is durable and no dead connection occupies an exclusive place in it. Returns False
+    when the subscription ended meanwhile: it was deleted, or its last reader left."""
     try:
         await subscription.persisted()
     except StorageError:
@@ -191,7 +193,7 @@ def _consumer(connection: ClientConnection, consumer_id: int) -> ConnectedConsum
 
 
 def _source(consumer: ConnectedConsumer) -> Readable:
-    """What its places are places in, also while another consumer is the active one."""
+    """Return the log to which its positions refer, also while another consumer is the active one."""
     topic = consumer.subscription.topic
     return topic.compacted if consumer.reads_compacted else topic
 
@@ -218,8 +220,8 @@ async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> Non
     try:
         await subscription.delete()
     except StorageError:
-        # For all that its client knows it is still subscribed, and would wait for messages for ever. It is told behind
-        # the error: before that a client takes it for part of the end that it asked for.
+        # The client believes that it is still subscribed, and would wait for messages for ever. CLOSE_CONSUMER must
+        # follow the error: before it, the client takes it for part of its own request to close.
         sent_away = close_consumer(consumer.consumer_id).encode()
         asyncio.get_running_loop().call_soon(connection.answer, sent_away)
         raise
@@ -233,11 +235,11 @@ def redeliver(connection: ClientConnection, command: Redeliver) -> None:
 
 
 async def seek(connection: ClientConnection, command: Seek) -> None:
-    """CLOSE_CONSUMER to every consumer, then SUCCESS. The other way round the C++ client lands at the seek before this
-    one, and the Go client asks for a consumer that is gone."""
+    """CLOSE_CONSUMER to every consumer, then SUCCESS. In the other order the C++ client would go to the previous seek's
+    position, and the Go client would use a consumer that is gone."""
     consumer = _consumer(connection, command.consumer_id)
     subscription, source = consumer.subscription, _source(consumer)
-    if not subscription.topic.keeps_messages:  # as upstream: there is one place to be at, and it is there
+    if not subscription.topic.keeps_messages:  # as upstream: there is only one position
         connection.answer(Success(command.request_id).encode())
         return
     target = command.message_id

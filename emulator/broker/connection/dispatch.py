@@ -1,6 +1,6 @@
-"""The one way of every command (C1): known, legal for its connection, authorized, within budget, handled.
+"""The path of every command (C1): known, legal for its connection, authorized, within budget, handled.
 
-Whatever fails, the refusal goes through `refuse`: the answer of the row's own kind, and one line in the region's log.
+Every error goes through `refuse`: an error response of the command's own kind, and one line in the region's log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 AnyCommandSpec = CommandSpec[Any]
 
-# A member of an enum costs several times as much to look up, and every SEND does.
+# Access to a member of an enum costs several times as much, and every SEND needs it.
 _ENTRY: Final = Execution.ENTRY
 _INLINE: Final = Execution.INLINE
 
@@ -48,12 +48,12 @@ class CommandingConnection(Protocol):
         ...
 
     def break_off(self, problem: ProtocolError) -> None:
-        """Say why, and close."""
+        """Send the error, and close."""
         ...
 
 
 class CommandTable:
-    """The rows, and by trust those that are legal."""
+    """The rows, and for each trust level the legal ones."""
 
     def __init__(
         self,
@@ -64,16 +64,16 @@ class CommandTable:
         self.rows = {row.type: row for row in rows}
         assert len(self.rows) == len(rows), "two rows of one type"
         self.not_offered = not_offered
-        """Command type -> why there is no row, as a sentence."""
+        """Command type -> why it has no row, as a sentence."""
         self.again = {row.type: row for row in again}
-        """How a region asks once more for what a client asked for already, when a topic left memory meanwhile."""
+        """How a region repeats a client's request itself when a topic was unloaded meanwhile."""
         self.legal: dict[TrustLevel, dict[int, AnyCommandSpec]] = {
             trust: {row.type: row for row in rows if row.trust <= trust} for trust in TrustLevel
         }
 
 
 def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry: bytes) -> None:
-    """Carry out one command, or refuse it. ProtocolError when its bytes cannot be read, which ends the connection."""
+    """Execute one command, or reject it. ProtocolError when its bytes cannot be read, which ends the connection."""
     row = connection.legal_rows.get(type_)
     if row is None:
         _not_legal(connection, type_, command)
@@ -94,7 +94,7 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
 
 
 def begin(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> None:
-    """Start a request that may have to wait; its estimate is held until it is done. ProtocolError."""
+    """Start a request that may have to wait; its memory is charged until it is done. ProtocolError."""
     work = row.handle(connection, value)
     charge = connection.flow_control.request_began(row.estimate_bytes)
     if isinstance(work, PendingResponse):
@@ -108,7 +108,7 @@ def begin(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> 
 def _carried_out(
     connection: CommandingConnection, work: Coroutine[Any, Any, None], charge: Reservation
 ) -> None:
-    work.close()  # it was not begun if the connection ended first
+    work.close()  # it was not started if the connection ended first
     connection.flow_control.request_over(charge)
 
 
@@ -120,7 +120,7 @@ def _kept(
     charge: Reservation,
     kept: asyncio.Future[Any],
 ) -> None:
-    """The one thing that a request waited for has its outcome."""
+    """A PendingResponse has its outcome."""
     connection.flow_control.request_over(charge)
     if not connection.is_open:
         return
@@ -135,7 +135,7 @@ def _kept(
 async def _carry_out(
     connection: CommandingConnection, row: AnyCommandSpec, value: Any, work: Coroutine[Any, Any, None]
 ) -> None:
-    """What the task of a TASK row does."""
+    """Run the task of a TASK row."""
     try:
         await work
     except (ProtocolError, StorageError) as failure:
@@ -145,14 +145,14 @@ async def _carry_out(
 def _failed(
     connection: CommandingConnection, row: AnyCommandSpec, value: Any, failure: ProtocolError | StorageError
 ) -> None:
-    """Refuse a request that was begun."""
+    """Reject a request that was started."""
     if isinstance(failure, StorageError):
         failure = ProtocolError(ServerError.PersistenceError, str(failure))
     refuse(connection, row, value, failure)
 
 
 def refuse(connection: CommandingConnection, row: AnyCommandSpec, value: Any, problem: ProtocolError) -> None:
-    """Answer no, and say so in the log. Some refusals close the connection instead."""
+    """Send the error response and log it. Some errors close the connection instead."""
     kind, name = row.resource(connection, value)
     logger.info(
         "refused: connection %s, %s, %s %s, %s: %s",
@@ -170,7 +170,7 @@ def refuse(connection: CommandingConnection, row: AnyCommandSpec, value: Any, pr
 
 
 def _not_legal(connection: CommandingConnection, type_: int, command: bytes) -> None:
-    """There is no row, or not for this trust."""
+    """Reject a command that has no row, or none for this trust level."""
     if connection.trust is TrustLevel.UNAUTHENTICATED:
         raise ProtocolError(
             ServerError.UnknownError, "the first command must be CONNECT", closes_connection=True
@@ -180,6 +180,6 @@ def _not_legal(connection: CommandingConnection, type_: int, command: bytes) -> 
         problem = ProtocolError(ServerError.AuthorizationError, f"{row.name} is for other regions only")
         refuse(connection, row, row.decode(command), problem)
         return
-    # Newer clients may send what was never offered: nobody is harmed.
+    # Newer clients may send unsupported commands unasked: ignoring them does no harm.
     sentence = connection.table.not_offered.get(type_, "not supported by this region")
     logger.info("ignored: connection %s, command %d: %s", connection.address, type_, sentence)

@@ -1,9 +1,9 @@
-"""What one client makes the region hold, and when it is not read from for that reason.
+"""Limits what one client makes the region hold in memory, by pausing reads from it.
 
-Bytes of publishes that are not durable yet, answers that the client does not read, requests that wait for something.
-Over a limit, reading stops for this client alone; it goes on when no reason is left (B2: reasons are a set).
-The beginning of a frame is counted too and stops nothing: only more bytes can make an end of it, and a frame has a
-limit of its own, a small one before CONNECT.
+Counted are publishes that are not durable yet, responses that the client does not read, and requests that wait. Over a
+limit, reading pauses for this client alone; it resumes when no reason is left (B2: reasons are a set). The beginning of
+a frame is counted too and pauses nothing: only more bytes can complete it, and a frame has a limit of its own, a small
+one before CONNECT.
 """
 
 from __future__ import annotations
@@ -16,46 +16,47 @@ from typing import Final
 from emulator.broker.memory_budgets import MemoryBudget, Reservation
 
 STRANGER_FRAME_BYTES_MAX: Final = 65_536
-"""The largest frame of a client before CONNECT: what it has to say then is who it is."""
+"""The largest frame of a client before CONNECT."""
 PUBLISHES_BYTES_MAX: Final = 33_554_432
 ANSWERS_BYTES_MAX: Final = 1_048_576
 REQUESTS_BYTES_MAX: Final = 1_048_576
 PRODUCERS_BYTES_MAX: Final = 134_217_728
-"""Producers of one client, those that wait included. More are refused: to stop reading would not make them fewer."""
+"""Limit for the producers of one client, those that wait included. More are rejected: pausing reads would not make them
+fewer."""
 
 
 class PauseReason(Flag):
-    """Why a client is not read from."""
+    """Why reading from a client is paused."""
 
     NOTHING = 0
     PUBLISHES = auto()
-    """What it published is not durable yet: our store is slower than the client."""
+    """Its publishes are not durable yet: our store is slower than the client."""
     ANSWERS = auto()
-    """It does not read what it asked for."""
+    """It does not read its responses."""
     REQUESTS = auto()
-    """What it asked for waits for something of ours."""
+    """Its requests wait for the region."""
     RATE = auto()
     """It publishes more than its topics' policies allow."""
 
 
 OURS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE
-"""Reasons that are no fault of the client."""
+"""Reasons that are not the client's fault."""
 
 
 class FlowControl:
-    """Kept by one connection."""
+    """Owned by one connection."""
 
     def __init__(self, clients: MemoryBudget, stop: Callable[[], None], go_on: Callable[[], object]) -> None:
         self._stop = stop
         self._go_on = go_on
         self.reasons = PauseReason.NOTHING
         self.is_reading_paused = False
-        """Invariant: True iff there are reasons. A plain bool, because every command asks."""
+        """Invariant: True iff there are reasons. A plain bool, because every command reads it."""
         self.is_writing_paused = False
-        """The transport is full."""
+        """The transport's buffer is full."""
         self.account = MemoryBudget("connection", clients)
         self.pending_bytes = 0
-        """Bytes of entries admitted and not answered. SEND adds to it itself; it is charged once a chunk."""
+        """Bytes of entries admitted and not answered. SEND adds to it directly; it is charged once per chunk."""
         self._unfinished = self.account.charge(0)
         self._publishes = MemoryBudget("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
         self._answers = MemoryBudget("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
@@ -81,11 +82,11 @@ class FlowControl:
 
     @property
     def is_ours(self) -> bool:
-        """Whether we stopped reading for a reason of our own, so that the client's silence says nothing."""
+        """Whether reading is paused for a reason of ours, so that the client's silence means nothing."""
         return bool(self.reasons & OURS)
 
     def slow_down(self, seconds: float) -> None:
-        """Read nothing for this long: the client publishes to a topic faster than its policies allow."""
+        """Pause reading: the client publishes to a topic faster than its policies allow."""
         if self._released:
             return
         loop = asyncio.get_running_loop()
@@ -97,7 +98,7 @@ class FlowControl:
         self.pause(PauseReason.RATE)
 
     def speed_up(self) -> None:
-        """The wait is over, or the policies of the topic changed: a client that is still too fast is slowed again."""
+        """The wait is over, or the topic's policies changed: a client that is still too fast is paused again."""
         if self._slowed is not None:
             self._slowed.cancel()
             self._slowed = None
@@ -106,28 +107,28 @@ class FlowControl:
     # Frames.
 
     def unfinished(self, size_bytes: int) -> None:
-        """So much is here of a frame whose end is not."""
+        """Count the bytes of a frame that is not complete."""
         self._unfinished.resize(size_bytes)
 
     # Publishes.
 
     def admitted(self) -> None:
-        """The entries of a chunk of bytes are in `pending_bytes`."""
+        """Charge the entries of a chunk, which are counted in `pending_bytes`."""
         self._publishes.resize(self.pending_bytes)
         if self.pending_bytes > PUBLISHES_BYTES_MAX:
             self.pause(PauseReason.PUBLISHES)
 
     def answered(self, size_bytes: int) -> None:
-        """Admitted entries of so many bytes have their outcome."""
+        """Release the bytes of admitted entries that have their outcome."""
         self.pending_bytes -= size_bytes
         self._publishes.resize(self.pending_bytes)
         if self.is_reading_paused and self.pending_bytes < PUBLISHES_BYTES_MAX // 2:
             self.resume(PauseReason.PUBLISHES)
 
-    # Answers.
+    # Responses.
 
     def unread(self, size_bytes: int) -> None:
-        """So much waits in the transport; 0 when it is not full any more."""
+        """Count the bytes that wait in the transport; 0 when its buffer is not full any more."""
         self._answers.resize(size_bytes)
         if size_bytes > ANSWERS_BYTES_MAX:
             self.pause(PauseReason.ANSWERS)
@@ -159,10 +160,10 @@ class FlowControl:
         self._producers.resize(self._producers.size_bytes - size_bytes)
 
     def release(self) -> None:
-        """The client is gone. Its requests are released as they end."""
+        """Release everything: the client is gone. Its requests are released as they end."""
         self._released = True
         if self._slowed is not None:
-            self._slowed.cancel()  # it may be for years, and would keep all that the connection holds
+            self._slowed.cancel()  # a pause may last for years, and would keep the connection's memory
         self.pending_bytes = 0
         self._unfinished.release()
         self._publishes.release()

@@ -1,4 +1,4 @@
-"""Read one client's bytes: split them into commands, handle each, stop where reading has to stop.
+"""Read one client's bytes: split them into commands, handle each, stop where reading pauses.
 
 The commands of one chunk share their appends (one per topic) and their cursor writes (one per subscription).
 """
@@ -35,7 +35,7 @@ class CommandReader:
         self._connection = connection
         self._frames = FrameBuffer(message_bytes_max + FRAME_PADDING_BYTES)
         self._unhandled: Iterator[Frame] | None = None
-        """The rest of a chunk in the middle of which reading stopped."""
+        """The rest of a chunk in which reading paused."""
         self.touched: dict[ProducerHost, None] = {}
         """Topics that received entries since the last flush."""
         self.confirmations: dict[SubscriptionOfConsumer, list[AckCommand]] = {}
@@ -61,7 +61,7 @@ class CommandReader:
             self._unhandled = chain(self._unhandled, frames)
 
     def resume(self) -> None:
-        """Handle the commands that were left when reading stopped."""
+        """Handle the commands that were left when reading paused."""
         if self._unhandled is not None:
             self._handle(self._unhandled)
 

@@ -1,8 +1,8 @@
-"""Whether the client of a connection is still there.
+"""Detects whether the client of a connection is still alive.
 
-Both sides ask each other: a PING an interval, and whoever says nothing until the next one is gone. A connection is
-judged by what we let it say (B5): not at all while we do not read it for a reason of our own, and by the bytes that it
-takes from us while it leaves our answers unread. Before all that, a client has to say in time who it is.
+Both sides send a PING per interval, and a side that sends nothing until the next one is considered dead. While the
+broker does not read a client for a reason of its own, the client is not checked (B5). While it leaves responses unread,
+it is checked by the bytes that it receives. Before all that, a client has to complete the handshake in time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from emulator.wire.codec import PING_FRAME
 logger = logging.getLogger(__name__)
 
 LIVENESS_SECONDS: Final = 2.0
-"""How long the present holder of a place (a producer name, an exclusive subscription) has to show that it lives before
-a newcomer replaces it."""
+"""How long the holder of a producer name or an exclusive subscription has to show that it is alive before a newcomer
+replaces it."""
 HANDSHAKE_SECONDS: Final = 10.0
-"""How long a client may take to say who it is, and a region to prove it."""
+"""How long the handshake may take: CONNECT of a client, and the proof of a region."""
 
 
 class MonitoredProducers(Protocol):
@@ -54,22 +54,22 @@ class MonitoredConnection(Protocol):
 
 
 class Liveness:
-    """Kept by one connection."""
+    """Owned by one connection."""
 
     def __init__(self, connection: MonitoredConnection, interval_ms: int) -> None:
         self._connection = connection
         self._interval_seconds = interval_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
         self._introduction: asyncio.TimerHandle | None = None
-        """Runs until the other side is known."""
+        """Runs until the handshake is complete."""
         self._heard = asyncio.Event()
-        """Set by every chunk that arrives; cleared by whoever wants to know whether the client is alive."""
+        """Set by every chunk that arrives; `is_alive` clears it to wait for the next one."""
         self._pinged = False
-        """A PING went out and nothing was heard since."""
+        """A PING was sent and no bytes have arrived since."""
         self.written_bytes = 0
-        """Handed to the transport, ever."""
+        """Bytes passed to the transport so far."""
         self._taken_bytes = 0
-        """How many of them had left the transport at the last check."""
+        """Bytes that had left the transport at the last check."""
 
     def start(self) -> None:
         self._schedule()
@@ -81,7 +81,7 @@ class Liveness:
             self._timer.cancel()
 
     def introduced(self) -> None:
-        """It is known who the other side is."""
+        """The handshake is complete."""
         if self._introduction is not None:
             self._introduction.cancel()
 
@@ -90,7 +90,7 @@ class Liveness:
         self._connection.break_off(ProtocolError(ServerError.UnknownError, sentence, closes_connection=True))
 
     def heard(self) -> None:
-        """Bytes came in."""
+        """Bytes arrived."""
         self._pinged = False
         self._heard.set()
 
@@ -124,11 +124,11 @@ class Liveness:
         return self.written_bytes - self._connection.unread_bytes
 
     def _takes_bytes(self) -> bool:
-        """The client cannot be heard, but it reads."""
+        """Whether a client that is not read receives bytes."""
         return self._connection.flow_control.is_reading_paused and self._taken() > self._taken_bytes
 
     async def is_alive(self) -> bool:
-        """Ask. True when the client says anything, or cannot because of us."""
+        """Send a PING. True when any bytes arrive, or when the broker does not read the client."""
         connection = self._connection
         if not connection.is_open:
             return False

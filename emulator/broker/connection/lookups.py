@@ -1,4 +1,4 @@
-"""LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE: where topics are, and which there are."""
+"""LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE: where topics are, and which exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def lookup(connection: ClientConnection, command: Lookup) -> None:
-    """Every topic of a region lives in the region: always «connect here»."""
+    """Every topic of a region is served by the region: the response is always "connect here"."""
     if command.listener_name:
         raise ProtocolError(
             ServerError.ServiceNotReady,
@@ -43,7 +43,7 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
 
 def _check_enabled(connection: ClientConnection) -> None:
     if not connection.region.coordinators.count:
-        # The Java client looks up this topic when it has no partitions, and gives up at an error that is final.
+        # The Java client looks up this topic when it has no partitions, and stops at a final error.
         raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
 
 
@@ -52,8 +52,8 @@ def refuse_lookup(command: Lookup, problem: ProtocolError) -> bytes:
 
 
 async def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
-    """The number of partitions; a missing topic may be created (docs/components/partitions.md). Each coordinator is one
-    of `COORDINATORS`; clients read 0 as: no transactions here."""
+    """Return the number of partitions; a missing topic may be created (docs/components/partitions.md). Each coordinator
+    is a partition of `COORDINATORS`; clients take 0 as: no transactions here."""
     if command.topic == COORDINATORS:
         count = connection.region.coordinators.count
     else:
@@ -79,8 +79,8 @@ def refuse_partition_metadata(command: PartitionMetadata, problem: ProtocolError
 
 
 def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> None:
-    """Those that the pattern fits; with a pattern that is not offered all of them, and the client looks itself. No
-    names when the client knows them already."""
+    """Return the topics that match the pattern; all of them if the pattern is not supported, and the client filters
+    itself. No names when the client has them already."""
     region = connection.region
     names = region.topic_lists.names(command.namespace) if command.wants_persistent else []
     if command.wants_non_persistent:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NAME_LENGTH_MAX = 4_096
-"""Of a producer. Names are kept for long after it: by deduplication, by grants, of those that were fenced off."""
+"""Maximum for a producer. Names are stored for long: by deduplication, by grants, and for fenced producers."""
 
 
 async def create(connection: ClientConnection, command: CreateProducer) -> None:
-    """Open a producer, or let it wait. The answer comes from the access to its topic."""
+    """Open a producer, or let it wait. The topic's access control sends the response."""
     if command.producer_id in connection.producers.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
     connection.producers.opening[command.producer_id] = command
@@ -46,9 +46,8 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
 
 
 async def create_again(connection: ClientConnection, command: CreateProducer) -> None:
-    """Of one that waited when its topic left memory, and is being opened already. Its client was told to wait and
-    knows of nothing else, so what is over soon is none of its business: those that have waited for long give up at the
-    first error."""
+    """Repeat the request of a producer that waited when its topic was unloaded. Its client only knows that it has to
+    wait, so errors that pass soon are not sent to it: clients that have waited for long stop at the first error."""
     delay_seconds = RETRY_SECONDS
     try:
         while connection.producers.opening.get(command.producer_id) is command:
@@ -97,8 +96,8 @@ async def _enter(connection: ClientConnection, producer: ConnectedProducer, topi
         await topic.before_producers()
     _check_may_publish(producer, topic)
     await _make_room(connection, producer, topic)
-    # What a former life of this producer sent counts even if it is not durable yet: told a lower number, the client
-    # would send other messages under numbers that are taken, and have them acknowledged as duplicates.
+    # Sends of an earlier incarnation of this producer count even if they are not durable yet: given a lower number, the
+    # client would send other messages under used numbers, and have them acknowledged as duplicates.
     await topic.issued_so_far()
     while _holder(topic, producer.producer_name) not in (None, producer):  # another one came while we waited
         await _make_room(connection, producer, topic)
@@ -107,20 +106,20 @@ async def _enter(connection: ClientConnection, producer: ConnectedProducer, topi
     if connection.producers.opening.get(command.producer_id) is not command or not connection.is_open:
         topic.access.left(
             producer, "its client stopped waiting"
-        )  # The client gave up meanwhile: leave nothing behind.
+        )  # The client closed the producer meanwhile: leave nothing behind.
         return
     if topic.closed:
         raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
     _check_may_publish(producer, topic)
     connection.producers.claim(producer)
     if producer.source_region is not None:
-        connection.producers.admitted(producer, None)  # X5: replicators never ask
+        connection.producers.admitted(producer, None)  # X5: replicators are never refused
     else:
         topic.access.enter(producer)
 
 
 def _check_may_publish(producer: ConnectedProducer, topic: Topic) -> None:
-    """ProtocolError when the topic takes nothing now, or never again."""
+    """ProtocolError when the topic accepts no messages now, or never again."""
     if topic.ending.is_over:
         raise topic.ending.refusal()
     if producer.source_region is not None:
@@ -137,13 +136,13 @@ def _check_may_publish(producer: ConnectedProducer, topic: Topic) -> None:
 
 
 def _holder(topic: Topic, name: str) -> ConnectedProducer | None:
-    """Whoever has a name: connected, waiting or being admitted."""
+    """Return the producer of this name that is connected, waiting or being admitted."""
     return topic.producers.get(name) or topic.access.named(name)
 
 
 async def _create_initial_subscription(topic: Topic, name: str) -> None:
-    """So that nothing published from now on is lost to it: dead letter topics want this. It begins at the first entry
-    that there is; one that exists stays as it is."""
+    """Create a subscription that receives everything published from now on: used for dead letter topics. It begins at
+    the log's first entry; an existing one stays as it is."""
     if not name:
         return
     check_subscription_name(name)
@@ -159,8 +158,8 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
 
 
 async def _make_room(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
-    """One live producer per name. Older incarnations of the same client, dead connections and earlier connections of
-    a peer's replicator give way; a living stranger does not."""
+    """Ensure one live producer per name. Older incarnations of the same client, dead connections and earlier
+    connections of a peer's replicator are replaced; the live producer of another client is not."""
     name = producer.producer_name
     old = _holder(topic, name)
     if old is None or old is producer:
@@ -170,8 +169,8 @@ async def _make_room(connection: ClientConnection, producer: ConnectedProducer, 
         connection.producers.forget(old, "its client opened it again")
         return
     if isinstance(producer.publisher, Peer):
-        # It is told: this request may be the late one, of an earlier connection whose bytes a healed link let through,
-        # and then the one that has to give way is the one that lives and must come back.
+        # The old producer gets CLOSE_PRODUCER: this request may be a late one of an earlier connection, delivered by a
+        # healed link. Then the producer that is closed is the live one, and must reconnect.
         old.connection.producers.close(old)
         return
     if await old.connection.is_alive() and _holder(topic, name) is old:
@@ -186,7 +185,7 @@ async def _make_room(connection: ClientConnection, producer: ConnectedProducer, 
 
 
 async def close(connection: ClientConnection, command: CloseProducer) -> None:
-    """Receipts of everything sent before go out first."""
+    """Close it after the receipts of everything sent before."""
     connection.producers.opening.pop(command.producer_id, None)
     producer = connection.producers.open.get(command.producer_id)
     if producer is not None:

@@ -1,6 +1,6 @@
-"""SEND: one entry into the batch of its topic.
+"""SEND: add one entry to the batch of its topic.
 
-Many come in one chunk of bytes: nothing here makes an object or a task for one.
+A chunk of bytes contains many: nothing here creates an object or a task for one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> No
 
 
 def _send_of_nobody(connection: ClientConnection, command: SendCommand) -> None:
-    """It may have crossed the end of its producer on the wire."""
+    """Handle a SEND without a producer: the producer may have been closed while it was on its way."""
     if command.producer_id not in connection.producers.closed:
         raise ProtocolError(
             ServerError.UnknownError,

@@ -1,4 +1,4 @@
-"""GET_SCHEMA and GET_OR_CREATE_SCHEMA, and what becomes of a schema that a producer or consumer brings."""
+"""GET_SCHEMA and GET_OR_CREATE_SCHEMA, and the schemas of producers and consumers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ WITHOUT_SCHEMA = (
 
 
 async def of_producer(connection: ClientConnection, topic: TopicName, schema: Schema | None) -> bytes:
-    """The version of the schema that a producer brings, registered if it is new; empty when it brings none.
-    ProtocolError when it must not publish; StorageError."""
+    """Return the version of a producer's schema, registered if it is new; empty without a schema. ProtocolError when it
+    must not publish; StorageError."""
     schemas, is_region = connection.region.schemas, connection.peer is not None
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
         if not is_region and schemas.wants_one(topic):
@@ -38,7 +38,7 @@ async def of_producer(connection: ClientConnection, topic: TopicName, schema: Sc
 
 
 async def of_consumer(connection: ClientConnection, topic: Topic, schema: Schema | None) -> None:
-    """Register the schema of the first who uses a topic; another one's has to fit. Whoever takes bytes can read
+    """Register the schema of the first user of a topic; later ones have to be compatible. Consumers of bytes can read
     everything. ProtocolError; StorageError."""
     if schema is None or schema.type in (SchemaType.AUTO_CONSUME, SchemaType.NONE):
         return
@@ -50,7 +50,7 @@ async def of_consumer(connection: ClientConnection, topic: Topic, schema: Schema
 
 
 def _is_idle(topic: Topic) -> bool:
-    """Nobody uses it but consumers that take any schema, and other regions; and it has no message."""
+    """Whether it has no message, and no users but other regions and consumers that take any schema."""
     if topic.last_data is not None or any(one.source_region is None for one in topic.producers.values()):
         return False
     consumers = (one for each in topic.subscriptions.values() for one in each.consumers.values())
@@ -58,7 +58,7 @@ def _is_idle(topic: Topic) -> bool:
 
 
 async def get_schema(connection: ClientConnection, command: GetSchema) -> None:
-    """Clients read TopicNotFound as "no schema": an answer, and no refusal."""
+    """Clients take TopicNotFound as "no schema": a response, not an error."""
     schemas, topic = connection.region.schemas, connection.region.check_topic(command.topic)
     if command.version:
         found = await schemas.at(topic, version_number(command.version))

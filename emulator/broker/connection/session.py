@@ -1,4 +1,4 @@
-"""CONNECT, the proof of a region, PING and PONG."""
+"""CONNECT, the authentication of a region, PING and PONG."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ def ping(connection: ClientConnection, command: None) -> None:
 
 
 def pong(connection: ClientConnection, command: None) -> None:
-    """That it came is all it says, and every byte says it."""
+    """No effect: every received byte shows that the client is alive."""

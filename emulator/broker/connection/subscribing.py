@@ -1,4 +1,4 @@
-"""What policies say to a consumer that wants to subscribe."""
+"""Checks of policies for a consumer that subscribes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {
 
 
 def check_rate(topic: Topic, host: str, command: Subscribe) -> None:
-    """ProtocolError for a consumer that comes too often. Its asking counts, whatever else is said to it."""
+    """ProtocolError for a consumer that subscribes too often. Rejected attempts count too."""
     rate = topic.policies[SUBSCRIBE_RATE]
     consumer = (host, command.consumer_name, command.consumer_id)
     now_ms = asyncio.get_running_loop().time() * 1000

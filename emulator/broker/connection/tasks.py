@@ -1,4 +1,4 @@
-"""The tasks of one connection: they end with it."""
+"""The tasks of one connection, which end with it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ logger = logging.getLogger(__name__)
 
 
 class TaskGroup:
-    """Like asyncio's own, for an owner that is no coroutine: a protocol's callbacks begin and end it."""
+    """Like asyncio's own, for an owner that is no coroutine: a protocol's callbacks open and close it."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[None], Callable[[], None] | None] = {}
         self._closed = False
 
     def start(self, work: Coroutine[Any, Any, None], done: Callable[[], None] | None = None) -> None:
-        """Run it, unless the group is closed; call `done` when it is over, however that came. That it raises is our bug
-        and is logged."""
+        """Run `work`, unless the group is closed; call `done` when it ends, in whatever way. An exception is a bug of
+        ours and is logged."""
         if self._closed:
             work.close()
             if done is not None:
@@ -30,7 +30,7 @@ class TaskGroup:
         task.add_done_callback(self._over)
 
     def close(self) -> None:
-        """Cancel what runs; start nothing any more."""
+        """Cancel running tasks; start no more."""
         self._closed = True
         for task in list(self._tasks):
             task.cancel()

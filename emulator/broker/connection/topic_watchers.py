@@ -1,4 +1,4 @@
-"""WATCH_TOPIC_LIST and WATCH_TOPIC_LIST_CLOSE: who wants to know which topics come and go."""
+"""WATCH_TOPIC_LIST and WATCH_TOPIC_LIST_CLOSE: notify clients of created and deleted topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from emulator.wire.commands import (
 )
 
 WATCHERS_MAX: Final = 100
-"""Of one connection: each may have a list of its own."""
+"""Limit of one connection: each watcher may have a list of its own."""
 
 
 class WatchedRegion(Protocol):
@@ -37,7 +37,7 @@ class WatchingConnection(Protocol):
 
 
 class TopicWatcher:
-    """One watcher of one connection. What its client has not read yet is not added to: it is told of all changes at
+    """One watcher of one connection. While its client does not read, changes are collected; it receives them all at
     once when it reads again."""
 
     def __init__(self, connection: WatchingConnection, watcher_id: int) -> None:
@@ -46,10 +46,10 @@ class TopicWatcher:
         self.listing: Listing | None = None
         self._told: frozenset[str] = frozenset()
         self._went: frozenset[str] = frozenset()
-        """Of what was told: gone since then. It may be there again."""
+        """Topics that the client knows and that were deleted since. They may exist again."""
 
     def begin(self, request: WatchTopics) -> None:
-        """ProtocolError for a pattern that is none, or not offered."""
+        """ProtocolError for a pattern that is invalid or not supported."""
         try:
             self.listing = self._connection.region.topic_lists.watch(request.namespace, request.pattern, self)
         except ValueError as problem:
@@ -80,7 +80,7 @@ class TopicWatcher:
         )
 
     def catch_up(self) -> None:
-        """Its client reads again."""
+        """Send the collected changes: the client reads again."""
         if self.listing is not None:
             self.changed(self.listing)
 
@@ -90,7 +90,7 @@ class TopicWatcher:
 
 
 def watch(connection: WatchingConnection, command: WatchTopics) -> None:
-    """One that has its id ends: the client knows of one only."""
+    """Start a watcher. It replaces one of the same id: the client knows of one only."""
     former = connection.watchers.pop(command.watcher_id, None)
     if former is not None:
         former.end()

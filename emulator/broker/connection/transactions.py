@@ -39,7 +39,7 @@ async def connect(connection: ClientConnection, command: ConnectCoordinator) -> 
         connection.answer(CoordinatorConnected(command.request_id, None).encode())
         return
     turn = connection.transaction_keys.requests.setdefault(life.number, asyncio.Lock())
-    async with turn:  # of two connects at once the second finds what the first was granted
+    async with turn:  # of two concurrent requests the second one finds the grant of the first
         _check_key(connection, command)
         life = connection.region.coordinators.opening_life(command.coordinator)
         client = client_text(connection.client_version, connection.address)
@@ -81,7 +81,7 @@ def begin(connection: ClientConnection, command: NewTransaction) -> Work:
 
 
 async def _begin_patiently(connection: ClientConnection, command: NewTransaction) -> None:
-    """Under a key, or with something to wait for first."""
+    """Begin a transaction that has a key, or has to wait for something first."""
     turn = connection.transaction_keys.requests.get(command.coordinator)
     if turn is not None:
         await _key_granted(connection, command, turn)
@@ -92,8 +92,8 @@ async def _begin_patiently(connection: ClientConnection, command: NewTransaction
 
 
 async def _key_granted(connection: ClientConnection, command: NewTransaction, turn: asyncio.Lock) -> None:
-    """INV-90: without its key nothing would fence the transaction of a client that asked for one, whether or not it has
-    read the answer yet."""
+    """INV-90: wait for the key. Without it nothing would fence the transaction of a client that requested one, whether
+    or not it has read the response yet."""
     async with turn:
         if command.coordinator not in connection.transaction_keys.held:
             sentence = "the transaction key of this connection was refused"
@@ -117,7 +117,8 @@ def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -
 
 
 def _participant(region: ServingRegion, topic: str) -> str:
-    """The full name of a topic that may take part. What a topic does not keep nobody can give back."""
+    """Return the full name of a topic that may take part. Non-persistent topics may not: they cannot store messages
+    until the commit."""
     name = region.check_topic(topic)
     if not name.is_persistent:
         raise ProtocolError(

@@ -1,1 +1,1 @@
-"""The links from this region to the others, and what travels over them."""
+"""Replication from this region to the others: links, replicators and their state."""

@@ -1,7 +1,7 @@
-"""The form in which entries travel to other regions, made once for all of them.
+"""Entries in the form in which they are replicated, computed once for all remote regions.
 
-The replicators of a topic are rarely far from each other, so a region keeps the forms it made last, up to a bound. They
-are no part of the entries that topics keep in memory: they would double what those hold, long after they were sent.
+The replicators of a topic are rarely far apart, so a region caches the newest forms, up to a bound. They are not stored
+with the entries that topics cache: they would double that memory, long after they were sent.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from emulator.model.values import Position
 from emulator.wire.entry import with_replication
 
 FORMS_BYTES_MAX = 4_194_304
-"""Of one region. Two windows of 1,000 entries of 1 KiB; larger entries are copied, which costs them little."""
+"""Limit of one region: two windows of 1,000 entries of 1 KiB. Larger entries are copied, which costs them little."""
 FORM_OVERHEAD_BYTES = 300
-"""What a form holds besides its bytes: their header, its key, its places."""
+"""Memory of a form besides its bytes: their header, its key, its slots."""
 
 _new_tuple: Final = tuple.__new__
-"""Makes a NamedTuple in half the time of its own constructor; values in the order of the fields."""
+"""Creates a NamedTuple in half the time of its constructor; values in the order of the fields."""
 
 
 class ReplicatedEntryCache:
-    """One a region."""
+    """One per region."""
 
     def __init__(self, region: str, account: MemoryBudget) -> None:
         self._region = region
         self._charge = account.charge(0)
         self._forms: dict[tuple[int, int] | tuple[int, int, bytes], bytes] = {}
-        """By position; and by what it says of its schema, where that differs from what it says here."""
+        """By position, and by the remote schema version where that differs from the local one."""
         self._oldest_first: deque[tuple[int, int] | tuple[int, int, bytes]] = deque()
         self._held_bytes = 0
 
     def of(self, ledger_id: int, entry: StoredEntry, schema_version: bytes | None = None) -> bytes:
-        """What is sent of an entry. `schema_version`: what its schema is called there, if it is not as here."""
+        """Return the replicated form of an entry. `schema_version`: its schema's version in the remote region, if
+        different."""
         place = (ledger_id, entry.entry_id)
         key = place if schema_version is None else (*place, schema_version)
         form = self._forms.get(key)
@@ -48,7 +49,7 @@ class ReplicatedEntryCache:
         return form
 
     def trim(self) -> None:
-        """Keep no more than the bound: after each batch."""
+        """Drop the oldest forms over the bound; called after each batch."""
         while self._held_bytes > FORMS_BYTES_MAX:
             form = self._forms.pop(self._oldest_first.popleft())
             self._held_bytes -= len(form) + FORM_OVERHEAD_BYTES

@@ -1,7 +1,7 @@
 """The connection from this region to one other region, shared by the replicators of all topics.
 
-To the other side this is an ordinary client that opens producers named `pulsar.repl.<here>--><there>`. It reconnects
-for ever, with back-off, and tells every replicator when it is up and when it is gone.
+To the remote region this is an ordinary client that opens producers named `pulsar.repl.<here>--><there>`. It reconnects
+for ever, with back-off, and notifies every replicator when it connects and disconnects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 CONNECT_DEADLINE_SECONDS = 5.0
 _STAY_TRUE = (Cause.LINK_REFUSED, Cause.LINK_SILENT)
-"""Reasons that hold while the handshake is tried again: the remote region has not answered otherwise."""
+"""Reasons that stay valid while the handshake is retried: the remote region has not answered otherwise."""
 
 
 class LinkUser(Protocol):
@@ -65,7 +65,7 @@ class PeerLink(asyncio.Protocol):
         self.why_not = Cause.LINK_NOT_TRIED(region=config.region)
         """Why the link is not established; empty when it is."""
         self._refusal = NO_REASON
-        """Why the peer would not take this connection."""
+        """Why the peer rejected this connection."""
         self.since_ms = region.environment.wall_clock_ms()
         """When the link was last established, or lost."""
         self._users: dict[int, LinkUser] = {}
@@ -79,25 +79,25 @@ class PeerLink(asyncio.Protocol):
         self._closed = False
         self.writable = True
         self.entry_bytes_max = region.config.settings.max_message_bytes
-        """The largest entry that fits into a frame there, as the peer said."""
+        """The largest entry that fits into a frame there, as announced by the peer."""
 
     # Users.
 
     def add(self, user: LinkUser) -> None:
-        """A replicator wants to send; it hears `link_up` at once when there is a link."""
+        """Add a replicator that wants to send; `link_up` is called at once if the link is established."""
         user.producer_id = self.requests.new_id()
         self._users[user.producer_id] = user
         if self.connected:
             user.link_up()
 
     def remove(self, user: LinkUser) -> None:
-        """The replicator sends nothing more."""
+        """Remove a replicator."""
         self.requests.producer_gone(user.producer_id)
         if self._users.pop(user.producer_id, None) is not None and self.connected:
             self.write(commands.CloseProducer(self.requests.new_id(), user.producer_id).encode())
 
     def open_producer(self, user: LinkUser, topic: str) -> None:
-        """Ask the peer for a producer; the response arrives as `producer_ready` or `refused`."""
+        """Request a producer of the peer; the response arrives as `producer_ready` or `refused`."""
         request_id = self.requests.producer_asked(user.producer_id)
         name = peer_auth.replicator_name(self.region.config.region, self.config.region)
         self.write(create_producer(request_id, topic, user.producer_id, name).encode())
@@ -128,7 +128,7 @@ class PeerLink(asyncio.Protocol):
     # Connecting.
 
     def start(self) -> None:
-        """Connect now and for ever after."""
+        """Connect, and reconnect for ever."""
         self.region.spawn(self._connect())
 
     async def _connect(self) -> None:
@@ -139,7 +139,7 @@ class PeerLink(asyncio.Protocol):
         except LinkCut:
             self.why_not = Cause.LINK_CUT(here=self.region.config.region, region=self.config.region)
             self._try_again()
-        except Exception as failure:  # also of what is no host name: the link must be tried again
+        except Exception as failure:  # any, also of an invalid host name: the link must be retried
             self.why_not = Cause.LINK_UNREACHABLE(
                 region=self.config.region, failure=str(failure) or "timed out"
             )
@@ -195,7 +195,7 @@ class PeerLink(asyncio.Protocol):
                 for user in list(self._users.values()):
                     user.link_down()
                 self.region.links_changed()
-        finally:  # whatever a replicator does with it, the link is tried again
+        finally:  # also after an error of a replicator: the link must be retried
             self._try_again()
 
     def _schedule_keep_alive(self) -> None:
@@ -203,7 +203,7 @@ class PeerLink(asyncio.Protocol):
         self._keep_alive = asyncio.get_running_loop().call_later(interval, self._check_alive)
 
     def _check_alive(self) -> None:
-        """Half-open connections are only found by asking."""
+        """Send PINGs: half-open connections are only found this way."""
         if self._transport is None:
             return
         if self._silence.interval_over():
@@ -229,7 +229,7 @@ class PeerLink(asyncio.Protocol):
         for user in list(self._users.values()):
             user.pump()
 
-    # What the peer says.
+    # Commands of the peer.
 
     def data_received(self, data: bytes) -> None:
         self._silence.heard()
@@ -251,7 +251,7 @@ class PeerLink(asyncio.Protocol):
         self._confirm(receipts)
 
     def _confirm(self, receipts: dict[int, list[tuple[int, int]]]) -> None:
-        """Tell the replicators what came for them, and let them send on: once a chunk, not once a receipt."""
+        """Pass receipts to the replicators and resume sending: once per chunk, not once per receipt."""
         confirmed = [(self._users.get(producer_id), positions) for producer_id, positions in receipts.items()]
         receipts.clear()
         for user, positions in confirmed:
@@ -299,7 +299,7 @@ class PeerLink(asyncio.Protocol):
                 user.refused("closed by the peer")
 
     def _answered(self, request_id: int) -> LinkUser | None:
-        """Return the replicator whose request for a producer that was; None when the producer was closed since."""
+        """Return the replicator whose producer request this was; None when the producer was closed since."""
         producer_id = self.requests.producer_answered(request_id)
         return None if producer_id is None else self._users.get(producer_id)
 

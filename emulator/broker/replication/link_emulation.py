@@ -1,13 +1,12 @@
-"""Links between regions in real time: latency, jitter, bandwidth, hold and cut, on the link itself.
+"""Emulated links between regions in real time: latency, jitter, bandwidth, hold and cut.
 
-The side that dials shapes both directions of its connection, so that neither the kernel nor a proxy is needed: bytes it
-sends wait for the outbound shape before they reach the socket, bytes it receives wait for the inbound shape before
-the protocol sees them. A cut or a hold of one direction must therefore be told to both regions.
+The dialling side emulates both directions of its connection, so that neither the kernel nor a proxy is needed. Bytes it
+sends wait before they reach the socket; bytes it receives wait before the protocol sees them. A cut or a hold of one
+direction must therefore be set in both regions.
 
-    up     bytes arrive `latency + jitter` later, in order, no faster than the bandwidth
-    held   bytes wait, in order; so do connection attempts
-    cut    bytes wait as a sender's kernel would keep them; connection attempts fail. Who is connected finds out by
-           its keep-alive, or never if the link heals before that.
+up     bytes arrive `latency + jitter` later, in order, no faster than the bandwidth held   bytes wait, in order; so do
+connection attempts cut    bytes wait as in a sender's kernel; connection attempts fail. Open connections end by their
+keep-alive, or never if the link heals before that.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ TIMER_GRAIN_SECONDS = 0.0005
 """The system waits in whole milliseconds, so a timer is late by half of one on average. Aiming that much earlier makes
 the mean delay the declared one."""
 LINE_BYTES_MAX = 16_777_216
-"""More than this under way in one direction and the sender is asked to pause."""
+"""With more bytes than this in flight in one direction, the sender is asked to pause."""
 
 
 class DelayLine:
-    """One direction of one connection: bytes in, the same bytes out later."""
+    """One direction of one connection: delivers the bytes that it receives later."""
 
     def __init__(self, shape: LinkShape, random: Random, deliver: Callable[[bytes], None]) -> None:
         self.shape = shape
         self._random = random
         self._deliver = deliver
         self._waiting: deque[tuple[float, bytes]] = deque()
-        """(earliest loop time of arrival, bytes); times never fall."""
+        """(earliest loop time of arrival, bytes); times never decrease."""
         self._free_at = 0.0
-        """When the last byte given to the line has left it, for the bandwidth."""
+        """When the last byte leaves the line at the set bandwidth."""
         self._timer: asyncio.TimerHandle | None = None
         self.waiting_bytes = 0
         self._closed = False
@@ -86,7 +85,7 @@ class DelayLine:
         self._schedule()
 
     def set_shape(self, shape: LinkShape) -> None:
-        """From now on. What waits keeps its time of arrival, or leaves when the line is up again."""
+        """Change the shape. Waiting bytes keep their time of arrival, or leave when the line is up again."""
         self.shape = shape
         if shape.state != "up" and self._timer is not None:
             self._timer.cancel()
@@ -101,7 +100,7 @@ class DelayLine:
 
 
 class EmulatedTransport(asyncio.Transport):
-    """What the dialling protocol writes to."""
+    """The transport of the dialling protocol."""
 
     def __init__(self, transport: asyncio.Transport, shaped: EmulatedProtocol) -> None:
         super().__init__()
@@ -130,7 +129,7 @@ class EmulatedTransport(asyncio.Transport):
 
 
 class EmulatedProtocol(asyncio.Protocol):
-    """Stands between a real transport and the dialling protocol."""
+    """Connects a real transport to the dialling protocol."""
 
     def __init__(self, protocol: asyncio.Protocol, link: EmulatedLink) -> None:
         self._protocol = protocol
@@ -153,7 +152,7 @@ class EmulatedProtocol(asyncio.Protocol):
         self._protocol.data_received(data)
 
     def send(self, data: bytes) -> None:
-        """Give bytes to the line; ask the protocol to pause when too much is under way."""
+        """Pass bytes to the line; ask the protocol to pause when too much is in flight."""
         self.outbound.put(data)
         if not self._paused and self.outbound.waiting_bytes > LINE_BYTES_MAX:
             self.pause_writing()
@@ -183,7 +182,7 @@ class EmulatedProtocol(asyncio.Protocol):
 
 
 class EmulatedLink:
-    """Both directions between this region and one peer, over all their connections."""
+    """Both directions between this region and one peer, for all their connections."""
 
     def __init__(self, outbound: LinkShape, inbound: LinkShape, random: Random) -> None:
         self.outbound = outbound
@@ -193,7 +192,7 @@ class EmulatedLink:
         self._changed = asyncio.Event()
 
     def set(self, *, outbound: bool, **changes: object) -> LinkShape:
-        """Change fields of one direction, at once and for open connections too."""
+        """Change fields of one direction at once, also for open connections."""
         current = self.outbound if outbound else self.inbound
         shape = replace(current, **changes)  # type: ignore[arg-type]
         if outbound:
@@ -207,7 +206,7 @@ class EmulatedLink:
         return shape
 
     async def admit(self) -> None:
-        """Wait until a connection may be attempted, for as long as one takes. OSError while the link is cut."""
+        """Wait until a connection may be attempted, and as long as connecting takes. OSError while the link is cut."""
         while "held" in (self.outbound.state, self.inbound.state):
             await self._changed.wait()
         if "cut" in (self.outbound.state, self.inbound.state):
@@ -222,12 +221,12 @@ class LinkCut(OSError):
 
 
 class EmulatedNetwork:
-    """A Network whose connections to peers obey their links."""
+    """A Network whose connections to peers are emulated."""
 
     def __init__(self, network: Network, links: dict[tuple[str, int], EmulatedLink]) -> None:
         self._network = network
         self._links = links
-        """By the address the peer is dialled at."""
+        """Links by the address at which the peer is dialled."""
 
     async def listen(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int

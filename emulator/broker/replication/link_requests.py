@@ -46,7 +46,7 @@ class LinkRequests:
         return producer_id
 
     def producer_gone(self, producer_id: int) -> None:
-        """Nothing waits for this producer any more."""
+        """Drop the request for this producer."""
         request_id = self._newest.pop(producer_id, None)
         if request_id is not None:
             del self._producers[request_id]

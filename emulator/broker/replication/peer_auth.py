@@ -1,17 +1,14 @@
-"""How the regions of a run prove to each other who they are, so that no client passes for one.
+"""Authentication between the regions of a run, so that no client can pose as a region.
 
-    dialling region                                        region that is dialled
-        CONNECT method=geoemu-region data=its name   ──▶    is that one of my peers?
-        ◀── AUTH_CHALLENGE 16 random bytes
-        AUTH_RESPONSE HMAC-SHA256(secret, bytes, both names) ──▶   is it true?
-        ◀── CONNECTED; from here on the connection is a Peer
+dialling region                                        region that is dialled CONNECT method=geoemu-region data=its name
+──▶    is that one of my peers? ◀── AUTH_CHALLENGE 16 random bytes AUTH_RESPONSE HMAC-SHA256(secret, bytes, both names)
+──▶   is it valid? ◀── CONNECTED; from here on the connection is a Peer
 
-The secret is the run's: every region is told it when it starts (`region.json`), clients are not. Both names are in
-the proof, so that one region's answer is worth nothing to another. Ordinary clients never name this method and notice
-nothing.
+The secret is the run's: every region reads it when it starts (`region.json`), clients do not have it. Both names are in
+the proof, so a proof for one region is invalid for another. Ordinary clients never use this method and are unaffected.
 
-A real Pulsar cluster cannot know a run's secret. One that was declared proves itself with the token it was declared
-with, as any Pulsar client does (CONNECT method=token).
+A real Pulsar cluster cannot know a run's secret. A declared one authenticates with the token of its declaration, as any
+Pulsar client does (CONNECT method=token).
 """
 
 from __future__ import annotations
@@ -28,32 +25,34 @@ from emulator.wire.commands import Connect
 
 METHOD = "geoemu-region"
 TOKEN_METHOD = "token"
-"""What Pulsar's own token authentication calls itself."""
+"""Name of Pulsar's own token authentication."""
 NONCE_BYTES = 16
 REPLICATOR_PREFIX = "pulsar.repl."
-"""How the names of producers begin that only regions may have."""
+"""Prefix of producer names that are reserved for regions."""
 
 
 def replicator_name(source: str, target: str) -> str:
-    """Name of the producer by which `source` replicates into `target`, as in Pulsar."""
+    """Return the name of the producer by which `source` replicates into `target`, as in Pulsar."""
     return f"{REPLICATOR_PREFIX}{source}-->{target}"
 
 
 def proof_of(run_secret: str, nonce: bytes, dialling: str, dialled: str) -> bytes:
-    """What the dialling region answers. Names have a length before them, so that no two pairs give the same bytes."""
+    """Return the proof of the dialling region. Names have their length before them, so that no two pairs give the same
+    bytes."""
     names = b"".join(len(name).to_bytes(2, "big") + name for name in (dialling.encode(), dialled.encode()))
     return hmac.digest(run_secret.encode(), nonce + names, hashlib.sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A connection claims to be a region's and was asked for the proof."""
+    """The challenge that was sent to a connection that claims to be a region's."""
 
     region: str
     nonce: bytes
 
     def judge(self, config: RegionConfig, method: str, proof: bytes) -> Peer:
-        """Who it is. ProtocolError, which ends the connection, when the proof is not that region's."""
+        """Verify a proof and return its region. ProtocolError, which ends the connection, when the proof is not that
+        region's."""
         expected = proof_of(config.run_secret, self.nonce, self.region, config.region)
         if method != METHOD or not hmac.compare_digest(proof, expected):
             raise _not_proven(
@@ -64,14 +63,14 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """What a connection remembers between the CONNECT of a region and its proof."""
+    """State of a connection between the CONNECT of a region and its proof."""
 
     greeting: Connect
     challenge: Challenge
 
 
 def challenge(config: RegionConfig, claimed: bytes, random_bytes: Callable[[int], bytes]) -> Challenge:
-    """Ask a connection that names a region for its proof. ProtocolError when it names none of our peers."""
+    """Challenge a connection that names a region. ProtocolError when it names none of our peers."""
     name = claimed.decode(errors="replace")
     if name not in {peer.region for peer in config.peers}:
         raise _not_proven(f"{name!r} is not a peer of region {config.region}")
@@ -81,7 +80,7 @@ def challenge(config: RegionConfig, claimed: bytes, random_bytes: Callable[[int]
 
 
 def declared_peer(declared: Iterable[PulsarPeerConfig], method: str, token: bytes) -> Peer | None:
-    """The declared Pulsar cluster whose token this is; None for everybody else, who is a client."""
+    """Return the declared Pulsar cluster with this token; None for any other client."""
     if method != TOKEN_METHOD:
         return None
     for one in declared:
@@ -91,8 +90,8 @@ def declared_peer(declared: Iterable[PulsarPeerConfig], method: str, token: byte
 
 
 def publisher_of(peer: Peer | None, name: str, connection: str) -> Publisher:
-    """Who publishes by a producer of this name on a connection that was proven to be `peer`'s, or nobody's. Made once,
-    when the producer attaches. ProtocolError when the name belongs to a region that this connection is not."""
+    """Return the publisher of a producer with this name on a connection that is authenticated as `peer`'s; None: a
+    client's. Called once, when the producer attaches. ProtocolError when the name is reserved for another region."""
     if not name.startswith(REPLICATOR_PREFIX):
         return ClientProducer(name, connection)
     if peer is None:

@@ -1,4 +1,4 @@
-"""Sends one topic's own messages to one other region: the shell around ReplicatorLife and ReplicationProgress."""
+"""Sends one topic's own messages to one other region: connects ReplicatorLife and ReplicationProgress to the link."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Replicator:
         self._numbers = components.schema_numbers(topic.region.schemas, topic.name, peer)
         self._forwarding = components.forwarding
         self.since_ms = topic.region.environment.wall_clock_ms()
-        """When it last became connected, or ceased to be."""
+        """When it last connected or disconnected."""
         self.sent = Traffic(asyncio.get_running_loop().time())
         self._retry_seconds = RETRY_SECONDS
         self._retry = RetryTimer(self._retry_due)
@@ -58,11 +58,11 @@ class Replicator:
 
     @property
     def backlog(self) -> int:
-        """Entries the remote does not have yet, as far as we know (ids; markers and others' messages included
-        until they are passed)."""
+        """Entries that the remote region has not confirmed (by ids; markers and others' messages included until they
+        are passed)."""
         return max(0, self.topic.replicable_end - 1 - self.progress.confirmed)
 
-    # What the peer connection tells us.
+    # Events of the link.
 
     def link_up(self) -> None:
         self._open()
@@ -90,34 +90,34 @@ class Replicator:
             self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
     def entry_refused(self, code: ServerError, message: str) -> None:
-        """The remote region does not take an entry, and nothing behind it until the producer is opened again."""
+        """The remote region rejected an entry, and rejects all later ones until the producer is opened again."""
         if code is ServerError.NotAllowedError:
             self._park(Cause.ENTRY_REFUSED(region=self.remote, message=message))
         else:
             self.refused(message)
 
     def _park(self, why: Reason) -> None:
-        """The remote region would refuse the same entry again. Only this topic waits, until the link or the topic is
-        opened again: the limits there are settings, and change with a restart."""
+        """Stop sending: the remote region would reject the same entry again. Only this topic waits, until the link or
+        the topic is opened again: the limits there are settings, and change with a restart."""
         if self._end_stream(self.life.park, why):
             logger.error("%s: %s", self.topic.full_name, self.life.why_not)
 
     def _open(self) -> None:
-        """Open the producer, if that is what the state needs now."""
+        """Open the producer if the state requires it."""
         if self.peer.connected and self.life.ask(Cause.PRODUCER_ASKED(region=self.remote)):
             self._retry.start(OPEN_SECONDS)
             self.peer.open_producer(self, self.topic.full_name)
 
     def _retry_due(self) -> None:
-        """The state decides what happens: the timer only says that time has passed."""
+        """Let the state decide what to do: the timer only signals that time has passed."""
         if self.life.state is ReplicatorState.OPENING:
             self._open_later(Cause.PRODUCER_UNANSWERED(region=self.remote, seconds=OPEN_SECONDS))
         elif self.life.state is ReplicatorState.REFUSED:
             self._open()
 
     def _end_stream(self, move: Callable[[Reason], bool], why: Reason) -> bool:
-        """Make a move that ends the stream: what is not confirmed is sent again in the next one. False when the state
-        does not allow the move; then nothing changes."""
+        """Make a transition that ends the stream: unconfirmed entries are sent again in the next one. False when the
+        state does not allow the transition; then nothing changes."""
         was_connected = self.life.is_connected
         if not move(why):
             return False
@@ -129,7 +129,7 @@ class Replicator:
         return True
 
     def receipts(self, positions: Sequence[tuple[int, int]]) -> None:
-        """The remote has these (ledger, entry) of our log, in the order in which it said so."""
+        """The remote region confirmed these (ledger, entry) of our log, in this order."""
         if not self.life.is_connected:
             return
         if not self.progress.received(self.topic.ledger_id, positions):
@@ -154,7 +154,7 @@ class Replicator:
             self.peer.add(self)
 
     def pump(self) -> None:
-        """Send everything the window has room for."""
+        """Send as many entries as the window allows."""
         if self.life.state is ReplicatorState.RESTING and self.backlog:
             self.wake()
         while self.life.state is ReplicatorState.STREAMING and self.peer.writable:
@@ -172,7 +172,7 @@ class Replicator:
                 return
             self._send(entries)
             if self.progress.next_entry_id == start:
-                return  # There is nothing, or the next one has to wait for receipts.
+                return  # There is no entry, or the next one waits for receipts.
 
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
@@ -243,7 +243,7 @@ class Replicator:
     # Schemas.
 
     def _hold(self, version: bytes) -> None:
-        """The entry whose turn it is has a schema of which is not known what it is called there."""
+        """Pause at an entry whose schema version in the remote region is not known yet."""
         asked = Cause.SCHEMA_ASKED(region=self.remote, number=version_number(version))
         self.topic.region.spawn(self._learn(version, self.life.hold(asked)))
 
@@ -255,7 +255,7 @@ class Replicator:
                     await self._numbers.learn(version)
             except (ProtocolError, StorageError, TimeoutError) as problem:
                 if self.life.is_held(hold):
-                    # Asked again: policies change, and so does what the other region has.
+                    # Retried: policies change, and so do the schemas of the other region.
                     why_not = Cause.SCHEMA_REFUSED(
                         region=self.remote,
                         number=version_number(version),
@@ -272,10 +272,10 @@ class Replicator:
                     self.pump()
                 return
 
-    # Why it waits.
+    # Explanations.
 
     def why_not(self) -> Reason:
-        """Return why the remote region lacks entries, or would lack new ones; empty when neither is so."""
+        """Return why the remote region lacks entries, or would lack new ones; empty when neither is the case."""
         if self.life.why_not or not self.backlog:
             return self.life.why_not
         if self.progress.next_entry_id < self.topic.replicable_end:

@@ -1,4 +1,4 @@
-"""What a replicator keeps beside its stream: the progress that it stores, and the rate that it obeys."""
+"""State of a replicator besides its stream: the stored progress and the rate limit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROGRESS_WRITE_DELAY_SECONDS = 0.2
-"""The remote region drops duplicates, so progress that is a little old costs only sending again."""
+"""The remote region drops duplicates, so old progress costs only sending entries again."""
 ROUNDING_SECONDS = 0.001
 
 
 class StoredProgress:
-    """How far one remote region has confirmed the log of a topic, stored in the region."""
+    """The position up to which one remote region has confirmed the log of a topic, stored in the region."""
 
     def __init__(self, topic: ReplicatorHost, remote: str) -> None:
         settings, components = topic.region.config.settings, topic.region.environment.components
@@ -42,7 +42,7 @@ class StoredProgress:
         )
 
     def _stored(self, key: str) -> int:
-        # A new replicator begins with the first entry there is: a region added later gets the history too.
+        # A new replicator begins with the log's first entry: a region added later gets the history too.
         beginning = self._topic.first_entry_id - 1
         stored = self._topic.region.store.get(key)
         if stored is None:
@@ -68,7 +68,7 @@ class StoredProgress:
 
 
 class ReplicationRate:
-    """Limits what a replicator sends. `resume` is called when a wait is over or the rate changed."""
+    """Limits the replicator's send rate. Calls `resume` when a wait is over or the rate changed."""
 
     def __init__(self, topic: ReplicatorHost, resume: Callable[[], None]) -> None:
         self._topic = topic
@@ -80,7 +80,7 @@ class ReplicationRate:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, rate: RateLimit) -> None:
-        """Send no more than that from now on; a wait for the former rate ends."""
+        """Set the rate limit; a wait for the former rate ends."""
         self.throttle = throttle_of(rate, _now_ms(), self._topic.metrics.publish_rate)
         self._waited()
 
@@ -94,7 +94,7 @@ class ReplicationRate:
         if wait_ms <= 0:
             return False
         if self._timer is None:
-            # A wait that rounding left over is too short for a clock to move.
+            # A wait that is left over by rounding is too short for a clock to advance.
             self._timer = asyncio.get_running_loop().call_later(
                 max(wait_ms / 1000, ROUNDING_SECONDS), self._waited
             )

@@ -1,8 +1,8 @@
-"""What the versions of a topic's schema are called in one other region (docs/components/schemas.md).
+"""The versions of a topic's schemas in one other region (docs/components/schemas.md).
 
-Regions of one cluster share their versions, those of different clusters do not. Whoever sends an entry asks first: the
-other region registers the schema if it does not know it, and the entry is sent with the number that it has there. So a
-region has the schema of an entry before it has the entry (INV-42).
+Regions of one cluster share their schema versions, those of different clusters do not. A replicator first requests the
+version of an entry's schema in the other region, which registers an unknown schema. It sends the entry with that
+version. So a region has the schema of an entry before it has the entry (INV-42).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import Schema, TopicName
 
 NO_SCHEMA = b""
-"""What is sent of a version that nobody gave out: a number that means nothing here must not mean something there."""
+"""Replaces a version that was never assigned here: it could be a valid version of the other region."""
 KNOWN_MAX = 1_024
-"""Numbers that are remembered; a topic has fewer, but what messages say of theirs is what clients say."""
+"""Number of cached versions. A topic has fewer, but the version in a message is set by its client."""
 
 
 class SchemaPeer(Protocol):
     """The link to the other region."""
 
     def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
-        """Which version a schema has there. ProtocolError when it is refused, or there is no link."""
+        """Request the version of a schema there. ProtocolError when it is rejected, or there is no link."""
         ...
 
 
 class RemoteSchemaVersions:
-    """Of one topic, there."""
+    """The schema versions of one topic in one other region."""
 
     def __init__(self, schemas: Schemas, topic: TopicName, peer: SchemaPeer) -> None:
         self._schemas = schemas
@@ -39,13 +39,13 @@ class RemoteSchemaVersions:
         self._there: dict[bytes, bytes] = {}
 
     def there(self, version: bytes) -> bytes | None:
-        """What a version is called there. None: not known before `learn`."""
+        """Return the remote version of a local one. None: `learn` has to request it."""
         if version_number(version) < 0:
             return NO_SCHEMA
         return self._there.get(version)
 
     async def learn(self, version: bytes) -> None:
-        """ProtocolError, StorageError: ask again later."""
+        """Request the remote version. ProtocolError, StorageError: retry later."""
         found = await self._schemas.at(self._topic, version_number(version))
         if found is None or found.schema is None:
             there = NO_SCHEMA
@@ -59,5 +59,5 @@ class RemoteSchemaVersions:
         self._there[version] = there
 
     def forget(self) -> None:
-        """The link is gone: the other side may come back as another one."""
+        """Drop all versions: the link broke, and the other region may have changed meanwhile."""
         self._there.clear()

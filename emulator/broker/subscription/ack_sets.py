@@ -1,7 +1,7 @@
-"""What clients say is left of a batch: no more than a batch has.
+"""Limit the ack set of a client to the messages that the batch has.
 
-A bit stands for a message that is not acknowledged. What a client claims beyond the batch would be kept, be counted
-against the limits of all consumers, and be sent to the next one, in a frame that no client takes.
+A set bit stands for a message that is not acknowledged. Bits beyond the batch would be stored, be counted against the
+limits of all consumers, and be sent to the next consumer in a frame that no client accepts.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from emulator.core.cursor.cursor import WORD_BITS
 from emulator.errors import ProtocolError, ServerError
 
 USUAL_WORDS: Final = 16
-"""As clients batch unless they are told otherwise (1,000 messages): nobody asks for the entry."""
+"""Enough for the default batch size of clients (1,000 messages): up to here the entry is not looked up."""
 WORDS_MAX: Final = 256
-"""Of an entry that is not at hand. In a frame with a message of the largest size there is room for as many."""
+"""Limit for an entry that is not in memory. A frame with a message of the largest size has room for as many words."""
 
 AckSet = tuple[int, ...]
 
@@ -36,8 +36,8 @@ class Entries(Protocol):
 def within_batch(
     topic: Entries, entry_id: int, ack_set: AckSet | None, held: Container[int] = ()
 ) -> AckSet | None:
-    """The set without what lies behind the batch; that of `held` entries is held against what their consumer was given.
-    ProtocolError for one that cannot be held against anything, and is larger than any client needs."""
+    """Return the set without bits beyond the batch. For `held` entries the limit is what the consumer was sent.
+    ProtocolError for a set whose batch is unknown and that is larger than any client needs."""
     if ack_set is None or len(ack_set) <= USUAL_WORDS or entry_id in held:
         return ack_set
     entries = topic.recent(entry_id, 1)

@@ -1,4 +1,4 @@
-"""One consumer of a subscription, and what its connection must be able to do."""
+"""One consumer of a subscription, and the interface that its connection must offer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SubscriptionOfConsumer(Protocol):
-    """A subscription, as the connections of its consumers see it. How each is done stands in `Subscription`."""
+    """A subscription, as the connections of its consumers see it. `Subscription` documents the methods."""
 
     @property
     def topic(self) -> SubscriptionHost: ...
@@ -80,7 +80,7 @@ class ConsumerConnection(Protocol):
 
     @property
     def read_ms(self) -> int:
-        """When the command that is being handled was taken up, by the region's clock."""
+        """When the broker began to handle the current command, by the region's clock."""
         ...
 
     def write(self, data: bytes) -> None: ...
@@ -116,18 +116,18 @@ class ConnectedConsumer:
         self.subscription = subscription
         self.state = state
         self.reads_compacted = reads_compacted
-        """Of what was compacted it is given the newest message of each key."""
+        """It reads the compacted topic: only the newest message of each key."""
         self.knows_end = False
-        """It was told that its topic was terminated and has nothing more."""
+        """It has received REACHED_END_OF_TOPIC: its topic was terminated and has no more messages."""
         self.metadata: dict[str, str] = {}
-        """What the client says about its consumer; shown in stats."""
+        """The consumer's metadata from SUBSCRIBE; shown in stats."""
         self.takes_any_schema = False
         """It reads by whatever schema each message has (AUTO_CONSUME)."""
         self.epoch = epoch
-        """Told by the client; MESSAGEs carry it so that it can drop older ones after a redelivery."""
+        """Sent by the client; MESSAGEs carry it so that the client can drop older ones after a redelivery."""
         self.since_ms = subscription.topic.region.environment.wall_clock_ms()
         self.granted_messages = 0
-        """How many it asked for, altogether."""
+        """Permits that it has granted altogether."""
         self.sent = Traffic(asyncio.get_running_loop().time())
         self.sent_ms = self.flow_ms = self.acked_ms = 0
-        """When it was sent something, asked for more, and acknowledged last, by the region's clock; 0: never."""
+        """When it last was sent messages, granted permits, and acknowledged, by the region's clock; 0: never."""

@@ -1,4 +1,4 @@
-"""Where a cursor lies in the store of its region: the keys of its head and parts (core/cursor/stored_format.py)."""
+"""Store a cursor in its region's store: the keys of its head and parts (core/cursor/stored_format.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emulator.storage.contract import Store
 
 
 class StoredCursor:
-    """Turns what changed of a cursor into keys and values."""
+    """Converts the changed parts of a cursor to keys and values."""
 
     def __init__(self, key: CursorKey, parts: CursorParts) -> None:
         self.key = key
@@ -33,17 +33,17 @@ class StoredCursor:
         return key.text if part is None else CursorPartKey(key.topic, key.subscription, str(part)).text
 
     async def delete(self, store: Store) -> None:
-        """Forget it for good. Its head goes first: parts without a head are nothing, but a head without its parts would
-        have forgotten acknowledgements."""
+        """Delete it for good. The head goes first: parts without a head are ignored, but a head without its parts would
+        have lost acknowledgements."""
         for key in (self.key.text, *map(self._text, self._parts.stored_parts)):
-            store.get(key)  # a key whose last write failed is refused until somebody looked (S5)
+            store.get(key)  # after a failed write the store rejects the key until it is read (S5)
             await store.delete(key)
 
 
 def stored_cursors(
     values: Iterable[tuple[StoredKey | None, bytes]], parts_type: type[CursorParts] = CursorParts
 ) -> dict[CursorKey, StoredCursor]:
-    """The cursors among these keys and values. StorageDamaged, with its key, when one cannot be read."""
+    """Return the cursors among these keys and values. StorageDamaged, with its key, for one that cannot be read."""
     heads: dict[CursorKey, bytes] = {}
     parts: defaultdict[CursorKey, dict[PartName, bytes]] = defaultdict(dict)
     for key, value in values:
@@ -62,7 +62,7 @@ def stored_cursors(
 
 @contextmanager
 def _telling(key: StoredKey) -> Iterator[None]:
-    """Say where it lies what is damaged: who mends it has to find it."""
+    """Add the key to StorageDamaged: the operator who repairs the record has to find it."""
     try:
         yield
     except StorageDamaged as damage:
@@ -72,7 +72,7 @@ def _telling(key: StoredKey) -> Iterator[None]:
 
 
 def cursors_of_topic(store: Store, topic: str, parts_type: type[CursorParts]) -> list[StoredCursor]:
-    """What a store has of the durable subscriptions of a topic, by name. Deletes what an interrupted deletion left."""
+    """Return the stored durable subscriptions of a topic, by name. Finishes interrupted deletions."""
     rows = [
         (parse_key(text), versioned.value)
         for kind in (CursorKey, CursorPartKey)
@@ -81,6 +81,6 @@ def cursors_of_topic(store: Store, topic: str, parts_type: type[CursorParts]) ->
     found = stored_cursors(rows, parts_type)
     for key, _ in rows:
         if isinstance(key, CursorPartKey) and CursorKey(key.topic, key.subscription) not in found:
-            # What cannot be deleted now is found again.
+            # If the deletion fails, the next load finds the key again.
             store.delete(key.text).add_done_callback(lambda done: done.exception())
     return [found[key] for key in sorted(found, key=lambda key: key.subscription)]

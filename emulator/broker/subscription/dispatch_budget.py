@@ -1,4 +1,4 @@
-"""How much one subscription may hand out now: what its own rate allows and, in its turn, what its topic's does."""
+"""How much one subscription may dispatch now, by its own rate limit and, in its turn, by its topic's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROUNDING_MS: Final = 1.0
 Held: TypeAlias = "Sequence[tuple[Throttle, int]]"
-"""Messages that it may hand out when it has read them, and where they were reserved."""
+"""Messages that may be dispatched once they are read, and the rate limits where they are reserved."""
 
 
 class Budget:
@@ -31,7 +31,7 @@ class Budget:
         self._throttle = self._made(topic.subscriptions.rate_of(subscription))
 
     def set_rate(self, rate: RateLimit) -> None:
-        """Of this subscription, from now on."""
+        """Set the subscription's rate limit."""
         self._throttle = self._made(rate)
 
     def _made(self, rate: RateLimit) -> Throttle | None:
@@ -47,7 +47,7 @@ class Budget:
         return [one for one in both if one is not None]
 
     def wait_ms(self) -> float:
-        """How long nothing may go, for an owner that has something to hand out; 0: something may go now."""
+        """How long dispatch has to wait, for an owner that has messages to dispatch; 0: it may dispatch now."""
         mine, topics = self._throttle, self._topic.subscriptions.throttle
         if mine is None and topics is None:
             return 0.0
@@ -68,7 +68,7 @@ class Budget:
         return NO_REASON
 
     def _wait_for_turn_ms(self, wait_ms: float) -> float:
-        """What the topic allows goes to the one that has waited longest; where nothing is kept nobody waits."""
+        """The topic's rate goes to the subscription that has waited longest. Non-persistent topics have no queue."""
         turns = self._topic.subscriptions.turns
         if not self._topic.keeps_messages:
             return wait_ms
@@ -81,7 +81,7 @@ class Budget:
         return max(wait_ms, ROUNDING_MS)
 
     def give_way(self) -> None:
-        """The owner has no use for its turn."""
+        """Leave the queue: the owner has nothing to dispatch in its turn."""
         turns = self._topic.subscriptions.turns
         was_first = turns.first is self._owner
         turns.leave(self._owner)
@@ -94,23 +94,23 @@ class Budget:
             first.schedule()
 
     def portion(self, read: Read) -> Read:
-        """No more than may go now."""
+        """Limit a read to what may be dispatched now."""
         for throttle in self._throttles:
             read = read._replace(entries_max=throttle.portion(read.entries_max))
         return read
 
     def reserve(self, read: Read) -> Held:
-        """What may go when that has been read, whatever others hand out meanwhile."""
+        """Reserve what may be dispatched after this read, whatever other subscriptions dispatch meanwhile."""
         return [(one, one.reserve(read.entries_max, _now_ms())) for one in self._throttles]
 
     def release(self, held: Held) -> None:
-        """The read has ended; what goes of it is taken next."""
+        """Release the reservation of a finished read; `take` then counts what is dispatched of it."""
         for throttle, reserved in held:
             throttle.release(reserved, _now_ms())
         self._wake_next()
 
     def take(self, entries: Sequence[StoredEntry], deliveries: Sequence[Delivery]) -> None:
-        """These go now."""
+        """Count these as dispatched."""
         messages = sum(max(1, entries[index].messages) for _, index, _, _ in deliveries)
         size_bytes = sum(len(entries[index].data) for _, index, _, _ in deliveries)
         for throttle in self._throttles:

@@ -1,5 +1,5 @@
-"""Hands the messages of one subscription to its consumers: reads what the dispatcher wants, writes what it decides, as
-fast as rates allow."""
+"""Dispatches the messages of one subscription to its consumers: reads what the dispatcher requests and sends what it
+decides, as fast as rate limits allow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 4_194_304
 READS_PER_PUMP = 8
-"""How many batches one subscription may hand out before others get the loop."""
+"""How many batches one subscription may dispatch before other tasks of the event loop run."""
 
 
 class Served(Protocol):
@@ -40,27 +40,27 @@ class Served(Protocol):
 
     @property
     def source(self) -> Readable:
-        """Where messages are read."""
+        """Where messages are read from."""
         ...
 
     @property
     def is_seeking(self) -> bool:
-        """Nothing is handed out meanwhile."""
+        """A seek is under way: nothing is dispatched meanwhile."""
         ...
 
     @property
     def is_settling(self) -> bool:
-        """Nor is it now; it goes on by itself."""
+        """A cumulative acknowledgement is being committed: nothing is dispatched until it resumes dispatch itself."""
         ...
 
     def handed_out(self) -> None:
-        """The cursor may have moved."""
+        """Called after a dispatch: the cursor may have moved."""
         ...
 
     def backlog(self) -> int: ...
 
     def unacknowledged_from(self, entry_id: int) -> int:
-        """How much of the backlog has this id or a greater one."""
+        """Return the number of backlog entries at or behind this id."""
         ...
 
 
@@ -75,10 +75,10 @@ class HandingOut:
         self._reading = False
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        """Set when dispatch can go on at a known time."""
+        """Set when dispatch resumes at a known time."""
 
     def schedule(self) -> None:
-        """Go on in a moment."""
+        """Run `pump` in the next iteration of the event loop."""
         if not self._is_scheduled and not self._subscription.closed:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run_scheduled)
@@ -88,7 +88,7 @@ class HandingOut:
         self.pump()
 
     def pump(self) -> None:
-        """Hand out everything that can be handed out without waiting; start a read if the store must be asked."""
+        """Dispatch everything that needs no waiting; start a read if the store must be asked."""
         subscription = self._subscription
         if self._reading or subscription.closed or subscription.is_seeking or subscription.is_settling:
             self._budget.give_way()
@@ -108,7 +108,7 @@ class HandingOut:
         subscription.handed_out()
 
     def _go_on(self, read: Read) -> bool:
-        """Whether that was handed out at once."""
+        """Dispatch this read from memory, or start it. Returns whether it was dispatched at once."""
         read = self._budget.portion(read)
         entries = self._subscription.source.recent(read.from_entry_id, read.entries_max)
         if entries is None:
@@ -120,11 +120,11 @@ class HandingOut:
 
     def _wake_at(self, at_ms: int) -> None:
         loop = asyncio.get_running_loop()
-        # The numbers are rounded down: asked too early once, dispatch would be asked again at once and for ever.
+        # Times are rounded down: a timer that fires too early would fire again at once, for ever.
         at = max(at_ms / 1000, loop.time() + ROUNDING_MS / 1000)
         if self._timer is not None:
             if self._timer.when() <= at:
-                return  # it asks again then
+                return  # dispatch is scheduled again when that ends
             self._timer.cancel()
         self._timer = loop.call_at(at, self._time_has_come)
 
@@ -185,10 +185,10 @@ class HandingOut:
             consumer.sent_ms = subscription.sent_ms = now_ms
             consumer.connection.write(frame)
 
-    # Why it waits.
+    # Explanations.
 
     def why_not(self) -> Reason:
-        """Return why messages are not consumed by the consumers that are connected; empty when they are handed out."""
+        """Return why connected consumers get no messages; empty when messages are dispatched."""
         subscription, dispatcher = self._subscription, self._subscription.dispatcher
         end, wall_ms = self._topic.readable_end, self._wall_clock_ms()
         if subscription.is_settling:
@@ -201,29 +201,29 @@ class HandingOut:
             reasons.append(self._budget.why_not())
         return first_of(reasons)
 
-    # How fast.
+    # Rate limits.
 
     def set_rate(self, rate: RateLimit) -> None:
-        """From now on hand out no more than that."""
+        """Limit the subscription to this rate from now on."""
         self._budget.set_rate(rate)
         self.limits_changed()
 
     def _has_to_wait(self) -> bool:
-        """Whether nothing may be handed out now, although there is something; then it goes on by itself."""
+        """Whether a rate limit delays dispatch now; if so, a timer resumes it."""
         wait_ms = self._budget.wait_ms()
         if wait_ms > 0:
             self._wake_at(math.ceil(asyncio.get_running_loop().time() * 1000 + wait_ms))
         return wait_ms > 0
 
     def limits_changed(self) -> None:
-        """Of the topic."""
+        """The topic's rate limits changed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self.schedule()
 
     def close(self) -> None:
-        """Nothing more; what is being read is thrown away."""
+        """Stop dispatching; a read that is under way is dropped."""
         self._budget.give_way()
         if self._timer is not None:
             self._timer.cancel()

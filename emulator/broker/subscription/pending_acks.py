@@ -1,7 +1,7 @@
-"""Pending acknowledgements of one subscription, as its shell: durable before they are answered, and ended by their
-coordinator (docs/components/transaction-buffer.md).
+"""Pending acknowledgements of one subscription: durable before they are answered, and ended by their coordinator
+(docs/components/transaction-buffer.md).
 
-Made when the first transaction acknowledges something here; a subscription that never saw one has none of this.
+Created when the first transaction acknowledges a message of the subscription.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 
 WRITE_DELAY_SECONDS = 0.02
 ASK_AGAIN_SECONDS = 1.0
-"""How long a coordinator that is being loaded is left alone before it is asked what became of a transaction."""
+"""How long to wait before a coordinator that is being loaded is asked again for the status of a transaction."""
 
 
 class TransactionalSubscription(Protocol):
-    """The subscription."""
+    """The subscription, as this module needs it."""
 
     @property
     def topic(self) -> SubscriptionHost: ...
@@ -52,7 +52,7 @@ class TransactionalSubscription(Protocol):
     def handing_out(self) -> HandingOut: ...
 
     def acknowledged(self) -> None:
-        """Its cursor moved on behalf of consumers."""
+        """Called when a commit moved its cursor."""
         ...
 
     async def cursor_persisted(self) -> None:
@@ -61,7 +61,7 @@ class TransactionalSubscription(Protocol):
 
 
 class PendingAcksOfSubscription:
-    """Kept by its subscription."""
+    """Owned by its subscription."""
 
     def __init__(self, subscription: TransactionalSubscription) -> None:
         self._subscription = subscription
@@ -76,14 +76,14 @@ class PendingAcksOfSubscription:
             topic.failed,
         )
         self._committing: set[TxnId] = set()
-        """Their acknowledgements are in the cursor, and not known to be durable there."""
+        """Transactions whose acknowledgements are in the cursor, but not known to be durable there."""
         self._timer: asyncio.TimerHandle | None = None
         subscription.cursor.held = self.acks
 
     # Acknowledging.
 
     def acknowledge(self, consumer: ConsumerState, txn: TxnId, claims: Sequence[ClaimedAck]) -> None:
-        """Hold these for the transaction, or none of them: ProtocolError."""
+        """Hold all of these acknowledgements for the transaction, or none of them: ProtocolError."""
         subscription = self._subscription
         claims = [self._checked(claim) for claim in claims]
         self.acks.acknowledge(txn, claims, subscription.cursor)
@@ -94,15 +94,15 @@ class PendingAcksOfSubscription:
         subscription.dispatcher.held(consumer, entry_ids)
 
     def acknowledge_cumulative(self, txn: TxnId, claim: ClaimedAck) -> None:
-        """Hold everything up to this one, or nothing: ProtocolError."""
+        """Hold the acknowledgement of everything up to this message, or nothing: ProtocolError."""
         cursor = self._subscription.cursor
         self.acks.acknowledge_cumulative(txn, self._checked(claim), cursor)
         self._rows.moved(cursor.generation, txn)
         self._write_soon()
 
     def _checked(self, claim: ClaimedAck) -> ClaimedAck:
-        """With the number of messages that the batch really has, where it is at hand. A client may say any number, and
-        a number that large costs that many bits."""
+        """Return the claim with the real size of the batch, where the entry is in memory. A client may claim any size,
+        and a bit set of that size would be allocated."""
         if not claim.ack_set:
             return claim
         topic = self._subscription.topic
@@ -124,9 +124,10 @@ class PendingAcksOfSubscription:
     # Ending.
 
     async def end(self, txn: TxnId, *, committed: bool) -> None:
-        """Apply what the transaction holds, or give it back. Durable when it returns."""
+        """Apply the acknowledgements of the transaction, or release them. Durable when it returns."""
         if committed and self._subscription.durable and self._rows.awaits(txn):
-            # Until the cursor is durable a restart has only the rows; and what left the books cannot be written.
+            # Until the cursor is durable only the rows survive a restart; rows that left the state cannot be written
+            # again.
             await self.persisted()
         held = self.acks.end(txn)
         if held is None:
@@ -143,7 +144,7 @@ class PendingAcksOfSubscription:
             self._subscription.handing_out.schedule()
 
     async def _commit(self, txn: TxnId) -> None:
-        """The rows go when the cursor is durable: until then they are what a restart has of it."""
+        """Delete the rows only after the cursor is durable: until then a restart needs them."""
         self._subscription.acknowledged()
         self._committing.add(txn)
         try:
@@ -154,8 +155,8 @@ class PendingAcksOfSubscription:
         self._write_soon()
 
     def is_settling(self) -> bool:
-        """A cumulative acknowledgement is committed, or may be, and not in the cursor: what it covers would be given
-        to somebody although it is acknowledged (P9). Whoever waits for that goes on by itself."""
+        """A cumulative acknowledgement is committed, or may be, and is not in the cursor yet. Messages that it covers
+        must not be dispatched (P9). The commit resumes dispatch when it ends."""
         txn = self.acks.cumulative
         if txn is None:
             return False
@@ -167,10 +168,10 @@ class PendingAcksOfSubscription:
             self._look_again()
         return status is None or status.is_committed
 
-    # What nobody will end.
+    # Orphaned transactions.
 
     def look_after(self) -> None:
-        """End what its coordinator does not know any more (T4)."""
+        """End transactions that their coordinator does not know any more (T4)."""
         self._stop_timer()
         self._subscription.handing_out.schedule()
         region = self._subscription.topic.region
@@ -183,7 +184,8 @@ class PendingAcksOfSubscription:
             if status is None or status.is_over:
                 region.spawn(self._end_alone(txn, status is TransactionStatus.COMMITTED))
             elif status.is_decided:
-                # It may have told an earlier life of this subscription, which had no time to write an abort down.
+                # The coordinator may have sent the outcome to an earlier load of this subscription, which wrote no
+                # abort.
                 self._look_again()
 
     def _stop_timer(self) -> None:
@@ -209,13 +211,13 @@ class PendingAcksOfSubscription:
             logger.warning("transaction %s is not ended yet: %s", txn.text, failure)
 
     def over_upto(self, most: int, low_watermark: int) -> None:
-        """All transactions of this coordinator up to this number are over."""
+        """All transactions of this coordinator up to this number have ended."""
         oldest = next(iter(self.acks.by_txn), None)
         if oldest is not None and oldest.most == most and oldest.least <= low_watermark:
             self.look_after()
 
     def sought(self) -> None:
-        """The subscription is elsewhere: what was acknowledged belongs to the place before (P7)."""
+        """The cursor was reset: acknowledgements of open transactions belong to the position before (P7)."""
         self.acks.clear()
         self._rows.clear()
         self._write_soon()
@@ -223,7 +225,7 @@ class PendingAcksOfSubscription:
     # Storing.
 
     def load(self, rows: dict[RowName, bytes]) -> None:
-        """StorageDamaged when one cannot be read."""
+        """Load the stored rows. StorageDamaged when one cannot be read."""
         self._rows.load(self._subscription.cursor.generation, rows)
         self._write_soon()
 
@@ -240,7 +242,7 @@ class PendingAcksOfSubscription:
             self._keeper.soon(WRITE_DELAY_SECONDS)
 
     async def persisted(self) -> None:
-        """Wait until all that was acknowledged is durable. StorageError when it is not known to be."""
+        """Wait until everything that was acknowledged is durable. StorageError when that is not known."""
         pending = self._keeper.flush()
         if pending is not None:
             await pending
@@ -248,10 +250,10 @@ class PendingAcksOfSubscription:
             await self._keeper.now()
 
     async def delete(self, store: Store) -> None:
-        """With the subscription, whose cursor is gone already."""
+        """Delete the rows of a deleted subscription, whose cursor is deleted already."""
         for name in self._rows.stored:
             key = self._text(name)
-            store.get(key)  # a key whose last write failed is refused until somebody looked (S5)
+            store.get(key)  # after a failed write the store rejects the key until it is read (S5)
             await store.delete(key)
 
     async def settled(self) -> None:
@@ -263,7 +265,7 @@ class PendingAcksOfSubscription:
 
 
 def pending_rows_of_topic(store: Store, topic: str) -> dict[str, dict[RowName, bytes]]:
-    """Rows by subscription. StorageDamaged when a key cannot be read."""
+    """Return the rows by subscription. StorageDamaged when a key cannot be read."""
     found: dict[str, dict[RowName, bytes]] = {}
     for text, versioned in store.scan(PendingAckKey.prefix(topic)):
         key = parse_key(text)

@@ -1,7 +1,7 @@
-"""Replicated subscriptions of one topic (PIP-33): the shell around SnapshotController and ReplicatedSubscription.
+"""Replicated subscriptions of one topic (PIP-33): connects SnapshotController and ReplicatedSubscription to the broker.
 
-Markers are acted upon when they are durable in the local log, in log order, each once. That is where the proposal's
-argument needs it; a slow replicator towards another region delays nothing here.
+Each marker is processed once, in log order, after it is durable in the local log. The proposal's argument requires this
+order here; a slow replicator towards another region delays nothing.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECALL_ENTRIES = 4_096
-"""How far back from the end of the log snapshots of an earlier life are looked for."""
+"""How far from the end of the log the broker searches for snapshots of before a restart."""
 RECALL_MARKERS_MAX = 100
-"""Newest markers among them that are read."""
+"""How many of the newest markers among them are read."""
 RECALL_BYTES = 1_048_576
 
 
 def status_follows_upstream(region: RegionServices) -> bool:
-    """Whether updates move a subscription that is not replicated, and any SUBSCRIBE may turn replication on."""
+    """Whether updates also move subscriptions that are not replicated, and any SUBSCRIBE may enable replication."""
     return Compatibility(region.config.compatibility).follows_upstream("replicated_subscription_status")
 
 
 class ReplicatedSubscriptions:
-    """Owned by its Topic, to which it is attached as the writer of markers."""
+    """Owned by its Topic, which it joins as the writer of markers."""
 
     def __init__(self, topic: PositionsHost, remotes: Sequence[str]) -> None:
         self.publisher: Publisher = Own(topic.region.config.region)
@@ -60,9 +60,9 @@ class ReplicatedSubscriptions:
         self._cache_size = settings.snapshot_cache_size
         self._subscriptions: dict[str, ReplicatedSubscription] = {}
         self._snapshots = SnapshotCache(self._cache_size)
-        """Completed snapshots of this topic; a subscription that is turned on begins with them."""
+        """Completed snapshots of this topic; a subscription that becomes replicated starts with them."""
         self._recalled = False
-        """Snapshots of an earlier life were looked for in the log."""
+        """The log was searched for snapshots of before the restart."""
         self._applies_always = status_follows_upstream(topic.region)
         self.updates_not_applied = 0
         """Updates of other regions for subscriptions that are not replicated here."""
@@ -75,8 +75,8 @@ class ReplicatedSubscriptions:
     # Subscriptions.
 
     def subscription_added(self, subscription: CarriedSubscription) -> None:
-        """A subscription is replicated from now on. It begins with every snapshot that is known: in a quiet topic
-        there will be no other."""
+        """Replicate a subscription from now on. It starts with all known snapshots: a topic without traffic takes no
+        others."""
         if subscription.name not in self._subscriptions:
             machine = self._parts.replicated_subscription(subscription.name, self._cache_size)
             self._subscriptions[subscription.name] = machine
@@ -93,7 +93,7 @@ class ReplicatedSubscriptions:
         cursor.ack_hidden(self.topic.hidden_ids)
 
     def _recall(self) -> None:
-        """Once in a life of the topic, look for snapshots that were completed before it was loaded."""
+        """Search the log for snapshots of before the topic was loaded, once per load."""
         if not self._recalled:
             self._recalled = True
             self.topic.region.spawn(self._recall_snapshots())
@@ -107,18 +107,18 @@ class ReplicatedSubscriptions:
             try:
                 entries = await self.topic.read(first, last - first + 1, RECALL_BYTES)
             except StorageError:
-                return  # The next snapshot makes up for it.
+                return  # The next snapshot replaces it.
             for entry in entries:
                 if isinstance(entry.marker, Snapshot) and not self._closed:
                     self._offer_stored(entry.marker)
 
     def _offer_stored(self, snapshot: Snapshot) -> None:
-        """One that was read from the log, where an earlier incarnation of the topic may have left it."""
+        """Offer a snapshot that was read from the log and may stem from an earlier load of the topic."""
         if snapshot.local_position.ledger == self.topic.ledger_id:
             self._offer(snapshot)
 
     def mark_delete_moved(self, subscription: CarriedSubscription) -> None:
-        """Consumers here acknowledged something."""
+        """Called when consumers here acknowledged messages and mark-delete moved."""
         machine = self._subscriptions.get(subscription.name)
         if machine is not None:
             cursor = subscription.cursor
@@ -128,13 +128,13 @@ class ReplicatedSubscriptions:
             )
 
     def sought(self, subscription: CarriedSubscription) -> None:
-        """A consumer sent the subscription elsewhere: that stays local."""
+        """A consumer reset the cursor: a seek stays local."""
         machine = self._subscriptions.get(subscription.name)
         if machine is not None:
             machine.sought()
 
     def entries_read(self, subscription: CarriedSubscription, entries: Sequence[StoredEntry]) -> None:
-        """A dispatcher read these out of the log: snapshots from before a restart are found again here."""
+        """Called with entries that a dispatcher read: finds snapshots of before a restart."""
         machine = self._subscriptions.get(subscription.name)
         for entry in entries:
             marker = entry.marker
@@ -144,8 +144,8 @@ class ReplicatedSubscriptions:
                 self._offer_to(subscription, machine, marker)
 
     def _tell(self, subscription: CarriedSubscription, update: SubscriptionUpdate | None) -> None:
-        """Let the other regions know, once what they are told is durable here: otherwise a crash could make this
-        region forget what another one relies on."""
+        """Send the update to the other regions after the position is durable here. Otherwise a crash could lose a
+        position that another region relies on."""
         if update is not None:
             machine = self._subscriptions[subscription.name]
             self.topic.region.spawn(self._tell_when_durable(subscription, machine, update))
@@ -156,7 +156,7 @@ class ReplicatedSubscriptions:
         try:
             await subscription.persisted()
         except StorageError:
-            return  # The topic is loaded again, and its new controller takes a snapshot.
+            return  # The topic will be loaded again, and its new controller takes a snapshot.
         is_replicated = self._subscriptions.get(subscription.name) is machine
         if is_replicated and not self._closed:
             self._write(WriteMarker(update, ()))
@@ -164,7 +164,7 @@ class ReplicatedSubscriptions:
     # Entries.
 
     def entries_stored(self, entries: Sequence[StoredEntry]) -> None:
-        """These are durable, in log order, each told once."""
+        """Called once for each durable entry, in log order."""
         for entry in entries:
             if entry.marker is not None:
                 self._marker_stored(entry, entry.marker)
@@ -211,12 +211,13 @@ class ReplicatedSubscriptions:
         self._tell(subscription, answer)
 
     def _known_among(self, named: Sequence[str]) -> list[str]:
-        """What is stored of an update is bounded by the topic's regions, whatever its sender named."""
+        """Keep only the topic's regions of an update: bounds what is stored, whatever the sender named."""
         regions = {self.topic.region.config.region, *self.controller.remotes}
         return [name for name in named if name in regions]
 
     def _create(self, name: str) -> CarriedSubscription:
-        """Only where there is none of that name: whether an existing one is replicated is decided here alone."""
+        """Create it only if no subscription has the name: an existing one is replicated only if this region enabled
+        that."""
         subscription = self.topic.subscriptions.create(
             name, self._parts.cursor(self.topic.first_entry_id - 1)
         )
@@ -237,7 +238,8 @@ class ReplicatedSubscriptions:
             logger.warning("%s: update of %s refused: %s", self.topic.full_name, source, applied.value)
 
     def _pass_trailing_markers(self) -> None:
-        """A subscription that nobody reads here passes markers behind its mark-delete, so that they are no backlog."""
+        """Let a subscription without consumers here pass markers behind its mark-delete, so that they are no
+        backlog."""
         for name in self._subscriptions:
             subscription = self.topic.subscriptions.get(name)
             if subscription is not None and not subscription.consumers:
@@ -246,22 +248,22 @@ class ReplicatedSubscriptions:
     # Snapshots.
 
     def _wake(self) -> None:
-        """Have the controller look at the state of things when the next snapshot may be due."""
+        """Run the controller when the next snapshot may be due."""
         if self._timer is None and self._subscriptions and not self._closed:
             delay_ms = max(0, self.controller.due_ms - self._now_ms())
             self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._tick)
 
     def links_changed(self) -> None:
-        """A link came or went."""
+        """A replication link connected or disconnected."""
         self._wake()
 
     def remotes_changed(self, remotes: Sequence[str]) -> None:
-        """The topic is replicated to other regions than before."""
+        """The set of regions to which the topic is replicated changed."""
         self.controller.remotes_changed(frozenset(remotes))
         self._wake()
 
     def link_lost(self, region: str) -> None:
-        """The way to or from a region broke: answers of its may be lost, even if it is back in a moment."""
+        """The link to or from a region broke: its responses may be lost, even if it reconnects in a moment."""
         self.controller.link_lost(region)
         self._wake()
 
@@ -279,7 +281,7 @@ class ReplicatedSubscriptions:
         )
         self._do(effects)
         if effects or self.controller.pending or self.controller.skip is Skip.EARLY:
-            # Traffic may stop now: look again, for what was stored meanwhile and for what takes too long.
+            # Traffic may stop now: check again for entries that were stored meanwhile and for snapshots that time out.
             interval = topic.region.config.settings.snapshot_interval_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(interval, self._tick)
 
@@ -308,7 +310,7 @@ class ReplicatedSubscriptions:
         )
 
     def _write(self, wish: WriteMarker) -> None:
-        """Append a marker, for these regions; empty: for all. Not to a topic that was terminated."""
+        """Append a marker for these regions; empty: for all. Nothing is appended to a terminated topic."""
         topic = self.topic
         if topic.ending.is_over:
             return
@@ -319,18 +321,18 @@ class ReplicatedSubscriptions:
         topic.append_own(self, data, info, wish.marker)
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
-        """Our markers are durable; what follows from that is told by `entries_stored`."""
+        """Our markers are durable; `entries_stored` handles the consequences."""
 
-    # For people.
+    # Explanations.
 
     def refused(self) -> Iterator[tuple[str, str]]:
-        """(subscription, source region) of each position that was sent here and is not applied."""
+        """Return (subscription, source region) of each position that was received here and is not applied."""
         for name, one in self.topic.subscriptions.items():
             for source in sorted(one.cursor.unapplied):
                 yield name, source
 
     def why_not(self, subscription: CarriedSubscription) -> Reason:
-        """Why the subscription's position is not carried to the other regions any further. Empty: it is."""
+        """Return why the subscription's position is not replicated any further; empty: it is."""
         cursor = subscription.cursor
         if not cursor.replicated:
             regions = " and ".join(sorted(cursor.unapplied))
@@ -347,11 +349,11 @@ class ReplicatedSubscriptions:
 
     @property
     def newest(self) -> Snapshot | None:
-        """The newest snapshot that is known."""
+        """Return the newest known snapshot."""
         return self._snapshots.snapshots[-1] if self._snapshots.snapshots else None
 
     def why_no_snapshot(self) -> Reason:
-        """Why there is no newer snapshot of the topic."""
+        """Return why there is no newer snapshot of the topic."""
         return self.controller.why_not(self._observed()) if self._subscriptions else Cause.NO_SUBSCRIPTION()
 
     def _observed(self) -> Observed:
@@ -361,7 +363,7 @@ class ReplicatedSubscriptions:
         return Observed(self._now_ms(), last_position, unreachable)
 
     def summary(self) -> dict[str, Any]:
-        """Counters of snapshots, and why there is no newer one."""
+        """Return the counters of snapshots, and why there is no newer one."""
         counters = self.controller.counters
         return {
             "started": counters.started,
@@ -377,7 +379,7 @@ class ReplicatedSubscriptions:
         }
 
     def subscription_removed(self, name: str) -> None:
-        """It is not replicated any more, or it was deleted: UNSUBSCRIBE is local, and the next update of another region
+        """It is not replicated any more, or it was deleted. UNSUBSCRIBE is local: the next update of another region
         creates the subscription again. Without a replicated subscription no marker is written."""
         if self._subscriptions.pop(name, None) is not None and not self._subscriptions:
             self.controller.abort_pending()

@@ -1,7 +1,7 @@
-"""One subscription of a topic: the shell around a Cursor and a Dispatcher.
+"""One subscription of a topic: connects a Cursor and a Dispatcher to the broker.
 
-Admits consumers, applies what they say, keeps the cursor durable. `broker/subscription/dispatch_loop.py` gives them
-messages.
+Admits consumers, applies their commands and keeps the cursor durable. `broker/subscription/dispatch_loop.py` dispatches
+messages to them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from emulator.broker.topic.view import Readable, SubscriptionHost
 
 CURSOR_WRITE_DELAY_SECONDS = 0.02
-"""How long acknowledgements nobody waits for may gather before they are written."""
+"""How long acknowledgements that no caller waits for are collected before they are written."""
 RETURN_SECONDS = 60.0
-"""How long a sought reader's place is kept for it."""
+"""How long a non-durable subscription is kept for its reader to return after a seek."""
 _SEVERAL_ARE_SERVED: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
 
 
@@ -47,7 +47,7 @@ class Subscription:
         self._stored = stored
         self.durable = durable
         self.skipped = 0
-        """Entries that it passed because they were too old, or too many."""
+        """Entries that it skipped by TTL or backlog eviction."""
         self.consumers: dict[ConsumerState, ConnectedConsumer] = {}
         parts = topic.region.environment.components
         self._wall_clock_ms = topic.region.environment.wall_clock_ms
@@ -56,23 +56,23 @@ class Subscription:
             topic.region.store, f"cursor {name}", stored.take_changes, self._not_written
         )
         self.pending_acks: PendingAcksOfSubscription | None = None
-        """Of open transactions; None: there never were any."""
+        """Pending acknowledgements of transactions; None: no transaction has acknowledged here."""
         self.sent = Traffic(asyncio.get_running_loop().time())
-        """To all its consumers."""
+        """Traffic to all its consumers."""
         self.sent_ms = self.flow_ms = self.acked_ms = self.mark_delete_ms = 0
-        """When consumers were sent something, asked for more and acknowledged last, and when mark-delete moved; by the
-        region's clock, 0: not since the topic is in memory."""
+        """When consumers last were sent messages, granted permits and acknowledged, and when mark-delete moved; by the
+        region's clock, 0: not since the topic was loaded."""
         self.source: Readable = topic
-        """Where its active consumer is given messages from."""
+        """Where messages for its active consumer are read from."""
         self.handing_out = HandingOut(self)
         self._mark_delete_seen = cursor.mark_delete
         self._version_written = cursor.version
         self._waiting: asyncio.TimerHandle | None = None
-        """Set while the subscription outlives its last consumer, which was sent away by a seek."""
+        """Set while the subscription outlives its last consumer, which a seek disconnected."""
         self._notifying: asyncio.TimerHandle | None = None
         """Set while a change of the active consumer has not been sent to consumers."""
         self._seeks = 0
-        """Under way."""
+        """Number of seeks under way."""
         self._ended = asyncio.Event()
         self._deletion: asyncio.Future[None] | None = None
         """Set once it is being deleted for good."""
@@ -95,7 +95,7 @@ class Subscription:
             self._active_may_have_changed(before, consumer)
 
     def detach(self, consumer: ConnectedConsumer) -> None:
-        """A consumer left, gently or not."""
+        """Remove a consumer whose client closed it or whose connection was lost."""
         if self.consumers.pop(consumer.state, None) is None:
             return
         before = self.dispatcher.active
@@ -107,7 +107,7 @@ class Subscription:
         self.handing_out.schedule()
 
     def _choose_source(self) -> None:
-        """Who reads compacted is the only one that is served, so there is one source at a time."""
+        """A consumer that reads compacted is the only active one, so there is one source at a time."""
         active = self.dispatcher.active
         compacted = active is not None and self.consumers[active].reads_compacted
         self.source = self.topic.compacted if compacted else self.topic
@@ -138,30 +138,31 @@ class Subscription:
         consumer.connection.answer(ActiveConsumerChange(consumer.consumer_id, is_active).encode())
 
     def close_consumers(self) -> None:
-        """Send every consumer away; clients come back by themselves."""
+        """Disconnect all consumers; clients reconnect by themselves."""
         for consumer in list(self.consumers.values()):
             consumer.connection.close_consumer(consumer)
 
-    # What was handed out.
+    # Dispatch.
 
     @property
     def is_seeking(self) -> bool:
-        """What consumers say meanwhile belongs to the place before."""
+        """Whether a seek is under way. Acknowledgements meanwhile belong to the position before."""
         return self._seeks > 0
 
     @property
     def is_settling(self) -> bool:
-        """A transaction's cumulative acknowledgement is on its way into the cursor."""
+        """Whether a transaction's cumulative acknowledgement is being written to the cursor."""
         return self.pending_acks is not None and self.pending_acks.is_settling()
 
     def handed_out(self) -> None:
-        """The cursor may have passed what is no message, and all there is may have been given."""
+        """Called after a dispatch: the cursor may have passed markers, and the consumers may have received
+        everything."""
         self._changed()
         if self.topic.is_over:
             self.tell_end()
 
     def tell_end(self) -> None:
-        """Of a topic that was terminated: consumers that acknowledged everything hear that nothing more will come."""
+        """Send REACHED_END_OF_TOPIC to consumers of a terminated topic that acknowledged everything."""
         if self.closed or not self.topic.is_over or self.backlog():
             return
         for consumer in self.consumers.values():
@@ -169,7 +170,7 @@ class Subscription:
                 consumer.knows_end = True
                 consumer.connection.answer(ReachedEndOfTopic(consumer.consumer_id).encode())
 
-    # What consumers say.
+    # Commands of consumers.
 
     def flow(self, consumer: ConnectedConsumer, permits: int) -> None:
         consumer.granted_messages += permits
@@ -189,8 +190,8 @@ class Subscription:
         *,
         cumulative: bool,
     ) -> None:
-        """Apply acknowledgements of (ledger, entry, ack_set). Ids of another ledger are not ours any more: ignored.
-        ProtocolError: none of them counts."""
+        """Apply acknowledgements of (ledger, entry, ack_set). Ids of another ledger are outdated and ignored.
+        ProtocolError: none of them is applied."""
         if self._seeks:
             return
         held = consumer.state.pending.by_entry
@@ -218,7 +219,7 @@ class Subscription:
         *,
         cumulative: bool,
     ) -> None:
-        """Hold (ledger, claim) for an open transaction. ProtocolError: nothing of it is held."""
+        """Hold (ledger, claim) for an open transaction. ProtocolError: none of them is held."""
         topic = self.topic
         topic.region.transactions.check_acknowledge(txn, topic.full_name, self.name)
         if self._seeks:
@@ -248,7 +249,7 @@ class Subscription:
         self._pump_if_unblocked()
 
     async def end_subscription(self, txn: TxnId, committed: bool, low_watermark: int) -> None:
-        """What a transaction acknowledged here counts from now on, or is given out again. Durable when it returns."""
+        """Apply the acknowledgements of a committed transaction, or redeliver its messages. Durable when it returns."""
         if self.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
         if self.pending_acks is not None:
@@ -256,20 +257,20 @@ class Subscription:
             self.pending_acks.over_upto(txn.most, low_watermark)
 
     def acknowledged(self) -> None:
-        """A transaction of consumers here was committed. What it held had left the dispatcher's books before."""
+        """A transaction was committed. The dispatcher released its messages when they were acknowledged."""
         self._changed()
         self.handing_out.schedule()
 
     def _pump_if_unblocked(self) -> None:
-        """An acknowledgement can free a SHARED consumer that was held back by its limit, all of them by the limit that
-        they share, and the keys that others wait for in a KEY_SHARED subscription."""
+        """Resume dispatch after an acknowledgement. It can unblock a SHARED consumer at its limit, all of them at the
+        limit that they share, and keys of a KEY_SHARED subscription that other consumers wait for."""
         if self.dispatcher.type in _SEVERAL_ARE_SERVED:
             self.handing_out.schedule()
 
     def redeliver(
         self, consumer: ConnectedConsumer, ids: Sequence[tuple[int, int]] | None, epoch: int | None
     ) -> None:
-        """None: everything the consumer has not acknowledged."""
+        """Redeliver these messages; None: everything the consumer has not acknowledged."""
         if epoch is not None:
             consumer.epoch = epoch
         entry_ids = None
@@ -279,10 +280,10 @@ class Subscription:
         self.handing_out.schedule()
 
     async def seek(self, next_entry_id: int, ack_set: Sequence[int] = ()) -> None:
-        """Go on at `next_entry_id`; in it with what `ack_set` leaves, if there is one. Durable when it returns, and
-        every consumer was just sent away: an answer that follows at once arrives before they are back. Meanwhile
-        nothing is handed out, and what consumers acknowledge belongs to the place before. ProtocolError when it was
-        closed since it was asked."""
+        """Reset the cursor to `next_entry_id`; `ack_set`, if given, is what is left of that entry. It is durable when
+        this returns, and every consumer was just disconnected: a response sent at once arrives before they reconnect.
+        Meanwhile nothing is dispatched, and acknowledgements belong to the position before. ProtocolError when the
+        subscription was closed since the request."""
         if self.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
         left = within_batch(self.topic, next_entry_id, tuple(ack_set))
@@ -298,13 +299,13 @@ class Subscription:
             self.topic.subscriptions.sought(self.name)
             await self.persisted()
         finally:
-            # The cursor stands elsewhere also when whoever asked went away meanwhile.
+            # The cursor has moved even if the requesting client disconnected meanwhile.
             self._seeks -= 1
             self._expect_return()
             self.close_consumers()
 
     def _expect_return(self) -> None:
-        """A reader that seeks is sent away and comes back: what it sought must still be there."""
+        """Keep a non-durable subscription for the reader that a seek disconnects: its position must survive."""
         if not self.durable and not self.closed:
             if self._waiting is not None:
                 self._waiting.cancel()
@@ -317,7 +318,7 @@ class Subscription:
             self._end_if_abandoned()
 
     def _end_if_abandoned(self) -> None:
-        """One that is not durable ends with its last consumer."""
+        """End a non-durable subscription that has no consumer."""
         if not self.durable and not self.consumers and self._waiting is None and not self.closed:
             self.close()
             self.topic.subscriptions.ended(self.name)
@@ -325,7 +326,7 @@ class Subscription:
     # The cursor.
 
     def _changed(self, now_ms: int | None = None) -> None:
-        """Have the cursor written, and act on a mark-delete that moved."""
+        """Write the cursor soon, and act on a mark-delete that moved."""
         if self.cursor.version == self._version_written:
             return
         self._version_written = self.cursor.version
@@ -337,7 +338,7 @@ class Subscription:
             self.topic.subscriptions.mark_delete_moved(self.name)
 
     def move(self, change: Callable[[Cursor], object]) -> None:
-        """Change the cursor on behalf of others than consumers here (an update of another region, markers)."""
+        """Change the cursor for an update of another region or for markers."""
         change(self.cursor)
         if self.cursor.version != self._version_written:
             self.dispatcher.moved()
@@ -346,18 +347,19 @@ class Subscription:
             self.handing_out.schedule()
 
     async def persisted(self) -> None:
-        """Wait until the cursor as it is now is durable. At once for a subscription that is not."""
+        """Wait until the cursor and pending acknowledgements are durable. Returns at once if the subscription is not
+        durable."""
         await self.cursor_persisted()
         if self.durable and self.pending_acks is not None:
             await self.pending_acks.persisted()
 
     async def cursor_persisted(self) -> None:
-        """The same, of the cursor alone."""
+        """Wait until the cursor alone is durable."""
         if self.durable:
             await self._keeper.now()
 
     async def flush(self) -> None:
-        """Write what is pending. Of one that is deleted meanwhile nothing is."""
+        """Write what is pending, unless the subscription is being deleted."""
         pending = self._keeper.flush()
         try:
             if pending is not None:
@@ -379,16 +381,16 @@ class Subscription:
         self.topic.failed(failure)
 
     def backlog(self) -> int:
-        """Entries a consumer would still get; markers are none."""
+        """Return the number of entries that consumers would still receive, without markers."""
         return self.cursor.unacked_count(self.topic.readable_end, self.topic.hidden_ids)
 
     def unacknowledged_from(self, entry_id: int) -> int:
-        """How much of the backlog has this id or a greater one."""
+        """Return the number of backlog entries at or behind this id."""
         before = min(entry_id, self.topic.readable_end)
         return self.backlog() - self.cursor.unacked_count(before, self.topic.hidden_ids)
 
     def why_not(self) -> Reason:
-        """Return why its messages are not consumed; empty when there are none, or they are handed out now."""
+        """Return why its messages are not consumed; empty when there are none, or they are being dispatched."""
         if self.is_seeking:
             return Cause.SEEKING()
         if not self.backlog():
@@ -398,16 +400,16 @@ class Subscription:
         return self.handing_out.why_not() or self._why_held()
 
     def _why_held(self) -> Reason:
-        """Return the open transaction that acknowledged messages of it first."""
+        """Return the open transaction that acknowledged messages of the subscription first."""
         for txn in () if self.pending_acks is None else self.pending_acks.acks.by_txn:
             return Cause.HELD_BY_TRANSACTION(transaction=txn.text)
         return NO_REASON
 
     async def delete(self) -> None:
-        """UNSUBSCRIBE: forget the subscription for good. Until that is durable its name stays taken, so that nothing of
-        it becomes part of a new subscription. It goes on when the one that asked for it goes away: half a deletion
-        would keep the name for ever. Who asks meanwhile waits for the same deletion: one of its own would take along
-        what has the name afterwards."""
+        """UNSUBSCRIBE: delete the subscription for good. Its name stays taken until that is durable, so that no remains
+        become part of a new subscription. The deletion continues when the requesting client disconnects: half a
+        deletion would block the name for ever. Further requests meanwhile wait for the same deletion: a second one
+        could delete a new subscription of this name."""
         if self._deletion is None:
             self._deletion = asyncio.get_running_loop().create_future()
             self._deletion.add_done_callback(lambda done: done.exception())
@@ -435,7 +437,7 @@ class Subscription:
         await self._ended.wait()
 
     def close(self) -> None:
-        """Serve nobody any more; the cursor stays as it was written last."""
+        """Stop serving consumers; the cursor stays as last written."""
         self.closed = True
         self.handing_out.close()
         for timer in (self._waiting, self._notifying):
@@ -453,6 +455,6 @@ def _now_ms() -> int:
 
 
 def check_subscription_name(name: str) -> None:
-    """ProtocolError for a name that the protocol keeps for itself."""
+    """ProtocolError for a name that the protocol reserves."""
     if not name or name.startswith("pulsar.repl") or name == "pulsar.dedup":
         raise ProtocolError(ServerError.NotAllowedError, f"subscription name {name!r} is reserved")

@@ -1,1 +1,1 @@
-"""A topic of a region: its log, those that publish to it, and what may be read of it."""
+"""A topic of a region: its log, its producers and its readable messages."""

@@ -1,4 +1,4 @@
-"""What becomes of one topic's oldest messages: they expire, are evicted, hold producers back, or are trimmed."""
+"""Handles one topic's oldest messages: TTL, backlog quotas (eviction, rejected producers) and trimming."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOOK_BYTES = 4_194_304
 
 
 class KeptTopic(Protocol):
-    """The topic, as its housekeeping sees it."""
+    """The topic, as this module needs it."""
 
     log: Log
     full_name: str
@@ -66,7 +66,7 @@ class Backlogs:
         self._trimming = parts.trimming
 
     async def _from(self, entry_id: int) -> AsyncIterator[StoredEntry]:
-        """Readable entries from an id on, until the topic is closed. StorageError."""
+        """Yield readable entries from an id on, until the topic is closed. StorageError."""
         while not self._topic.closed:
             entries = await self._topic.read(entry_id, LOOK_ENTRIES, LOOK_BYTES)
             if not entries:
@@ -75,10 +75,10 @@ class Backlogs:
                 yield entry
             entry_id = entries[-1].entry_id + 1
 
-    # Messages that nobody acknowledged.
+    # TTL: messages that no consumer acknowledged.
 
     async def expire(self, ttl_ms: int, now_ms: int) -> None:
-        """Each subscription passes what is older. StorageError."""
+        """Make each subscription skip messages that are older. StorageError."""
         self._ages.looked(self._topic.stored_end, now_ms)
         for subscription in self._standing():
             first = max(subscription.cursor.mark_delete + 1, self._topic.first_entry_id)
@@ -93,8 +93,8 @@ class Backlogs:
         return [one for one in self._topic.subscriptions.values() if one.durable and not one.closed]
 
     def _pass(self, subscription: Subscription, last: int, why: str) -> None:
-        """Everything up to an id counts as acknowledged, though nobody said so: what consumers here did does not become
-        more than that of other regions (L4)."""
+        """Acknowledge everything up to an id without a consumer. This stays local: the position that other regions
+        receive covers only what consumers here acknowledged (L4)."""
         first = subscription.cursor.mark_delete + 1
         if last < first or self._topic.closed or subscription.closed:
             return
@@ -116,7 +116,7 @@ class Backlogs:
     # Quotas.
 
     async def hold_to(self, quotas: Quotas, now_ms: int) -> None:
-        """Evict, or keep producers away, as long as a backlog is over its quota. StorageError."""
+        """Evict messages, or reject producers, as long as a backlog is over its quota. StorageError."""
         self._ages.looked(self._topic.stored_end, now_ms)
         over = self._exceeded(quotas, await self._backlog(quotas, now_ms))
         for one in over:
@@ -139,7 +139,7 @@ class Backlogs:
         return Backlog(size, age_ms, need.asker)
 
     async def _evict(self, over: Exceeded, quota: Quota, now_ms: int) -> None:
-        """Subscriptions only: what other regions need stays, or regions would differ for ever (L5)."""
+        """Evict from subscriptions only: replicators keep their backlog, or regions would differ for ever (L5)."""
         if over.kind is QuotaKind.AGE:
             upto = self._older_than(quota.limit_seconds * 1000, now_ms)
         else:
@@ -158,7 +158,7 @@ class Backlogs:
         return lambda entry: self._ages.is_older(_seen(entry), age_ms, now_ms)
 
     def _heavier_than(self, limit_bytes: int) -> Callable[[StoredEntry], bool]:
-        """True of the oldest entries, until so much is left of the log's end."""
+        """Return a predicate for the oldest entries, true until only `limit_bytes` are left before the log's end."""
         topic = self._topic
         lowest = min((one.cursor.mark_delete + 1 for one in self._standing()), default=topic.stored_end)
         left = self._backlog_bytes(topic.log.size_bytes, topic.log.first_entry_id, lowest, topic.stored_end)
@@ -173,8 +173,8 @@ class Backlogs:
         return is_over
 
     def _refuse_producers(self, over: list[Exceeded]) -> None:
-        """Clients' only. What other regions send was acknowledged there; and with it come the positions of replicated
-        subscriptions, which may be what makes the backlog smaller (L5)."""
+        """Reject producers of clients only. Entries of other regions were acknowledged there. They also carry the
+        positions of replicated subscriptions, which may reduce the backlog (L5)."""
         topic = self._topic
         before = topic.quota_refusal
         topic.quota_refusal = next((refusal for one in over if (refusal := one.refusal())), None)
@@ -185,17 +185,17 @@ class Backlogs:
         for producer in [one for one in topic.producers.values() if one.source_region is None]:
             producer.connection.producers.close(producer)
 
-    # What everybody has acknowledged.
+    # Trimming of acknowledged entries.
 
     async def truncate(self) -> None:
-        """Somebody asked for it. StorageError."""
+        """Trim at an administrator's request. StorageError."""
         end = self._topic.stored_end
         for subscription in self._standing():
             self._pass(subscription, end - 1, "the topic was truncated")
         await self._topic.trimmer.trim(end)
 
     async def trim(self, retention: Retention, now_ms: int) -> None:
-        """StorageError."""
+        """Trim what the retention policy allows. StorageError."""
         topic = self._topic
         self._pass_markers()
         self._ages.looked(topic.stored_end, now_ms)
@@ -212,7 +212,7 @@ class Backlogs:
         await topic.trimmer.trim(before)
 
     def _pass_markers(self) -> None:
-        """Where nobody reads nobody passes what is given to nobody, and it would stay in the log (INV-60)."""
+        """Move subscriptions without consumers past markers, which would otherwise stay in the log (INV-60)."""
         for subscription in self._standing():
             subscription.move(lambda cursor: cursor.ack_hidden(self._topic.hidden_ids))
 

@@ -1,4 +1,4 @@
-"""Writes and reads the checkpoints of one topic: which keys hold them. What they say is the state's business."""
+"""Writes and reads the checkpoints of one topic: the keys that hold them. The topic's state encodes their content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """Of one topic, for as long as it is in memory."""
+    """The checkpoints of one topic while it is loaded."""
 
     def __init__(self, store: Store, topic: str, ledger_id: int, state: TopicState) -> None:
         self._store = store
@@ -28,8 +28,8 @@ class Checkpoints:
         """Parts with a lower number were deleted."""
 
     def restore(self, log_end: int | None = None) -> int:
-        """Put what is stored into the state, which is new. Returns the id from which the log is to be folded.
-        CheckpointDamaged when it cannot be read; then nothing of the state may be used."""
+        """Restore the stored checkpoint into the new state. Returns the id from which the log is to be folded.
+        CheckpointDamaged when it cannot be read; then the state must not be used."""
         key = CheckpointKey(self._topic).text
         head = self._store.get(key)
         try:
@@ -39,13 +39,13 @@ class Checkpoints:
             raise CheckpointDamaged(f"{key} or one of its parts is damaged ({damage})") from None
 
     def discard(self) -> asyncio.Future[None]:
-        """Have the next restart fold the whole log: without a head no part counts."""
+        """Delete the head, so that the next restart folds the whole log: without a head no part counts."""
         key = CheckpointKey(self._topic).text
         self._store.get(key)
         return self._store.delete(key)
 
     def write(self) -> list[asyncio.Future[int]]:
-        """The loss of a checkpoint only costs time after a restart, so nobody waits for it who lets nothing go."""
+        """Write a checkpoint. Losing it only costs time after a restart, so only trimming waits for it."""
         visibility = self._state.visibility
         puts = [
             self._put(self._part_key(number), part, partial(visibility.outcome, number))
@@ -55,14 +55,14 @@ class Checkpoints:
         return [*puts, head]
 
     async def write_durably(self) -> int:
-        """The id below which a restart needs no entry any more. StorageError when that is not certain."""
-        end = self._state.readable_end  # with what follows a restart begins
+        """Return the id below which a restart needs no entry any more. StorageError when that is not certain."""
+        end = self._state.readable_end  # a restart begins with what follows
         await asyncio.gather(*self.write())
         return end
 
     def forget_parts_below(self, entry_id: int) -> None:
-        """Everything below was trimmed, and no cursor will ever stand there. What cannot be deleted now is deleted
-        later, or with the topic."""
+        """Delete parts below a trimmed id, where no cursor will ever be. A deletion that fails is repeated later, or
+        with the topic."""
         if entry_id >> PART_BITS <= self._parts_from:
             return
         self._parts_from = entry_id >> PART_BITS
@@ -77,8 +77,7 @@ class Checkpoints:
         return ledger == str(self._ledger_id) and int(number) < self._parts_from
 
     def remember_from(self, entry_id: int) -> None:
-        """A cursor is about to stand at an id: bring back what was let go of what follows it. CheckpointDamaged when
-        that cannot be read."""
+        """Reload parts for a cursor that is about to move back to an id. CheckpointDamaged when one cannot be read."""
         visibility = self._state.visibility
         for number in visibility.missing_parts(entry_id):
             try:
@@ -94,8 +93,8 @@ class Checkpoints:
         return None if stored is None else stored.value
 
     def _put(self, key: str, value: bytes, told: Callable[[bool], None] | None) -> asyncio.Future[int]:
-        # A key whose last put failed is refused until somebody looked at what is stored (S5). It does not matter here:
-        # any mix of old and new is good.
+        # After a failed put the store rejects the key until it is read (S5). It does not matter here: any mix of old
+        # and new parts is valid.
         self._store.get(key)
 
         def done(put: asyncio.Future[int]) -> None:

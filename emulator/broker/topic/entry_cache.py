@@ -1,11 +1,11 @@
-"""The recent ends of the topics' logs, in memory.
+"""The newest entries of the topics' logs, in memory.
 
-Live consumers and replicators read here and only those that lag go to the store. Holds durable entries only
-("visible" comes after "durable").
+Live consumers and replicators read here; only those that lag read from the store. Holds durable entries only ("visible"
+comes after "durable").
 
-All topics of a region share one pool (docs/components/memory.md). A topic's entries are in blocks; each is charged
-with what it really holds, and over the limit the oldest block goes, whichever topic it belongs to. What has gone is
-read from the store, so the limit is a matter of speed and never of what a consumer gets.
+All topics of a region share one pool (docs/components/memory.md). A topic's entries are in blocks, and each block is
+charged with the memory that it really uses. Over the limit the pool drops the oldest block of any topic. Dropped
+entries are read from the store, so the limit affects speed and never what a consumer receives.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOT_ASKED: Final = -1
 
 
 class StoredEntry:
-    """An entry of the log, and what dispatching asks of every entry."""
+    """An entry of the log, with the properties that dispatch needs of every entry."""
 
     __slots__ = ("_info", "_key_hash", "data", "due_ms", "entry_id", "hidden", "marker", "messages")
 
@@ -38,17 +38,16 @@ class StoredEntry:
         self.messages = info.num_messages
         self.due_ms = info.deliver_at_time_ms or 0
         self.hidden = info.marker_type is not None
-        """A marker, or a message of an aborted transaction, which the topic notes when it is read: no consumer ever
-        sees it."""
+        """A marker, or a message of an aborted transaction (set by the topic on reading): consumers never receive
+        it."""
         self.marker = marker
-        """Decoded once: where it came in, or when it was read from the store. None also for markers that mean nothing
-        here."""
+        """Decoded once: on receipt, or when read from the store. None also for markers without a meaning here."""
         self._info: EntryInfo | None = info
         self._key_hash = NOT_ASKED
 
     @classmethod
     def read(cls, entry_id: int, data: bytes) -> StoredEntry:
-        """From the store: most such entries go to consumers, who need no more than dispatching does."""
+        """Decode an entry from the store. Most such entries go to consumers and need only what dispatch needs."""
         messages, hidden, due_ms = scan_for_dispatch(data)
         if hidden:
             info = scan_entry(data)
@@ -64,40 +63,40 @@ class StoredEntry:
 
     @property
     def info(self) -> EntryInfo:
-        """What else its metadata says; read when somebody asks for the first time."""
+        """Return the rest of its metadata; decoded at the first access."""
         if self._info is None:
             self._info = scan_entry(self.data)
         return self._info
 
     @property
     def piece(self) -> ChunkPiece | None:
-        """For SHARED."""
+        """The chunk that it is, for SHARED subscriptions."""
         if self._info is not None and self._info.num_chunks <= 1:
             return None
         return piece_of(self.data)
 
     @property
     def is_aborted(self) -> bool:
-        """A message of an aborted transaction."""
+        """Whether it is a message of an aborted transaction."""
         return self.hidden and self.info.marker_type is None
 
     @property
     def key_hash(self) -> int:
-        """For KEY_SHARED; computed at the first access."""
+        """Hash of its key for KEY_SHARED; computed at the first access."""
         if self._key_hash == NOT_ASKED:
             self._key_hash = hash_of(sticky_key(self.data))
         return self._key_hash
 
 
 ENTRY_OVERHEAD_BYTES = 432
-"""What an entry holds besides its bytes: their header, this object, its metadata and numbers, the hash of its key, its
-place in a list. A test counts it."""
+"""Memory of an entry besides its bytes: their header, this object, its metadata and numbers, the hash of its key, its
+place in a list. A test measures it."""
 BLOCK_BYTES = 65_536
 """A block that holds this much takes no further entries."""
 
 
 class Block:
-    """Consecutive entries of one topic, which come together and go together."""
+    """Consecutive entries of one topic, which are dropped together."""
 
     __slots__ = ("charge", "entries", "first_entry_id", "tail")
 
@@ -118,12 +117,13 @@ class Block:
 
 
 class TailPool:
-    """The memory that the tails of all topics of a region share. Over its limit the oldest block of any topic goes."""
+    """The memory that the caches of all topics of a region share. Over its limit the oldest block of any topic is
+    dropped."""
 
     def __init__(self, account: MemoryBudget) -> None:
         self._account = account
         self._blocks: OrderedDict[Block, None] = OrderedDict()
-        """Oldest first. Of one topic's blocks the oldest goes first too, so that what is left is its newest end."""
+        """Oldest first. Also within a topic the oldest block is dropped first, so that its newest entries are left."""
 
     def open_block(self, tail: TailCache, first_entry_id: int) -> Block:
         block = Block(tail, first_entry_id, self._account.charge(0))
@@ -143,11 +143,11 @@ class TailPool:
 
 
 class TailCache:
-    """One topic's consecutive newest entries, as many as the pool leaves it; maybe none."""
+    """One topic's consecutive newest entries, as many as the pool allows; possibly none."""
 
     def __init__(self, end_entry_id: int, pool: TailPool) -> None:
         self.start_entry_id = end_entry_id
-        """Every entry with an id >= this is here. Below, ask the store."""
+        """Every entry with an id >= this is in memory; others are in the store."""
         self._pool = pool
         self._blocks: list[Block] = []
 
@@ -159,13 +159,13 @@ class TailCache:
         self._pool.make_room()
 
     def forget_oldest(self, block: Block) -> None:
-        """The pool's: this block is not kept any more."""
-        assert self._blocks[0] is block, "blocks go oldest first"
+        """Called by the pool: drop this block."""
+        assert self._blocks[0] is block, "blocks are dropped oldest first"
         del self._blocks[0]
         self.start_entry_id = block.entries[-1].entry_id + 1
 
     def read(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        """Entries from an id on; None when it lies before what is kept here."""
+        """Return entries from an id on; None when the id is below the cached ones."""
         if from_entry_id < self.start_entry_id:
             return None
         found: list[StoredEntry] = []
@@ -178,7 +178,7 @@ class TailCache:
         return found
 
     def close(self) -> None:
-        """Give the pool back what is held; nothing is added any more."""
+        """Release all memory to the pool; nothing is added any more."""
         self._pool.release(self._blocks)
         self._blocks.clear()
 

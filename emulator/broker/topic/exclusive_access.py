@@ -1,9 +1,9 @@
-"""Carries out what `core.access` decides for one topic: stores grants, opens, evicts and refuses producers.
+"""Carries out the decisions of `core.access` for one topic: stores grants, admits, fences and rejects producers.
 
-    enter ──▶ decisions ──▶ told to the producer's connection
-                  └─ WriteGrant: wait for what is issued ──▶ put the grant ──▶ durable ──▶ decisions
+enter ──▶ decisions ──▶ sent to the producer's connection └─ WriteGrant: wait for what is issued ──▶ put the grant ──▶
+durable ──▶ decisions
 
-Who waits is remembered in the store too, but nobody waits for that: losing it costs an order, not a promise.
+The wait queue is stored too, but no response waits for that: losing it costs only the order of the producers.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
-"""What reading a row raises that somebody else wrote."""
+"""Errors of decoding a stored row of any content."""
 LINE_WRITE_DELAY_SECONDS = 0.02
 LINE_REMEMBERED_MAX = 1_000
-"""So many of those who wait keep their order over a restart."""
+"""Number of waiting producers whose order survives a restart."""
 
 
 class TransactionsOfOwners(Protocol):
-    """The topic's transactions."""
+    """The topic's transactions, as this module needs them."""
 
     def owner_lost(self, name: str, why: str) -> None:
-        """Whoever published under this name has lost the topic: so have its open transactions."""
+        """The owner with this name has lost the topic: abort its open transactions."""
         ...
 
 
 class AccessHost(Protocol):
-    """The topic."""
+    """The topic, as this module needs it."""
 
     @property
     def region(self) -> RegionServices: ...
@@ -76,21 +76,21 @@ class AccessHost(Protocol):
 
 
 class OwnershipStatus:
-    """Since when the owner of a topic has been the same, and what changed it: for `explain`."""
+    """How long the owner of a topic has been the same, and what changed it: for `explain`."""
 
     def __init__(self, loaded_ms: int) -> None:
         self.since_ms = loaded_ms
         self.last_change = ""
         """What changed the owner last, and why."""
         self.ownerless_since: float | None = None
-        """Loop time; None: nobody waits, or there is an owner."""
+        """Loop time; None: no producer waits, or there is an owner."""
 
 
 class TopicAccess:
-    """Kept by its topic."""
+    """Owned by its topic."""
 
     def __init__(self, topic: AccessHost) -> None:
-        """StorageDamaged when what is stored cannot be read."""
+        """StorageDamaged when a stored row cannot be read."""
         region = topic.region
         settings = region.config.settings
         chosen = Compatibility(region.config.compatibility)
@@ -102,7 +102,7 @@ class TopicAccess:
         line_before = _line_before(region.store, topic.full_name) if self._patience_seconds > 0 else {}
         newest = newest_grant(region.store, topic.full_name)
         self._granted_to = "" if newest is None else newest.owner
-        """Who was given the topic last."""
+        """Name of the last owner."""
         self._machine: Access = region.environment.components.access(
             newest,
             reserved=self._patience_seconds > 0,
@@ -113,7 +113,7 @@ class TopicAccess:
         self._figures = region.access_figures
         self._closed = False
         loop_us = int(asyncio.get_running_loop().time() * 1_000_000)
-        # Somebody may have set the clock back: whoever comes now comes after those who waited.
+        # The wall clock may have been set back: new producers still queue behind those that waited before.
         began_us = max(self.standing.since_ms * 1_000, *(came_us + 1 for came_us in line_before.values()), 0)
         self._wall_minus_loop_us = began_us - loop_us
         self._timer: asyncio.TimerHandle | None = None
@@ -121,14 +121,14 @@ class TopicAccess:
         """Done when the write that is under way has its outcome."""
         self._waited: dict[Claimant, None] = {}
         self._keeper: DebouncedWriter | None = None
-        """Of who waits; most topics never need it."""
+        """Writes the wait queue; most topics never need it."""
         self._line_changes = 0
-        """Of which the keeper was told."""
+        """Number of changes of the wait queue that were passed to the writer."""
         self._is_patient = self._machine.reserved_for is not None or bool(line_before)
 
     def look_after(self) -> None:
-        """The topic is served from now on: those who had it, or waited for it, may come back. One that could not be
-        loaded decides nothing."""
+        """Begin to decide: the topic is loaded, and former owners and waiting producers may return. A topic that failed
+        to load decides nothing."""
         if not self._is_patient:
             return
         if self._machine.reserved_for is not None:
@@ -142,10 +142,10 @@ class TopicAccess:
         former = self._machine.reserved_for
         self._carry_out(self._machine.grace_period_over(), f"{former!r} did not reconnect in time")
 
-    # What it is told.
+    # Events.
 
     def enter(self, producer: ConnectedProducer) -> None:
-        """A client's producer asks to be opened. Its connection is told the outcome, now or later."""
+        """A client requests a producer. Its connection receives the outcome, now or later."""
         waits = producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
         draw = self._topic.region.environment.random.getrandbits(32) if waits else 0
         now_us = int(asyncio.get_running_loop().time() * 1_000_000) + self._wall_minus_loop_us
@@ -153,13 +153,13 @@ class TopicAccess:
         self._carry_out(self._machine.enter(producer, now_us, draw), why)
 
     def left(self, producer: ConnectedProducer, why: str = "it left") -> None:
-        """A producer that entered is gone: closed, or its connection was lost. Harmless when it never entered."""
+        """A producer that entered is gone: closed, or its connection was lost. No effect if it never entered."""
         if not self._closed:
             self._waited.pop(producer, None)
             self._carry_out(self._machine.left(producer), f"{producer.producer_name!r} closed: {why}")
 
     def hand_over(self, old: ConnectedProducer, new: ConnectedProducer) -> None:
-        """The client of `old` is back as `new`, which enters next, or leaves."""
+        """The client of `old` has reconnected as `new`, which enters next, or leaves."""
         self._machine.hand_over(old, new)
 
     def move_home(self, home: str) -> None:
@@ -170,11 +170,11 @@ class TopicAccess:
                 f"clients may now publish in {home or 'this region'}",
             )
 
-    # What it tells.
+    # Queries.
 
     @property
     def home(self) -> str:
-        """The only region in which clients publish, when it is another one."""
+        """The only region in which clients may publish, if it is another one."""
         return self._machine.exclusive_region
 
     @property
@@ -183,17 +183,17 @@ class TopicAccess:
 
     @property
     def owner(self) -> ConnectedProducer | None:
-        """Holds the topic, or is being given it."""
+        """The producer that owns the topic, or whose grant is being stored."""
         return cast("ConnectedProducer | None", self._machine.owner)
 
     @property
     def awaited(self) -> str | None:
-        """The name of the former owner for which the topic is kept."""
+        """Name of the former owner for which the topic is reserved."""
         return self._machine.reserved_for
 
     @property
     def line(self) -> list[ConnectedProducer]:
-        """Who waits, in the order of promotion."""
+        """The waiting producers, in the order of promotion."""
         return cast("list[ConnectedProducer]", self._machine.waiting())
 
     @property
@@ -205,7 +205,7 @@ class TopicAccess:
         return self._machine.is_in_use
 
     def named(self, name: str) -> ConnectedProducer | None:
-        """Whoever waits, or is being admitted, under a name."""
+        """Return the producer of this name that waits or is being admitted."""
         return cast("ConnectedProducer | None", self._machine.named(name))
 
     # Carrying out.
@@ -240,7 +240,7 @@ class TopicAccess:
         producer.connection.producers.refused(producer, ProtocolError(decision.code, decision.sentence))
 
     def evict(self, producer: ConnectedProducer, why: str) -> None:
-        """It publishes no more, from now on."""
+        """Fence a producer: it publishes nothing any more."""
         self._figures.fences += 1
         logger.info("%s: producer %s is fenced: %s", self._topic.full_name, producer.producer_name, why)
         producer.connection.producers.close(producer)
@@ -267,8 +267,8 @@ class TopicAccess:
             self._carry_out(self._machine.written(grant), why)
 
     async def _stored(self, change: GrantChange, why: str) -> AccessGrant:
-        """X1: what the former owner sent has its outcome before the new epoch begins, and the epoch is durable before
-        its owner hears of it. StorageError when it is not, or nobody knows."""
+        """X1: store a grant after the former owner's sends have their outcome, and before the new owner receives a
+        response. StorageError when it is not durable, or when that is unknown."""
         await self.everything_issued()
         if self._closed:
             raise StorageError("the topic was unloaded", definite=True)
@@ -277,18 +277,18 @@ class TopicAccess:
         return grant
 
     async def everything_issued(self) -> None:
-        """Wait until what others sent has its outcome."""
+        """Wait until all sends that were issued have their outcome."""
         self._topic.flush()
         await self._topic.issued_so_far()
 
     async def make_durable(self, grant: AccessGrant, why: str) -> None:
-        """StorageError when it is not, or nobody knows."""
+        """Store a grant durably. StorageError when it is not durable, or when that is unknown."""
         await self.store(grant, why)
 
     def store(self, grant: AccessGrant, why: str) -> asyncio.Future[int]:
-        """Issue the row."""
+        """Issue the put of the grant."""
         key = GrantKey.of(self._topic.full_name, grant.epoch).text
-        self._store.get(key)  # a key whose last put failed is refused until somebody looked (S5)
+        self._store.get(key)  # after a failed put the store rejects the key until it is read (S5)
         return self._store.put(key, _encoded(grant, why, self._topic.region.environment.wall_clock_ms()))
 
     def _note_change(self, change: GrantChange, grant: AccessGrant, why: str) -> None:
@@ -304,7 +304,7 @@ class TopicAccess:
             self._say(f"{owner!r} reconnected and remains the owner in epoch {epoch}")
 
     def _owner_changes(self, owner: str, epoch: int) -> None:
-        """What the former owner did not commit, the new one does not wait for (decision 0027)."""
+        """Abort the former owner's open transactions: the new owner does not wait for them (decision 0027)."""
         former, self._granted_to = self._granted_to, owner
         if former and former != owner:
             self._topic.transactions.owner_lost(
@@ -327,7 +327,7 @@ class TopicAccess:
             self._figures.ownerless_seconds += now - standing.ownerless_since
             standing.ownerless_since = None
 
-    # Who waits, over a restart.
+    # The wait queue over a restart.
 
     def _keep_line(self) -> None:
         if self._machine.queue.changes == self._line_changes:
@@ -345,10 +345,10 @@ class TopicAccess:
         places = self._machine.queue.entries[:LINE_REMEMBERED_MAX]
         return json.dumps([[place.claimant.producer_name, place.arrived_us] for place in places]).encode()
 
-    # Leaving.
+    # Closing.
 
     def close(self) -> None:
-        """The topic leaves memory. Producers that are sent away now lose nothing: their grant stays as it is."""
+        """The topic is unloaded. Producers that are disconnected now lose nothing: their grant stays stored."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -356,7 +356,7 @@ class TopicAccess:
             self._keeper.close()
 
     async def flush(self) -> None:
-        """Make durable who waits. StorageError when that fails."""
+        """Make the wait queue durable. StorageError when that fails."""
         pending = None if self._keeper is None else self._keeper.flush()
         if pending is not None:
             await pending
@@ -370,7 +370,7 @@ class TopicAccess:
 
 
 def newest_grant(store: Store, topic: str) -> AccessGrant | None:
-    """StorageDamaged when it cannot be read."""
+    """Return the newest stored grant. StorageDamaged when it cannot be read."""
     rows = store.scan(GrantKey.prefix(topic))
     return _decoded(rows[-1][0], rows[-1][1].value) if rows else None
 

@@ -47,11 +47,11 @@ class StorageMetrics:
         """Until a group was durable; each entry of it counts."""
         self.size_bytes = Distribution(SIZE_LIMITS, now_seconds)
         self.read = 0
-        """Entries that memory had no more."""
+        """Entries that were not in memory."""
         self._read_rate = Rate(now_seconds)
 
     def follow(self, entries: Sequence[bytes], appended: asyncio.Future[int]) -> None:
-        """One group, which was issued now."""
+        """Measure one group of entries that was issued now."""
         loop = asyncio.get_running_loop()
         issued_at = loop.time()
 
@@ -80,13 +80,13 @@ class TopicMetrics:
         """Where the log ended when the topic was loaded."""
         self.loaded_ms = wall_clock_ms()
         self.published = Traffic(now_seconds)
-        """What producers and other regions sent."""
+        """Entries of producers and other regions."""
         self.published_ms = 0
         """When something was published last, by the region's clock; 0: not since the topic was loaded."""
         self.storing = StorageMetrics(now_seconds)
 
     def note_published(self, messages: int, bytes_: int) -> None:
-        """This much became durable."""
+        """Count entries that became durable."""
         self.published.add(messages, bytes_)
         self.published_ms = self._wall_clock_ms()
 

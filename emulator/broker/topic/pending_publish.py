@@ -1,4 +1,4 @@
-"""A publish between admitted and acknowledged, and who it belongs to."""
+"""A publish between admitted and acknowledged, and the attachment that it belongs to."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
 from emulator.wire.message_metadata import EntryInfo
 
 CheckedEntry = NewType("CheckedEntry", EntryInfo)
-"""Metadata of an entry that passed the gate. Made by a cast behind `core.admission.check`, and nowhere else."""
+"""Metadata of an entry that passed `core.admission.check`. Only the code behind that check casts to it."""
 
 
 def limits_of(config: RegionConfig) -> EntrySizeLimits:
-    """What a client of this region may send, so that its form for other regions fits into a frame there (A3). Regions
-    that replicate to each other have the same maximum; whether a topic is replicated at all may change later."""
+    """Return the size limits of a region's clients: an entry in its form for other regions must fit into a frame there
+    (A3). Regions that replicate to each other have the same maximum; a topic may become replicated later."""
     frame_bytes = config.settings.max_message_bytes + FRAME_PADDING_BYTES
     return EntrySizeLimits(
         payload_bytes=config.settings.max_message_bytes,
@@ -29,7 +29,7 @@ def limits_of(config: RegionConfig) -> EntrySizeLimits:
 
 
 class Attachment(Protocol):
-    """One that appends to a topic: a client's producer, the replicator of a peer, the topic itself (markers)."""
+    """Something that appends to a topic: a client's producer, a peer's replicator, or the topic itself (markers)."""
 
     publisher: Publisher
 
@@ -54,10 +54,10 @@ class PendingPublish:
     ) -> None:
         self.attachment = attachment
         self.send = send
-        """None for what the topic itself writes."""
+        """None for entries that the topic itself writes."""
         self.data = data
         self.info = info
         self.marker = marker
         self.duplicate = duplicate
         self.entry_id = -1
-        """Where it is stored, once it is durable; -1 for a duplicate."""
+        """Id of the stored entry once it is durable; -1 for a duplicate."""

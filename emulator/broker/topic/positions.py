@@ -1,4 +1,4 @@
-"""Message ids as clients write them, turned into places in a topic's log."""
+"""Converts the message ids of clients to entry ids of a topic's log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LATEST = 2**63 - 1
 
 
 def start_of(topic: Readable, message_id: Position) -> int:
-    """Where a reader that starts at `message_id` begins: at the named entry itself, because clients drop what they
-    did not ask for. Ids of an older incarnation of the topic mean its beginning, of a newer one its end."""
+    """Return where a reader that starts at `message_id` begins: at that entry itself, because clients drop what they
+    did not ask for. Ids of an older log of the topic mean its beginning, of a newer one its end."""
     ledger_id, entry_id = message_id
     if ledger_id == _LATEST or ledger_id > topic.ledger_id:
         return topic.readable_end
@@ -25,21 +25,21 @@ def start_of(topic: Readable, message_id: Position) -> int:
 
 
 def begin_of(topic: Readable, message_id: Position | None, *, from_earliest: bool) -> int:
-    """Where a new subscription begins: at the id that its client names, else at one of the log's ends."""
+    """Return where a new subscription begins: at the id in the request, else at one of the log's ends."""
     if message_id is not None:
         return start_of(topic, message_id)
     return topic.first_entry_id if from_earliest else topic.readable_end
 
 
 sought = start_of
-"""SEEK to an id is inclusive at the broker too."""
+"""SEEK to an id includes that message in Pulsar's broker too."""
 
 
 async def published_from(topic: Readable, publish_time_ms: int) -> int:
-    """Id of the first entry published at or after a time; the end when there is none.
+    """Return the id of the first entry published at or after a time; the end when there is none.
 
     Binary search, as upstream does: publish times of several origins are only nearly sorted, so entries close to the
-    edge may fall on either side.
+    time may be on either side.
     """
     low, high = topic.first_entry_id, topic.readable_end
     while low < high:
@@ -53,16 +53,16 @@ async def published_from(topic: Readable, publish_time_ms: int) -> int:
 
 
 async def last_message(topic: Readable) -> tuple[Position, int]:
-    """The newest entry a consumer may see and the index of its last message, -1 for no batch; (-1, -1) when there is
-    none. Never a marker, nor what is of an open or aborted transaction: readers would hang. StorageError when the store
-    fails."""
+    """Return the newest entry that a consumer may see and the index of its last message, -1 for no batch; (-1, -1)
+    when there is none. Markers and messages of open or aborted transactions do not count: readers would hang.
+    StorageError."""
     if topic.last_data is None or topic.last_data[0] < topic.first_entry_id:
         return BEFORE_EVERYTHING, -1
     entry_id, messages = topic.last_data
     if messages == UNKNOWN_MESSAGES:
         found = await topic.read(entry_id, 1, 1)
         if not found or found[0].entry_id != entry_id:
-            return BEFORE_EVERYTHING, -1  # it was let go meanwhile
+            return BEFORE_EVERYTHING, -1  # it was trimmed meanwhile
         info = found[0].info
         messages = info.num_messages if info.is_batch else -1
     return Position(topic.ledger_id, entry_id), messages - 1 if messages > 0 else -1

@@ -1,4 +1,4 @@
-"""One producer on one connection: its sends on their way in, its receipts on their way out."""
+"""One producer on one connection: its sends and its receipts."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LASTING = ServerError.NotAllowedError
-"""What another region is told whose entry will be refused again, however often it sends it."""
+"""Error code for another region whose entry would be rejected again, however often it is sent."""
 PRODUCER_BYTES = 1_024
-"""What a producer holds of the region's memory beside what its client said: measured, 0.95 KB for one that waits."""
+"""Memory of a producer besides the fields of its request; measured: 0.95 KB for one that waits."""
 
 
 class ProducersOfConnection(Protocol):
@@ -56,7 +56,7 @@ class ProducersOfConnection(Protocol):
 
 
 class PublishFlowControl(Protocol):
-    """When the connection of a producer is read from."""
+    """Decides when the connection of a producer is read."""
 
     def answered(self, size_bytes: int) -> None: ...
 
@@ -70,7 +70,7 @@ class PublishFlowControl(Protocol):
 
 
 class KeepAlive(Protocol):
-    """How often the client of a producer has to show that it is alive."""
+    """Sets how often the client of a producer has to answer a PING."""
 
     def hurry(self, interval_ms: int) -> None:
         """Send the next PING within this interval. 0: no effect."""
@@ -98,10 +98,10 @@ class ProducerConnection(Protocol):
 
 
 class AccessToTopic(Protocol):
-    """Who may publish, as a producer's connection sees it."""
+    """The topic's access control, as a producer's connection sees it."""
 
     def left(self, producer: ConnectedProducer, why: str) -> None:
-        """It does not want the topic any more."""
+        """The producer no longer wants the topic."""
         ...
 
 
@@ -113,7 +113,7 @@ class TransactionsOfTopic(Protocol):
         ...
 
     def admitted(self, txn: TxnId) -> None:
-        """A message of it is on its way into the log."""
+        """A message of the transaction is being appended to the log."""
         ...
 
 
@@ -135,12 +135,12 @@ class PublishingOfTopic(Protocol):
         ...
 
     def detach(self, producer: ConnectedProducer, why: str) -> None:
-        """It left, unless another one took its name before."""
+        """Remove a producer, unless another one has taken its name."""
         ...
 
 
 class ProducerHost(Protocol):
-    """The topic of producers."""
+    """The topic, as its producers see it."""
 
     @property
     def region(self) -> RegionServices: ...
@@ -206,17 +206,17 @@ class ConnectedProducer:
         self.source_region = publisher.region if isinstance(publisher, Peer) else None
         """The region whose replicator this is; None for a client's producer."""
         self.request = request
-        """What the client said of itself when it asked for this producer."""
+        """The fields of the client's PRODUCER request."""
         self.schema_version = b""
-        """Of what it was opened with, as clients are told; empty: it brought no schema."""
+        """Version of the schema it was opened with, as clients receive it; empty: it has no schema."""
         self.pending_bytes = 0
-        """Admitted and not yet answered."""
+        """Bytes admitted and not yet answered."""
         self.published = Traffic(asyncio.get_running_loop().time())
         self.since_ms = topic.region.environment.wall_clock_ms()
         self.attached = True
-        """False once its connection forgot it: then nobody waits for its receipts."""
+        """False once its connection dropped it: then no receipts are sent."""
 
-    # What the access to its topic asks of it (core.access.Claimant).
+    # Interface for the topic's access control (core.access.Claimant).
 
     @property
     def access_mode(self) -> AccessMode:
@@ -236,18 +236,18 @@ class ConnectedProducer:
 
     @property
     def held_bytes(self) -> int:
-        """What it costs the region to know it. Always the same of one producer."""
+        """The region's memory that it uses; constant for one producer."""
         said = sum(len(key) + len(value) for key, value in self.request.metadata.items())
         schema = self.request.schema
         said += 0 if schema is None else len(schema.data)
         return PRODUCER_BYTES + len(self.producer_name) + len(self.request.topic) + said
 
     def last_sequence_id(self) -> int:
-        """Where its client goes on: the highest durable number of its name, -1 for none."""
+        """Where its client continues: the highest durable sequence id of its name, -1 for none."""
         return -1 if self.source_region is not None else self.topic.state.last_sequence_id(self.producer_name)
 
     def replaces(self, other: ConnectedProducer) -> bool:
-        """Whether that one goes when this one comes."""
+        """Whether this producer replaces the other one."""
         is_same_id = other.connection is self.connection and other.producer_id == self.producer_id
         return is_same_id or other.producer_name == self.producer_name
 
@@ -263,18 +263,18 @@ class ConnectedProducer:
         self.connection.flow_control.slow_down(seconds)
 
     def detach(self) -> None:
-        """Its connection forgets it; what it sent stays."""
+        """Remove it from its connection; entries that it sent stay."""
         if self.attached:
             self.attached = False
             self.connection.flow_control.answered(self.pending_bytes)
 
     def publish(self, send: SendCommand, data: bytes) -> int:
         """Admit one entry to the topic; `Topic.flush` issues it. Returns its size in bytes, which count as pending
-        until they are answered. ProtocolError when it is refused; then the attachment may be over (A2)."""
+        until it is answered. ProtocolError when it is rejected; then the attachment may be closed (A2)."""
         try:
             data = ensure_checksum(data)
             info = self._scan(data, verify=True)
-            # A client's marker is refused whatever it says.
+            # A client's marker is always rejected.
             is_peers_marker = info.marker_type is not None and self.source_region is not None
             marker = decode_marker(data, info) if is_peers_marker else None
         except ProtocolError as problem:
@@ -295,7 +295,8 @@ class ConnectedProducer:
         return size_bytes
 
     def _too_late(self, deliver_at_time_ms: int) -> Refusal | None:
-        """What another region took it may have taken under another policy."""
+        """Reject a client's delivery time that is too late. Another region may have accepted its entries under other
+        policies."""
         delays = self.topic.policies[DELAYED_DELIVERY]
         delay_ms_max = delays.delay_ms_max if delays is not None else 0
         delay_ms = deliver_at_time_ms - self.topic.region.environment.wall_clock_ms()
@@ -305,8 +306,8 @@ class ConnectedProducer:
         return Refusal(ServerError.NotAllowedError, sentence, RefusalScope.ENTRY)
 
     def _in_transaction(self, send: SendCommand, data: bytes, info: EntryInfo) -> tuple[bytes, EntryInfo]:
-        """An entry of a transaction, as it is stored. The log has to say so itself: clients that name the transaction
-        only in the command (Go) have it written into the metadata. ProtocolError when it is refused."""
+        """Return an entry of a transaction as it is stored. The log must name the transaction: for clients that name it
+        only in the command (Go), the broker adds it to the metadata. ProtocolError when it is rejected."""
         if self.source_region is not None:
             sentence = (
                 "an entry of a transaction came from another region: a transaction belongs to one region"
@@ -324,7 +325,7 @@ class ConnectedProducer:
         return data, info
 
     def _refused(self, refusal: Refusal, source_position: Position | None = None) -> ProtocolError:
-        """Say so, and end the attachment if what follows must not be admitted either (A2)."""
+        """Return the error, and close the attachment if later sends must not be admitted either (A2)."""
         where = f" ({source_position} there)" if source_position is not None else ""
         sentence = refusal.sentence + where
         if refusal.scope is RefusalScope.ATTACHMENT:
@@ -361,7 +362,7 @@ class ConnectedProducer:
             return encode_receipts(self.producer_id, ledger_id, first_entry_id, sends)
         parts = []
         for entry_id, (sequence_id, highest) in zip(entry_ids, sends, strict=True):
-            # A duplicate is told the position -1:-1.
+            # The receipt of a duplicate has the position -1:-1.
             ledger = ledger_id if entry_id >= 0 else -1
             parts.append(encode_receipt(self.producer_id, sequence_id, highest, ledger, entry_id))
         return b"".join(parts)

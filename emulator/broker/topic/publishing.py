@@ -1,4 +1,4 @@
-"""Who publishes to one topic, within which limits, and the entries that are admitted and not yet durable."""
+"""The producers of one topic, their limits, and the entries that are admitted and not yet durable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OBEYS = (DEDUPLICATION, KEEP_ALIVE_INTERVAL, MAX_MESSAGE_SIZE, PUBLISH_RATE)
 
 
 class PublishedTopic(Protocol):
-    """The topic."""
+    """The topic, as this module needs it."""
 
     access: TopicAccess
     checkpoints: Checkpoints
@@ -45,14 +45,14 @@ class PublishedTopic(Protocol):
 
 
 class TopicPublishing:
-    """Of one topic."""
+    """Owned by its topic."""
 
     def __init__(self, topic: PublishedTopic) -> None:
         self._topic = topic
         self.producers: dict[str, ConnectedProducer] = {}
         """Connected producers by name, inbound replicators included."""
         self.limits = self.client_limits = limits_of(topic.region.config)
-        """Maximum size of an entry; of another region, and of a client."""
+        """Maximum size of an entry: of another region, and of a client."""
         self.batch: list[PendingPublish] = []
         """Admitted, not yet issued."""
         self.issued = 0
@@ -60,7 +60,7 @@ class TopicPublishing:
         self.last_issued: asyncio.Future[int] | None = None
         self._throttle: Throttle | None = None
         self._switching_deduplication = asyncio.Lock()
-        """One change after the other; the last one counts."""
+        """One change after the other; the last one wins."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
         """Follow changed policies."""
@@ -84,8 +84,8 @@ class TopicPublishing:
             topic.region.spawn(self._switch_deduplication())
 
     async def _switch_deduplication(self) -> None:
-        """Store each message once from now on, or not, as the policies say. What was known of producers is forgotten
-        first, and durably: while nothing was judged they may have begun to count anew."""
+        """Enable or disable deduplication as the policies say. The known sequence ids are deleted durably first:
+        without deduplication, producers may have restarted their numbering."""
         topic = self._topic
         async with self._switching_deduplication:
             wanted = topic.policies[DEDUPLICATION]
@@ -107,7 +107,7 @@ class TopicPublishing:
             self._topic.subscriptions.links_changed()
 
     def detach(self, producer: ConnectedProducer, why: str) -> None:
-        """It left, unless another one took its name before."""
+        """Remove a producer, unless another one has taken its name."""
         if self.producers.get(producer.producer_name) is not producer:
             return
         del self.producers[producer.producer_name]
@@ -117,9 +117,9 @@ class TopicPublishing:
             self._topic.subscriptions.link_lost(producer.source_region)
 
     def slow_down(self, batch: Sequence[PendingPublish]) -> None:
-        """Count what is published. While that exceeds the rate, no client that may publish to the topic is read: the
-        allowance is the topic's, and a connection that has sent nothing yet has no part of its own (INV-79). Other
-        regions are not held back: what they send was acknowledged there."""
+        """Count published entries. While they exceed the rate, no client that may publish to the topic is read: the
+        limit is the topic's, and a connection that has sent nothing yet has no share of its own (INV-79). Other regions
+        are not held back: their entries were acknowledged there."""
         if self._throttle is None:
             return
         clients = [one for one in batch if type(one.attachment.publisher) is ClientProducer]
@@ -132,7 +132,8 @@ class TopicPublishing:
         self._hold_back(dict.fromkeys((*self.producers.values(), *published)))
 
     def _hold_back(self, producers: Iterable[ConnectedProducer]) -> None:
-        """Read these clients later while nothing may be published; also one that has only just connected."""
+        """Delay reading from these clients while nothing may be published, also from one that has only just
+        connected."""
         if self._throttle is None:
             return
         wait_ms = self._throttle.wait_ms(asyncio.get_running_loop().time() * 1000)

@@ -1,4 +1,4 @@
-"""Reads a topic's entries, from memory or from its log, and leaves out what is not readable yet."""
+"""Reads a topic's entries, from memory or from its log, without those that are not readable yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReadTopic(Protocol):
-    """The topic."""
+    """The topic, as this module needs it."""
 
     log: Log
     tail: TailCache
@@ -27,23 +27,23 @@ class ReadTopic(Protocol):
 
 
 class TopicReading:
-    """Kept by its topic."""
+    """Owned by its topic."""
 
     def __init__(self, topic: ReadTopic) -> None:
         self._topic = topic
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        """What memory has from there on. None: the log must be asked."""
+        """Return entries from an id on that are in memory. None: the log must be read."""
         entries = self._topic.tail.read(from_entry_id, entries_max)
         if entries is None:
             return None
         try:
             return self._readable(from_entry_id, entries)
         except CheckpointDamaged:
-            return None  # whoever asks the store next is told
+            return None  # the next read from the store raises the error
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """StorageError when the store fails."""
+        """Return entries from an id on. StorageError when the store fails."""
         cached = self.recent(from_entry_id, entries_max)
         if cached is not None:
             return cached
@@ -55,8 +55,8 @@ class TopicReading:
         )
 
     def _readable(self, from_entry_id: int, entries: list[StoredEntry]) -> list[StoredEntry]:
-        """Without what is of an open transaction, or behind it; what is of an aborted one is hidden. CheckpointDamaged
-        when nobody knows which that is."""
+        """Return the entries before the first one of an open transaction; those of aborted ones are hidden.
+        CheckpointDamaged when it is unknown which were aborted."""
         state = self._topic.state
         visibility = state.visibility
         if state.buffer.open_from is not None:
@@ -71,8 +71,8 @@ class TopicReading:
         return entries
 
     def remember_from(self, entry_id: int) -> None:
-        """A cursor is about to stand there. CheckpointDamaged when what is known of what follows cannot be read: then
-        the topic is loaded again, from its log."""
+        """Prepare for a cursor that is about to move back to an id. CheckpointDamaged when the checkpoint's part cannot
+        be read: then the topic is loaded again, from its log."""
         checkpoints = self._topic.checkpoints
         try:
             checkpoints.remember_from(entry_id)

@@ -1,4 +1,4 @@
-"""Rebuilds what is known of a topic from its log: the entries behind its last checkpoint, or all of them."""
+"""Rebuilds the state of a topic from its log: from the entries behind its last checkpoint, or from all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPLAY_BYTES = 4_194_304
 
 
 class Loaded(Protocol):
-    """A topic whose state is that of an entry of its log, and that nobody uses yet."""
+    """A topic whose state is that of an entry of its log, and that serves no client yet."""
 
     region: RegionServices
     name: TopicName
@@ -32,7 +32,7 @@ class Loaded(Protocol):
 
 
 def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None:
-    """CheckpointDamaged when entries were let go of: what they said is in no other place than the checkpoint."""
+    """CheckpointDamaged when entries were trimmed: their effect is stored only in the checkpoint."""
     if log.first_entry_id > 0:
         raise CheckpointDamaged(
             f"{damage}, and the log of {name} begins at entry {log.first_entry_id}: earlier state cannot be rebuilt"
@@ -40,7 +40,7 @@ def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None
 
 
 async def replay(topic: Loaded, from_entry_id: int) -> int:
-    """Fold what the log holds from there on, and open what was compacted. Gives the number of entries."""
+    """Fold the log from an id on, and open the compacted log. Returns the number of entries."""
     region, log, state = topic.region, topic.log, topic.state
     state.begins_at(log.first_entry_id)
     chosen = Compatibility(region.config.compatibility)

@@ -30,7 +30,7 @@ OBEYS = (REPLICATION_CLUSTERS, REPLICATOR_DISPATCH_RATE)
 
 
 class ReplicatedTopic(ReplicatorHost, PositionsHost, Protocol):
-    """The topic."""
+    """The topic, as this module needs it."""
 
     @property
     def closed(self) -> bool: ...
@@ -71,7 +71,7 @@ class Replicators(dict[str, Replicator]):
         self._topic = topic
         self._peers = peers
         self._changing = asyncio.Lock()
-        """One change of the regions after the other."""
+        """One change of the set of regions after the other."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
         """Follow changed policies. `open` starts the first replicators."""
@@ -82,7 +82,8 @@ class Replicators(dict[str, Replicator]):
             self._topic.region.spawn(self._change_regions())
 
     def add(self, remote: str) -> None:
-        """It continues where a former replicator to this region ended, or begins with the first entry there is."""
+        """Add a replicator. It continues where a former one to this region ended, or begins with the log's first
+        entry."""
         self[remote] = self._topic.replicator_type(self._topic, self._peers[remote])
 
     def serve(self) -> None:
@@ -114,7 +115,7 @@ class Replicators(dict[str, Replicator]):
                 return
             replicator = self.pop(remote)
             replicator.close()
-            # A replicator that starts later on the same row must not be overtaken by what this one is writing.
+            # This replicator's pending write must not overtake those of a later replicator with the same row.
             await replicator.settled()
 
     def _start(self, wanted: list[str]) -> None:

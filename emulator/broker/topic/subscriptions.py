@@ -1,4 +1,4 @@
-"""The subscriptions of one topic: how they are created, found and removed, and what limits their dispatch."""
+"""The subscriptions of one topic: creates, finds and removes them, and limits their dispatch."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ OBEYS = (*DISPATCH, *SUBSCRIPTION_RATES, DISPATCH_RATE)
 """Policies that this module acts upon (P1)."""
 
 UNACKED_OF_SUBSCRIPTION_MAX: Final = 200_000
-"""Unless a policy says otherwise. Upstream's number."""
+"""Upstream's default, unless a policy sets it."""
 _UNSET: Final = Delays(active=True, tick_ms=TICK_MS, delay_ms_max=0)
 
 
 class SubscribedTopic(SubscriptionHost, Protocol):
-    """The topic."""
+    """The topic, as this module needs it."""
 
     @property
     def policies(self) -> TopicPolicies: ...
@@ -57,7 +57,7 @@ class SubscribedTopic(SubscriptionHost, Protocol):
 
 
 class Subscriptions(dict[str, Subscription]):
-    """By name."""
+    """Subscriptions by name."""
 
     def __init__(self, topic: SubscribedTopic) -> None:
         super().__init__()
@@ -72,11 +72,11 @@ class Subscriptions(dict[str, Subscription]):
             partition_index=topic.name.partition_index,
         )
         self.throttle: Throttle | None = None
-        """Of all consumers together. None: no limit."""
+        """Rate limit of all consumers together. None: no limit."""
         self.turns = Turns()
-        """Subscriptions that wait for the throttle."""
+        """Subscriptions that wait for the rate limit."""
         self.arrivals = SubscribeRateLimiter()
-        """How often each consumer subscribed."""
+        """Limits how often each consumer subscribes."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
         """Follow changed policies."""
@@ -115,7 +115,7 @@ class Subscriptions(dict[str, Subscription]):
         return self.add(StoredCursor(CursorKey(self._topic.full_name, name), parts), durable=durable)
 
     def add(self, stored: StoredCursor, *, durable: bool = True) -> Subscription:
-        """Add one whose cursor the store may have. CheckpointDamaged: see `TopicReading.remember_from`."""
+        """Add a subscription whose cursor may be stored. CheckpointDamaged: see `TopicReading.remember_from`."""
         name = stored.key.subscription
         subscription = Subscription(self._topic, name, stored, durable=durable)
         self._topic.reading.remember_from(subscription.cursor.mark_delete + 1)
@@ -123,7 +123,7 @@ class Subscriptions(dict[str, Subscription]):
         return subscription
 
     def ended(self, name: str) -> None:
-        """The last consumer of a non-durable subscription left, or a subscription was deleted."""
+        """Remove a subscription: it was deleted, or it is not durable and its last consumer left."""
         self.pop(name, None)
         if self.replicated is not None:
             self.replicated.subscription_removed(name)
@@ -158,16 +158,16 @@ class Subscriptions(dict[str, Subscription]):
         if self.replicated is not None:
             self.replicated.link_lost(remote)
 
-    # What a subscription reports.
+    # Events of a subscription.
 
     def entries_read(self, name: str, entries: Sequence[StoredEntry]) -> None:
-        """Its dispatcher read these, markers included."""
+        """Its dispatcher read these entries, markers included."""
         subscription = self.get(name)
         if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
             self.replicated.entries_read(subscription, entries)
 
     def mark_delete_moved(self, name: str) -> None:
-        """Its consumers acknowledged something."""
+        """Its consumers acknowledged messages."""
         subscription = self.get(name)
         if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
             self.replicated.mark_delete_moved(subscription)
@@ -183,5 +183,5 @@ class Subscriptions(dict[str, Subscription]):
 
 
 def _number(policy: int | None, unset: int) -> int:
-    """0 is Pulsar's word for: any number."""
+    """Return a policy's number; 0 means no limit, as in Pulsar."""
     return (unset if policy is None else policy) or sys.maxsize

@@ -1,6 +1,6 @@
-"""The end of a topic that somebody terminated: nothing is published any more, for ever, and consumers read to the end.
+"""The termination of a topic: nothing is published any more, for ever, and consumers read to the end.
 
-terminate ─▶ producers sent away ─▶ what was issued has its outcome ─▶ row durable ─▶ consumers told
+terminate ─▶ producers disconnected ─▶ issued sends have their outcome ─▶ row durable ─▶ consumers notified
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TERMINATED: Final = ServerError.TopicTerminatedError
 
 
 class EndingTopic(Protocol):
-    """The topic, as its end sees it."""
+    """The topic, as this module needs it."""
 
     region: RegionServices
     full_name: str
@@ -48,19 +48,19 @@ class EndingTopic(Protocol):
 
 
 class Ending:
-    """Of one topic."""
+    """Owned by its topic."""
 
     def __init__(self, topic: EndingTopic) -> None:
         self._topic = topic
         self.is_over = topic.region.store.get(TerminatedKey(topic.full_name).text) is not None
-        """Nothing more is published. Never taken back."""
+        """Nothing more is published. Termination is final."""
 
     def refusal(self) -> ProtocolError:
-        """What a producer is told."""
+        """The error that producers receive."""
         return ProtocolError(TERMINATED, f"topic {self._topic.full_name} was terminated")
 
     async def terminate(self) -> Position:
-        """Gives the last position. Doing it again is harmless. StorageError when it may not be durable."""
+        """Terminate the topic and return its last position. Idempotent. StorageError when it may not be durable."""
         topic = self._topic
         self.is_over = True
         self._send_producers_away()
@@ -70,7 +70,7 @@ class Ending:
             raise GoneMeanwhile(f"{topic.full_name} was unloaded")
         key, last = TerminatedKey(topic.full_name).text, topic.last_position
         try:
-            topic.region.store.get(key)  # a key whose last put failed is refused until somebody looked (S5)
+            topic.region.store.get(key)  # after a failed put the store rejects the key until it is read (S5)
             await topic.region.store.put(key, str(last).encode())
         except StorageError as failure:
             topic.failed(failure)
@@ -81,7 +81,7 @@ class Ending:
         return last
 
     def _send_producers_away(self) -> None:
-        """Those that wait first, or one of them would be promoted."""
+        """Disconnect waiting producers first, or one of them would be promoted."""
         topic = self._topic
         for waiting in list(topic.access.line):
             waiting.connection.producers.refused(waiting, self.refusal())

@@ -1,7 +1,7 @@
-"""One topic of a region: its log, who publishes to it, who reads it.
+"""One topic of a region: its log, its producers and its subscriptions.
 
-Keeps the order of docs/ARCHITECTURE.md, "Durable, visible, applied":
-admitted → issued → durable → applied → visible → acknowledged.
+Keeps the order of docs/ARCHITECTURE.md, "Durable, visible, applied": admitted → issued → durable → applied → visible →
+acknowledged.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ _attachment: Final = attrgetter("attachment")
 
 
 async def _nothing() -> None:
-    """What has to be done before a producer attaches, where no policy says more."""
+    """Default of `before_producers`."""
 
 
 class Topic:
-    """Owned by its Region; made by `Topic.load`."""
+    """Owned by its Region; created by `Topic.load`."""
 
     keeps_messages = True
-    """False for a non-persistent topic: it has no places to go back to, and nothing to catch up with."""
+    """False for a non-persistent topic: cursors cannot move back, and there is no backlog."""
     access_type: type[TopicAccess] = TopicAccess
-    """Applies the rules of access: which clients may publish."""
+    """Decides which clients may publish."""
     subscriptions_type: type[Subscriptions] = Subscriptions
     replicator_type: type[Replicator] = Replicator
     """Sends entries of the topic to one remote region."""
@@ -95,7 +95,7 @@ class Topic:
         self.name = name
         self.full_name = str(name)
         self.policies = DEFAULTS
-        """What applies to it; replaced by `apply`."""
+        """The effective policies; replaced by `apply`."""
         self.log = log
         self.ledger_id = log.ledger_id
         self.tail = TailCache(log.next_entry_id, region.tails)
@@ -113,17 +113,17 @@ class Topic:
         self.subscriptions = self.subscriptions_type(self)
         self.replicators = Replicators(self, peers)
         self.trimmer = Trimmer(self)
-        """Lets go of the log's oldest entries, and knows who still needs them."""
+        """Trims the log's oldest entries, and knows which are still needed."""
         self.quota_refusal: ProtocolError | None = None
-        """What producers of clients are told because a backlog is over its quota; None: they may come."""
+        """The error that clients' producers receive because a backlog is over its quota; None: they are accepted."""
         self.before_producers: Callable[[], Coroutine[Any, Any, None]] = _nothing
-        """Awaited before a client's producer attaches; `quota_refusal` is as it is now afterwards."""
+        """Awaited before a client's producer attaches; updates `quota_refusal`."""
         self.access = self.access_type(self)
-        """Which clients may publish."""
+        """Decides which clients may publish."""
         self.ending = Ending(self)
-        """Whether somebody terminated it."""
+        """The topic's termination."""
         self.transactions = TopicTransactions(self)
-        """Which of its messages are not readable yet, and whoever ends that."""
+        """Tracks open transactions, which limit what is readable, and ends them."""
         self.compaction = Compaction(self)
         self.trimmer.needs.add("compaction", self.compaction.needs)
         self.trimmer.needs.add("transactions", self.transactions.needs)
@@ -164,8 +164,8 @@ class Topic:
         deduplicates: bool,
         peers: Mapping[str, PeerLink],
     ) -> Topic:
-        """Rebuild what is known of the log. CheckpointDamaged when it does not go back to its beginning, and the
-        checkpoint cannot be read."""
+        """Rebuild the state from the log. CheckpointDamaged when the log has been trimmed and the checkpoint cannot be
+        read."""
         topic = cls(region, name, log, deduplicates=deduplicates, peers=peers)
         try:
             at = topic.checkpoints.restore(log.next_entry_id)
@@ -183,7 +183,7 @@ class Topic:
         return topic
 
     def _checkpoint(self) -> None:
-        """Let a restart begin here, and let go of what every cursor has passed."""
+        """Write a checkpoint from which a restart begins, and trim what every cursor has passed."""
         self._entries_since_checkpoint = 0
         self.checkpoints.write()
         needed = [subscription.cursor.mark_delete + 1 for subscription in self.subscriptions.values()]
@@ -213,7 +213,7 @@ class Topic:
         self.flush()
 
     def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
-        """The same, as one write with what else is admitted in this turn of the loop."""
+        """Append an entry of our own, in one write with everything else admitted in this turn of the event loop."""
         if not self.publishing.batch:
             asyncio.get_running_loop().call_soon(self.flush)
         self.publishing.batch.append(
@@ -221,7 +221,7 @@ class Topic:
         )
 
     def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
-        """What a transaction published here is readable from now on, or never will be. Done when that is durable."""
+        """Commit or abort what a transaction published here. Done when the marker is durable."""
         self.transactions.over_upto(txn.most, low_watermark)
         return self.transactions.end(txn, committed=committed)
 
@@ -253,8 +253,8 @@ class Topic:
             await asyncio.wait([self.publishing.last_issued])
 
     async def settled(self) -> None:
-        """After `close`: wait until whatever was under way has its outcome. What is loaded before that is not what the
-        store will hold: an append that is still under way would be stored behind our back."""
+        """After `close`: wait until every write that was under way has its outcome. A topic that is loaded before would
+        miss an append that becomes durable later."""
         await self.issued_so_far()
         for subscription in self.subscriptions.values():
             await subscription.settled()
@@ -286,7 +286,7 @@ class Topic:
         self._notify(entries)
 
     def _acknowledge(self, batch: list[PendingPublish]) -> None:
-        """Tell each attachment, in the order of its sends."""
+        """Notify each attachment, in the order of its sends."""
         by_attachment: dict[Attachment, list[PendingPublish]] = {}
         for attachment, publishes in groupby(batch, _attachment):
             by_attachment.setdefault(attachment, []).extend(publishes)
@@ -294,9 +294,9 @@ class Topic:
             attachment.stored(its_publishes)
 
     def _notify(self, entries: list[StoredEntry]) -> None:
-        """The entries are visible: let whoever waits for them have them."""
+        """Dispatch entries that became visible."""
         self.pump()
-        if self.closed:  # what it handed out made it fail: the next life says what is true
+        if self.closed:  # dispatching made it fail: the topic is loaded again and continues there
             return
         if self.subscriptions.replicated is not None and entries:
             self.subscriptions.replicated.entries_stored(entries)
@@ -307,7 +307,7 @@ class Topic:
             self._checkpoint()
 
     def pump(self) -> None:
-        """Let consumers and replicators go on."""
+        """Resume dispatch to consumers and replicators."""
         for subscription in list(self.subscriptions.values()):
             subscription.handing_out.pump()
         for replicator in self.replicators.values():
@@ -315,7 +315,7 @@ class Topic:
 
     @property
     def is_over(self) -> bool:
-        # What is open may be committed yet: consumers must not be told that there is nothing more.
+        # An open transaction may still be committed: consumers must not receive REACHED_END_OF_TOPIC yet.
         return self.ending.is_over and self.state.buffer.open_from is None
 
     @property
@@ -331,7 +331,7 @@ class Topic:
 
     @property
     def is_used(self) -> bool:
-        """By clients or by other regions' replicators."""
+        """Whether clients or other regions' replicators use it."""
         if self.producers or self.access.is_in_use:
             return True
         return any(one.consumers for one in self.subscriptions.values())
@@ -361,7 +361,7 @@ class Topic:
 
     @property
     def last_position(self) -> Position:
-        """Of the newest applied entry, marker or not; (ledger, -1) when there is none."""
+        """Position of the newest applied entry, marker or not; (ledger, -1) when there is none."""
         return Position(self.ledger_id, self.readable_end - 1)
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
@@ -371,10 +371,10 @@ class Topic:
     def compacted(self) -> CompactedReading:
         return self.compaction.reading
 
-    # Leaving.
+    # Closing.
 
     def close(self, why: str) -> None:
-        """Stop serving this topic. Whatever is in flight stays unanswered: clients reconnect and send it again."""
+        """Stop serving this topic. Sends in flight stay unanswered: clients reconnect and send them again."""
         if self.closed:
             return
         self.closed = True
@@ -390,6 +390,6 @@ class Topic:
         self.tail.close()
 
     def failed(self, failure: BaseException) -> None:
-        """The store did not keep something of this topic, so what we have in memory may be wrong."""
+        """A write of this topic failed, so its state in memory may be wrong: load it again."""
         if not self.closed:
             self.region.topic_failed(self.full_name, failure)

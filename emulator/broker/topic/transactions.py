@@ -1,7 +1,7 @@
-"""The transactions of one topic, as its shell: who may publish in one, and how one ends.
+"""The transactions of one topic: admits their messages and ends them.
 
-What the room owes: docs/components/transaction-buffer.md.
-What is open is folded from the log (`core.transactions.buffer`). Here are only markers that are under way.
+Guarantees: docs/components/transaction-buffer.md. Open transactions are folded from the log
+(`core.transactions.buffer`). This module only keeps markers that are being written.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ASK_AGAIN_SECONDS = 1.0
-"""How long a coordinator that is being loaded is left alone before it is asked what became of a transaction."""
+"""How long to wait before a coordinator that is being loaded is asked again for the status of a transaction."""
 
 
 class TransactionalTopic(Protocol):
-    """The topic."""
+    """The topic, as this module needs it."""
 
     @property
     def region(self) -> RegionServices: ...
@@ -42,28 +42,27 @@ class TransactionalTopic(Protocol):
     def closed(self) -> bool: ...
 
     def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
-        """Append an entry of the region's own, behind everything admitted before, with what else comes in this turn
-        of the loop."""
+        """Append an entry of our own, in one write with everything else admitted in this turn of the event loop."""
         ...
 
 
 class TopicTransactions:
-    """Kept by its topic, and the writer of its commit and abort markers."""
+    """Owned by its topic; the attachment that writes its commit and abort markers."""
 
     def __init__(self, topic: TransactionalTopic) -> None:
         self.publisher: Publisher = Own(topic.region.config.region)
         self._topic = topic
         self._admitted: set[TxnId] = set()
-        """Something of them was admitted since the topic was loaded; it may not be durable yet."""
+        """Transactions with a message that was admitted since the topic was loaded, and may not be durable yet."""
         self._ends: dict[TxnId, asyncio.Future[None]] = {}
-        """Markers under way."""
+        """Markers that are being written."""
         self._timer: asyncio.TimerHandle | None = None
 
     # Publishing.
 
     def check(self, txn: TxnId) -> None:
         """ProtocolError unless a message of the transaction may be stored here now: it is open, and its coordinator
-        knows that this topic takes part. Asked for each message, so what is late is refused, too (INV-64)."""
+        knows that this topic takes part. Checked for each message, so a late one is rejected, too (INV-64)."""
         if self._topic.state.buffer.is_full:
             raise ProtocolError(
                 ServerError.NotAllowedError,
@@ -78,14 +77,15 @@ class TopicTransactions:
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
 
     def admitted(self, txn: TxnId) -> None:
-        """A message of it is on its way into the log."""
+        """A message of the transaction is being appended to the log."""
         self._admitted.add(txn)
 
     # Ending.
 
     def end(self, txn: TxnId, *, committed: bool) -> asyncio.Future[None]:
-        """Write the marker, unless there is one or nothing of the transaction is here. Done when it is durable; fails
-        with a StorageError or ProtocolError when that is not known: then ask again. Not to be cancelled."""
+        """Write the marker, unless there is one or the topic has no message of the transaction. Done when it is
+        durable. StorageError or ProtocolError when that is not known: then the caller retries. Must not be
+        cancelled."""
         under_way = self._ends.get(txn)
         if under_way is not None:
             return under_way
@@ -118,7 +118,7 @@ class TopicTransactions:
         return ProtocolError(ServerError.ServiceNotReady, f"{self._topic.full_name} is being loaded again")
 
     def needs(self) -> list[LogHold]:
-        """A restart folds the log from the first message of what is open."""
+        """A restart folds the log from the first message of an open transaction."""
         blocking = self._topic.state.buffer.blocking
         return (
             []
@@ -127,16 +127,17 @@ class TopicTransactions:
         )
 
     def owner_lost(self, name: str, why: str) -> None:
-        """Whoever published under this name has lost the topic: have its open transactions aborted."""
+        """The owner with this name has lost the topic: abort its open transactions."""
         for txn, transaction in list(self._topic.state.buffer.open.items()):
             if name in transaction.producers:
                 logger.info("%s: transaction %s is aborted: %s", self._topic.full_name, txn.text, why)
                 self._topic.region.transactions.abort(txn, why)
 
-    # What nobody will end.
+    # Orphaned transactions.
 
     def look_after(self) -> None:
-        """End what its coordinator does not know any more (T4): nobody was ever told that it committed."""
+        """Abort transactions that their coordinator does not know any more (T4): no client received a commit of
+        them."""
         self._stop_timer()
         for txn in list(self._topic.state.buffer.open):
             try:
@@ -170,15 +171,15 @@ class TopicTransactions:
             )
 
     def over_upto(self, most: int, low_watermark: int) -> None:
-        """All transactions of this coordinator up to this number are over."""
+        """All transactions of this coordinator up to this number have ended."""
         blocking = self._topic.state.buffer.blocking
         if blocking is not None and blocking[0].most == most and blocking[0].least <= low_watermark:
             self.look_after()
 
     def close(self) -> None:
-        """The topic leaves memory. What is under way may become durable all the same: whoever waits asks again."""
+        """The topic is unloaded. Markers under way may still become durable: callers that wait for them retry."""
         self._stop_timer()
         ends, self._ends = self._ends, {}
         for under_way in ends.values():
             under_way.set_exception(StorageError(str(self._being_loaded()), definite=False))
-            under_way.exception()  # whoever asked may be gone
+            under_way.exception()  # the caller may be gone

@@ -1,10 +1,10 @@
-"""Lets go of the oldest entries of one topic's log: never what somebody needs, and never what a restart would lack.
+"""Trims the oldest entries of one topic's log: never an entry that is still needed, nor one that a restart needs.
 
-    what is needed, now ─▶ cursors and progress durable ─▶ checkpoint durable ─▶ trim ─▶ cursors pass, parts go
+needed from, now ─▶ cursors and progress durable ─▶ checkpoint durable ─▶ trim ─▶ cursors pass, parts deleted
 
-A topic's state (who sent what last, what came from which region) is folded from the log. So an entry goes only when a
-durable checkpoint counts it (L2). What is needed is asked before anything is made durable: it only grows, so what is
-durable afterwards needs no more than that.
+A topic's state (each producer's last sequence id, each region's last position) is folded from the log. So an entry is
+trimmed only when a durable checkpoint includes it (L2). The first needed entry is computed before anything is made
+durable: it only grows, so what is durable afterwards needs no earlier entry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrimmedTopic(Protocol):
-    """The topic, as far as it is needed for trimming it."""
+    """The topic, as this module needs it."""
 
     log: Log
     full_name: str
@@ -49,20 +49,21 @@ class TrimmedTopic(Protocol):
 
 
 class Trimmer:
-    """Of one topic."""
+    """Owned by its topic."""
 
     def __init__(self, topic: TrimmedTopic) -> None:
         self._topic = topic
         self._under_way: asyncio.Future[None] | None = None
         self.floor = 0
-        """Everything below is being let go, or was: nobody is put there any more."""
+        """Everything below is trimmed or being trimmed: no cursor may move there."""
         self.needs = LogHolds()
-        """Who needs the log, and from where on. Whatever else is made of a log asks here not to lose it."""
+        """The users of the log, each with the first entry it needs. Every feature that reads the log later registers
+        here."""
         self.needs.add("cursors", self._cursors)
         self.needs.add("replicators", self._replicators)
 
     def _cursors(self) -> Iterable[LogHold]:
-        """Durable ones. A reader holds nothing back: it is given what there is, as upstream."""
+        """Holds of durable cursors. A reader holds nothing: it reads what is left, as upstream."""
         for name, subscription in self._topic.subscriptions.items():
             if subscription.durable:
                 yield LogHold(subscription.cursor.mark_delete + 1, f"subscription {name}")
@@ -73,11 +74,12 @@ class Trimmer:
 
     @property
     def need(self) -> LogHold:
-        """The least that somebody needs."""
+        """The hold with the lowest entry id."""
         return self.needs.first(self._topic.stored_end)
 
     async def trim(self, before_entry_id: int) -> None:
-        """Let go of what lies below an id, and is not needed. StorageError when it cannot be; it may have happened."""
+        """Trim entries below an id that are not needed. StorageError when that fails; it may have happened all the
+        same."""
         if self._under_way is not None:
             return
         self._under_way = asyncio.get_running_loop().create_future()
@@ -96,7 +98,7 @@ class Trimmer:
             *[replicator.flush() for replicator in topic.replicators.values()],
         )
         counted = await topic.checkpoints.write_durably()
-        # Somebody may have sought back meanwhile, or a subscription was added at the beginning.
+        # Meanwhile a consumer may have sought back, or a subscription was added at the beginning.
         before = min(before, counted, self.need.entry_id)
         if topic.closed or before <= topic.log.first_entry_id:
             return
@@ -108,7 +110,7 @@ class Trimmer:
             topic.checkpoints.forget_parts_below(topic.log.first_entry_id)
 
     def _pass_trimmed(self) -> None:
-        """Of those that held nothing back."""
+        """Move cursors that held nothing past the trimmed entries."""
         last = self._topic.log.first_entry_id - 1
 
         def passing(cursor: Cursor) -> bool:
@@ -119,13 +121,13 @@ class Trimmer:
                 subscription.move(passing)
 
     async def settled(self) -> None:
-        """Of a closed topic: wait until nothing is let go any more."""
+        """After `close`: wait until no trim is under way."""
         if self._under_way is not None:
             await asyncio.wait([self._under_way])
 
 
 async def trimmed_or_failed(topic: TrimmedTopic, trimmer: Trimmer, before_entry_id: int) -> None:
-    """A trim that failed may have happened: then the topic is loaded again."""
+    """Trim; if that fails, load the topic again, because the trim may have happened."""
     try:
         await trimmer.trim(before_entry_id)
     except StorageError as failure:

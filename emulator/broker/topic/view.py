@@ -1,18 +1,16 @@
-"""What subscriptions, replicators and replicated subscriptions may know of a topic, and what they tell it.
+"""What subscriptions, replicators and replicated subscriptions may read of a topic, and which events they report to it.
 
-They are made by a topic or beside it, so knowing the Topic itself would be a circle (T4). Each takes the narrowest of
-these; `Topic` is all of them. None may write to a topic, but for the markers of replicated subscriptions.
+A topic creates them, so knowing the Topic itself would be a circle (T4). Each takes the narrowest of these protocols;
+`Topic` implements all of them. None may write to a topic, except for the markers of replicated subscriptions.
 
-    TopicView            ends, reading, facts of ids             everybody
-    SubscriptionHost     + what a subscription tells             Subscription
-    ReplicatorHost       + what a replicator tells               Replicator
-    PositionsHost        + subscriptions, links, markers         ReplicatedSubscriptions
+TopicView            ends, reading, facts of ids             all SubscriptionHost     + events of a subscription
+Subscription ReplicatorHost       + events of a replicator                Replicator PositionsHost        +
+subscriptions, links, markers         ReplicatedSubscriptions
 
 The ends, all exclusive, and each only grows:
 
-    stored_end       everything below is durable and was folded into the topic's state
-    readable_end     consumers may be given what lies below       (<= stored_end)
-    replicable_end   other regions may be sent what lies below    (<= stored_end)
+stored_end       everything below is durable and was folded into the topic's state readable_end     entries below may be
+sent to consumers       (<= stored_end) replicable_end   entries below may be sent to other regions   (<= stored_end)
 """
 
 from __future__ import annotations
@@ -46,12 +44,12 @@ class Readable(Protocol):
 
     @property
     def ledger_id(self) -> int:
-        """Of the topic's log: the first half of every position here."""
+        """Ledger id of the topic's log: the first half of every position here."""
         ...
 
     @property
     def first_entry_id(self) -> int:
-        """There is nothing below."""
+        """The first entry that is left."""
         ...
 
     @property
@@ -60,11 +58,11 @@ class Readable(Protocol):
     def last_data(self) -> LastData | None: ...
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        """Readable entries from an id on, from memory; None when the store must be asked."""
+        """Return readable entries from an id on, from memory; None when the store must be read."""
         ...
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """Readable entries from an id on, from memory or the store. StorageError when the store fails."""
+        """Return readable entries from an id on, from memory or the store. StorageError when the store fails."""
         ...
 
 
@@ -79,7 +77,7 @@ class TopicView(Readable, Protocol):
     def full_name(self) -> str: ...
     @property
     def keeps_messages(self) -> bool:
-        """False: there are no places to go back to."""
+        """False: cursors cannot move back."""
         ...
 
     @property
@@ -88,21 +86,21 @@ class TopicView(Readable, Protocol):
     def replicable_end(self) -> int: ...
     @property
     def is_over(self) -> bool:
-        """It was terminated, and no transaction is open: what can be read is all that there will be."""
+        """It was terminated, and no transaction is open: no more entries become readable."""
         ...
 
     @property
     def hidden_ids(self) -> IdSet:
-        """Markers: consumers are never given them."""
+        """Ids of entries that consumers never receive: markers and aborted messages."""
         ...
 
     @property
     def last_position(self) -> Position:
-        """Of the newest readable entry, marker or not; (ledger, -1) when there is none."""
+        """Position of the newest readable entry, marker or not; (ledger, -1) when there is none."""
         ...
 
     def failed(self, failure: BaseException) -> None:
-        """Something of this topic was not stored: it is loaded again."""
+        """A write of this topic failed: load it again."""
         ...
 
     @property
@@ -110,14 +108,14 @@ class TopicView(Readable, Protocol):
 
 
 class SubscriptionHost(TopicView, Protocol):
-    """A subscription's topic. What it is told goes on to the replicated subscriptions (PIP-33), if there are any."""
+    """A subscription's topic. It forwards events to the replicated subscriptions (PIP-33), if there are any."""
 
     @property
     def closed(self) -> bool: ...
 
     @property
     def compacted(self) -> Readable:
-        """What consumers are given that read compacted."""
+        """Source for consumers that read compacted."""
         ...
 
     @property
@@ -129,17 +127,17 @@ class SiblingSubscriptions(Protocol):
 
     @property
     def limits(self) -> DispatchLimits:
-        """Of each subscription; it changes with the policies."""
+        """Dispatch limits of each subscription; they change with the policies."""
         ...
 
     @property
     def throttle(self) -> Throttle | None:
-        """Of all consumers of the topic together; None: no limit."""
+        """Rate limit of all consumers of the topic together; None: no limit."""
         ...
 
     @property
     def turns(self) -> Turns:
-        """Subscriptions that wait for the throttle."""
+        """Subscriptions that wait for the rate limit."""
         ...
 
     def rate_of(self, name: str) -> RateLimit:
@@ -151,11 +149,11 @@ class SiblingSubscriptions(Protocol):
         ...
 
     def entries_read(self, name: str, entries: Sequence[StoredEntry]) -> None:
-        """Read for its consumers, markers included."""
+        """Entries were read for its consumers, markers included."""
         ...
 
     def mark_delete_moved(self, name: str) -> None:
-        """Its consumers acknowledged something."""
+        """Its consumers acknowledged messages."""
         ...
 
     def sought(self, name: str) -> None:
@@ -200,7 +198,7 @@ class CarriedSubscription(Protocol):
     def closed(self) -> bool: ...
 
     def move(self, change: Callable[[Cursor], object]) -> None:
-        """Change its cursor on behalf of others than its consumers."""
+        """Change its cursor for a cause other than its consumers."""
         ...
 
     async def persisted(self) -> None:

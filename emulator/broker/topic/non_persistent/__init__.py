@@ -1,1 +1,1 @@
-"""Topics that keep nothing (docs/components/non-persistent.md)."""
+"""Non-persistent topics (docs/components/non-persistent.md)."""

@@ -1,8 +1,7 @@
-"""Sends to one other region what a topic that keeps nothing has now, and counts what the topic forgets before that.
+"""Sends the current entries of a non-persistent topic to one other region, and counts those that are dropped unsent.
 
-What waits here was never sent: for the pace that the replicator has to keep, for receipts, or for the number of a
-schema. It waits as long as the topic remembers it, and is dropped with it. What was under way when a link broke is
-not counted: it may have arrived.
+Entries wait for the rate limit, for receipts, or for a schema version of the other region. An entry waits as long as
+the topic holds it, and is dropped with it. Entries in flight when a link broke are not counted: they may have arrived.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class ForgettingTopic(ReplicatorHost, Protocol):
-    """What such a replicator asks of its topic besides."""
+    """The topic, as this replicator needs it."""
 
     dropped_for: dict[str, Drops]
-    """By region."""
+    """Dropped entries by region."""
 
     @property
     def remembered_entry_id(self) -> int:
@@ -35,7 +34,7 @@ class ForgettingTopic(ReplicatorHost, Protocol):
 
 
 class LiveReplicator(Replicator):
-    """Of a topic that keeps nothing."""
+    """The replicator of a non-persistent topic."""
 
     def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
         super().__init__(topic, peer)
@@ -43,7 +42,7 @@ class LiveReplicator(Replicator):
         self._waiting = UnsentEntries()
 
     def offer(self, entries: Sequence[StoredEntry]) -> None:
-        """The topic has these, its newest ones: send what may go, pass what cannot wait."""
+        """Send the topic's newest entries as far as possible, and skip those that cannot wait."""
         for entry in entries:
             info = entry.info
             decision = self._forwarding(
@@ -53,11 +52,11 @@ class LiveReplicator(Replicator):
                 self._waiting.add(entry.entry_id, entry.messages)
         self.pump()
         self._drop_before(self._forgetting.remembered_entry_id)
-        if entries and not self.life.is_connected:  # nobody listens there now
+        if entries and not self.life.is_connected:  # the remote region is disconnected
             self._drop_before(entries[-1].entry_id + 1)
 
     def _send(self, entries: Sequence[StoredEntry]) -> None:
-        # What was asked for may have been passed before it came.
+        # Entries of this read may have been skipped before it ended.
         entries = [entry for entry in entries if entry.entry_id >= self.progress.next_entry_id]
         if entries:
             self._drop_before(entries[0].entry_id)
@@ -65,7 +64,7 @@ class LiveReplicator(Replicator):
         self._waiting.take_before(self.progress.next_entry_id)
 
     def _drop_before(self, entry_id: int) -> None:
-        """Pass what has a smaller id, and count what of it was never sent."""
+        """Skip entries below an id, and count those that were never sent."""
         dropped = self._waiting.take_before(entry_id)
         if dropped:
             drops = self._forgetting.dropped_for.setdefault(

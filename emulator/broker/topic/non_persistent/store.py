@@ -1,4 +1,4 @@
-"""What a non-persistent topic has in place of a store: everything is done at once, and gone with the topic."""
+"""The store of a non-persistent topic: every operation is done at once, and everything is gone with the topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from emulator.model.stored_keys import CheckpointPartKey
 from emulator.storage.contract import Entry, Log, Store, Versioned
 
 WINDOW_BYTES: Final = 65_536
-"""The newest entries that a log has for whoever is a little late; at least one."""
+"""Size of the newest entries that a log holds for readers that lag a little; at least one entry."""
 
 
 class VolatileLog:
@@ -66,7 +66,7 @@ class VolatileStore:
         return VolatileLog(name, 0) if create else None
 
     async def delete_log(self, name: str) -> None:
-        """There is none."""
+        """No effect: there is no such log."""
 
     def log_names(self) -> list[str]:
         return []
@@ -81,10 +81,10 @@ class VolatileStore:
         return sorted(pair for pair in self._values.items() if pair[0].startswith(prefix))
 
     def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
-        """Only one topic writes here, which knows what it wrote: versions are not compared."""
+        """Store a value. Versions are not compared: only one topic writes here."""
         before = self._values.get(key)
         version = 0 if before is None else before.version + 1
-        if not key.startswith(f"{CheckpointPartKey.KIND}/"):  # of what nobody can read any more
+        if not key.startswith(f"{CheckpointPartKey.KIND}/"):  # of dropped entries
             self._values[key] = Versioned(value, version)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         done.set_result(version)
@@ -101,5 +101,5 @@ class VolatileStore:
 
 
 def nothing_kept(store: Store) -> Store:
-    """The store of one such topic, whatever the region has."""
+    """Return the store of one such topic, whatever backend the region has."""
     return VolatileStore()

@@ -1,7 +1,8 @@
-"""A topic that keeps nothing: what nobody takes at once is dropped and counted (docs/components/non-persistent.md).
+"""A non-persistent topic: messages that no consumer can take at once are dropped and counted
+(docs/components/non-persistent.md).
 
-It is a topic like any other on a log that forgets, with strategies that hand everything out once. After each group of
-publishes every subscription is handed what its consumers take; the rest it passes.
+It is a Topic on a log that keeps only its newest entries, with strategies that dispatch each entry once. After each
+group of publishes every subscription dispatches what its consumers take, and skips the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class VolatileServices:
-    """The region, as such a topic sees it: it has no store to speak of."""
+    """The region, as such a topic sees it: with a volatile store."""
 
     def __init__(self, region: RegionServices) -> None:
         self._region = region
@@ -42,12 +43,12 @@ class VolatileServices:
 
 
 class NonPersistentSubscriptions(Subscriptions):
-    """Counts what their consumers did not receive."""
+    """Counts the messages that their consumers did not receive."""
 
     def __init__(self, topic: SubscribedTopic) -> None:
         super().__init__(topic)
         self.dropped: dict[str, Drops] = {}
-        """By subscription."""
+        """Dropped messages by subscription."""
 
     def ended(self, name: str) -> None:
         super().ended(name)
@@ -55,7 +56,7 @@ class NonPersistentSubscriptions(Subscriptions):
 
 
 class NonPersistentTopic(Topic):
-    """Made by `make`."""
+    """Created by `make`."""
 
     keeps_messages = False
     subscriptions_type = NonPersistentSubscriptions
@@ -64,11 +65,11 @@ class NonPersistentTopic(Topic):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.dropped_for: dict[str, Drops] = {}
-        """By region that it is replicated to."""
+        """Dropped entries by region that it is replicated to."""
 
     @property
     def dropped(self) -> dict[str, Drops]:
-        """By subscription."""
+        """Dropped messages by subscription."""
         return cast(NonPersistentSubscriptions, self.subscriptions).dropped
 
     @property
@@ -80,7 +81,8 @@ class NonPersistentTopic(Topic):
     async def make(
         cls, region: RegionServices, name: TopicName, ledger_id: int, peers: Mapping[str, PeerLink]
     ) -> Topic:
-        """`ledger_id` is larger than that of any topic before: to other regions positions only grow."""
+        """Create one. `ledger_id` is larger than that of any topic before: positions that other regions see only
+        grow."""
         services = cast(RegionServices, VolatileServices(region))
         return await cls.load(
             services, name, VolatileLog(str(name), ledger_id), deduplicates=False, peers=peers
@@ -98,7 +100,7 @@ class NonPersistentTopic(Topic):
     def _hand_out(self, subscription: Subscription, entries: Sequence[StoredEntry]) -> None:
         subscription.handing_out.pump()
         wall_ms = self.region.environment.wall_clock_ms()
-        for _ in entries:  # a large group takes several turns; each hands out at least one entry
+        for _ in entries:  # a large group takes several rounds; each dispatches at least one entry
             if not isinstance(subscription.dispatcher.next(self.readable_end, self.now_ms(), wall_ms), Read):
                 break
             subscription.handing_out.pump()
