@@ -1,4 +1,4 @@
-"""What two runs were told differently."""
+"""`geoemu diff` compares the configuration of two runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`geoemu.up` and what it gives: as a test of somebody's own service would use it."""
+"""`geoemu.up` and what it returns: as a test of a user's own service would use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The set-up on machines that lack something: it stops before anything starts and says the line to type."""
+"""The set-up on machines that lack something: it stops before anything starts and prints the command to type."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_java_home_counts_more_than_the_path(
 
 @pytest.fixture
 def done_for_run(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """Somebody typed `make run` here."""
+    """`make run` was typed here."""
     home = tmp_path / "java"
     fake_java(home, 'openjdk version "17.0.15"')
     monkeypatch.setenv("JAVA_HOME", str(home))
@@ -237,7 +237,7 @@ def test_another_failure_of_pip_is_shown(setup: ModuleType) -> None:
 
 
 def test_what_takes_long_says_so(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The program goes on only after somebody could read what it is busy with."""
+    """The program continues only after its progress was printed."""
     go_on = tmp_path / "go on"
     os.mkfifo(go_on)
 
@@ -340,7 +340,7 @@ def test_make_without_a_goal_tells_the_goals() -> None:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A clone that nobody has set up yet."""
+    """A clone that is not set up yet."""
     root = SCRIPT.parent.parent
     shutil.copytree(root / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):

@@ -1,4 +1,4 @@
-"""What outlives a process says which version wrote it; an older one is refused in one sentence that says what to do."""
+"""Everything stored names the version that wrote it; an older one is refused in one sentence with the remedy."""
 
 from __future__ import annotations
 

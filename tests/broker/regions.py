@@ -1,4 +1,4 @@
-"""Regions on real sockets inside the test's own event loop, on memory stores: broker and client together."""
+"""Regions on real sockets inside the test's event loop, with memory stores: brokers and clients in one process."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Regions:
         self.links: dict[tuple[str, str], EmulatedLink] = {}
 
     async def start(self, name: str, **changes: object) -> Region:
-        """Start one; peers whose port is not known yet are told of it later by being started after it. `changes` are
-        settings for this life."""
+        """Start one region. A peer whose port is not known yet learns it when it starts later. `changes` override
+        settings until the next start."""
         network, chance = self.surroundings.network(), random.Random(1)
         config = self._config(name)
         config = replace(config, settings=replace(config.settings, **changes))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What is stored and cannot be read: made again where the log says it too, and refused with its key where not."""
+"""Stored state that cannot be read: rebuilt where the log contains it, otherwise its key is refused."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def test_a_damaged_part_of_a_checkpoint_is_made_again_from_the_log() -> No
 
 
 async def test_a_seek_to_what_a_damaged_part_tells_of_is_refused_until_the_topic_was_made_again() -> None:
-    """The part had been let go: nobody needed it until somebody went back."""
+    """The part was not in memory: no consumer needed it before the seek."""
     async with regions("us", state_checkpoint_entries=1_000) as world, world.client("us") as client:
         consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
         producer = await client.producer(TOPIC)

@@ -1,4 +1,4 @@
-"""Keeping a state durable that lies under several keys."""
+"""The writer of state that is stored under several keys."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_step_begins_when_the_one_before_is_durable_and_deletes_come_las
     assert set(store.under_way) == {"put head=1"}
     assert not waiting.done()
     await store.done("put head=1")
-    assert waiting.done(), "nobody waits for deletes"
+    assert waiting.done(), "the write does not wait for deletes"
     assert set(store.under_way) == {"delete old"}
 
 
@@ -102,8 +102,8 @@ async def test_a_key_is_looked_at_before_it_is_put_first() -> None:
 
 
 async def test_a_key_is_looked_at_before_it_is_deleted() -> None:
-    """S5 holds for deletes, too. Without a look one that failed once failed in every later life, and its topic with it:
-    nobody could consume there any more."""
+    """S5 also holds for deletes. Without a read, a delete that failed once failed after every restart, and its topic
+    could not be consumed any more."""
     store = SlowStore()
     keeper_of(store, steps({"head": b"1"}, deletes=("old",))).now()
     await store.done("put head=1")

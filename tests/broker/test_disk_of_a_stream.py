@@ -1,4 +1,4 @@
-"""A disk does not grow with an acknowledged stream."""
+"""A region's disk does not grow while every message of a stream is acknowledged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def started(path: Path) -> Region:
 
 
 async def test_a_file_holds_a_round_or_two_of_many(tmp_path: Path) -> None:
-    """The topology says that nothing is kept, so what a later round needs is there again."""
+    """The topology has no retention, so a later round reuses the space of an earlier one."""
     path = tmp_path / "log.sqlite"
 
     region = await started(path)

@@ -1,4 +1,4 @@
-"""What a region does when its disk keeps something and not something else. Found by the swarm; under virtual time."""
+"""A region whose disk fails for some writes and not for others. Found by the swarm; under virtual time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ async def test_a_cursor_under_way_is_awaited_before_a_topic_is_loaded_again(worl
 
 @pytest.mark.within(60)
 async def test_a_cursor_that_could_not_be_written_can_be_written_later(world: World) -> None:
-    """A key is refused after a failed put until somebody looks at it; nobody did, and the topic failed for ever."""
+    """After a failed put, a key is refused until it is read. The broker never read it, and the topic failed for
+    ever."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
     consumer = await client.subscribe(TOPIC, "s")
@@ -76,7 +77,7 @@ async def test_a_cursor_that_could_not_be_written_can_be_written_later(world: Wo
 
 @pytest.mark.world("us", disk=SLOW)
 async def test_a_request_behind_a_failed_write_is_answered(world: World) -> None:
-    """The one whose write failed was told; the other, which waited for the write after it, never was."""
+    """The request whose write failed got a response; the one that waited for the next write never did."""
     client = world.client("us")
     await client.producer(TOPIC)
     await client.subscribe(TOPIC, "s")
@@ -91,8 +92,8 @@ async def test_a_request_behind_a_failed_write_is_answered(world: World) -> None
 
 @pytest.mark.world("us", disk=SLOW)
 async def test_a_producer_is_told_of_what_its_former_life_has_under_way(world: World) -> None:
-    """It was told the last durable number while a higher one was still being written: it went on with that one, and its
-    new message was acknowledged as a duplicate of the old."""
+    """The producer received the last durable sequence id while a higher one was being written. It continued from that
+    one, and its new message was acknowledged as a duplicate of the old."""
     host = world.client_host("first-life", "us")
     first = world.client_on(host, ("us",))
 

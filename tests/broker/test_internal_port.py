@@ -1,4 +1,4 @@
-"""A region in a container has two ways in, and sends nobody the way that is closed to them."""
+"""A region in a container has an internal and an external address, and clients get the one they can reach."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from emulator.wire.protobuf import decode_command
 
 
 async def looked_up(port: int, host: str = "127.0.0.1") -> str:
-    """What a client that came by `port` is told about where a topic is."""
+    """Return the lookup response for a client that connected to `port`."""
     reader, writer = await asyncio.open_connection(host, port)
     connect = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
     connect.connect.client_version = "test"
@@ -91,7 +91,7 @@ async def test_lookups_answer_with_the_address_of_the_side_that_asked() -> None:
 
 
 async def test_lookups_by_http_answer_with_the_address_of_the_side_whose_name_was_used() -> None:
-    """There is one port for both, and a client says how it calls the region."""
+    """Both sides use one port; the Host header shows which address the client uses."""
     async with _region_with_two_ways_in() as (region, port):
         for host in ("127.0.0.1:18080", "localhost:18080", "us.example.com:18080", ""):
             assert await _looked_up_by_http(port, host) == {

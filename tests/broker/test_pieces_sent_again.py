@@ -1,4 +1,4 @@
-"""A link that breaks in the middle of a message in pieces costs nobody the message (INV-92)."""
+"""A link that breaks in the middle of a chunked message does not lose the message (INV-92)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A region whose log got another owner while it was frozen: it finds out before it acknowledges, sends its clients away
-and ends. Under virtual time, on a simulated log elsewhere; tests/storage/test_kafka_owners.py is the same on Kafka."""
+"""A region whose log got another owner while it was frozen: it notices before it acknowledges, disconnects its clients
+and exits. Under virtual time, on a simulated remote log; tests/storage/test_kafka_owners.py is the same on Kafka."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_a_region_that_was_replaced_and_has_nothing_to_write_ends_too(worl
 
 @pytest.mark.world("us", disk=SLOW)
 async def test_an_acknowledgement_is_not_confirmed_by_a_region_that_was_replaced(world: World) -> None:
-    """The new one would give the message out again, so the consumer may not be told that it will not."""
+    """The new owner would redeliver the message, so the broker must not confirm the acknowledgement."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
     consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
@@ -91,8 +91,8 @@ async def test_an_acknowledgement_is_not_confirmed_by_a_region_that_was_replaced
 
 @pytest.mark.world("us", disk=RemoteFaults(commit_seconds=(0.001, 0.001)))
 async def test_a_fenced_region_with_something_left_to_write_ends_in_order(world: World) -> None:
-    """It was refused what it wanted to write last, and `stop` failed: its links and clients were told nothing, and
-    its exit code was that of a region that could not start."""
+    """Its last write was fenced, and `stop` failed: links and clients were not closed properly, and the exit code was
+    that of a region that could not start."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
     consumer = await client.subscribe(TOPIC, "s")

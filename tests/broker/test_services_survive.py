@@ -1,4 +1,4 @@
-"""Services of a region that run until it stops: an error in one step ends none of them, and stops no timer."""
+"""Background services of a region: an error in one step ends no service and stops no timer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broken(*_: Any, **__: Any) -> Any:
 async def test_a_link_is_tried_again_after_an_error_that_is_none_of_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A host name of nonsense, or a replicator that fails when it is told that the link is down."""
+    """An invalid host name, or a replicator that raises when its link goes down."""
     async with regions("us", "eu", peer_reconnect_backoff_ms=5) as world, world.client("us") as client:
         await publish(client, "p", 1)
         await until(lambda: drained(world))

@@ -1,4 +1,4 @@
-"""How topics and subscriptions end: terminated, deleted, unused. With clients attached."""
+"""How topics and subscriptions end while clients are attached: terminated, deleted, unused."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_it_stays_terminated_over_a_crash() -> None:
 
 
 async def test_consumers_read_to_the_end_and_hear_of_it() -> None:
-    """Once, when everything is acknowledged; whoever comes later hears of it at once."""
+    """Each consumer is notified once, after everything is acknowledged; a later consumer is notified at once."""
     async with regions("us") as world, raw_client(world) as client:
         await publish(world, 2)
         assert (await client.subscribe(initialPosition=pb.CommandSubscribe.Earliest)).HasField("success")
@@ -113,7 +113,7 @@ async def test_a_topic_that_is_terminated_in_one_region_takes_nothing_from_other
         elsewhere = await eu.subscribe(other, "s")
         await (await us.producer(other)).send(b"other")
         assert (await elsewhere.receive()).payload == b"other"
-        assert replicator.backlog == 1, "it is kept for whoever makes the topic anew"
+        assert replicator.backlog == 1, "it is kept in case the topic is created again"
         assert there.last_position == last
 
 
@@ -134,7 +134,7 @@ async def test_a_producer_that_waits_is_told_and_never_promoted() -> None:
 
 
 async def test_a_deleted_topic_does_not_come_back_from_another_region_in_silence() -> None:
-    """The other region is told why; using the topic here again lets it through."""
+    """The other region shows the reason; using the topic here again lets the messages through."""
     async with regions("us", "eu") as world:
         await publish(world, 2, "eu")
         us, eu = world.running["us"], world.running["eu"]
@@ -239,7 +239,7 @@ async def test_subscriptions_keep_a_topic_unless_they_have_caught_up_and_the_pol
         await us.policies.set(NAMESPACE, INACTIVE_TOPICS, caught_up)
         await looked(us, 0)
         await looked(us, 5)
-        assert us.directory.exists(TOPIC), "somebody still has to be given something"
+        assert us.directory.exists(TOPIC), "the subscription still has a backlog"
         async with world.client("us") as client:
             consumer = await client.subscribe(TOPIC, "s")
             await consumer.acknowledge(await consumer.receive())
@@ -300,7 +300,7 @@ async def test_truncating_passes_everything_and_lets_it_go() -> None:
         await publish(world, 5)
         topic = await topic_of(us)
         await us.housekeeper.trim(topic)
-        assert topic.log.first_entry_id == 0, "nothing says that anything goes"
+        assert topic.log.first_entry_id == 0, "no policy allows trimming"
         await us.housekeeper.truncate(topic)
         assert (topic.log.size_bytes, topic.subscriptions["s"].backlog()) == (0, 0)
         await us.policies.set(NAMESPACE, RETENTION, Retention(0, 0))

@@ -1,4 +1,4 @@
-"""Retention, expiry and quotas let Kafka itself go of records: asked of Kafka and its disk, not of the region."""
+"""Retention, expiry and quotas delete records in Kafka itself: checked in Kafka and on its disk, not in the region."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_kafka_lets_go_of_what_expired(place: Place) -> None:
     consumer = subscribe(client, "s")
     consumer.close()
     publish(client, 20)
-    assert place.offsets()[0] == 0, "somebody needs it"
+    assert place.offsets()[0] == 0, "the subscription still needs it"
     region.ask("POST", f"{POLICIES}/messageTTL", 1)
     until(lambda: place.offsets()[0] == place.offsets()[1], place.offsets)
     region.ask("DELETE", f"{POLICIES}/messageTTL")

@@ -1,4 +1,4 @@
-"""`--curl`: what a verb would ask of regions, for a shell; and regions that print JSON."""
+"""`--curl` prints the requests of a command as shell commands; and regions that log JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_is_asked_is_one_command_for_a_shell() -> None:
 
 
 def test_regions_in_containers_are_told_how_to_print(tmp_path: Path) -> None:
-    """What they are told is what the program of a region is told everywhere."""
+    """Regions in containers get the same log format as regions that are processes."""
     write_topology(tmp_path)
     typed(tmp_path, "render", "--output", "containers", "--log-format", "json")
     told = [RegionConfig.load(path) for path in (tmp_path / "containers" / "regions").glob("*/region.json")]

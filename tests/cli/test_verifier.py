@@ -1,4 +1,4 @@
-"""What the program that judges says is believed; what it does not get to say is not."""
+"""The verdict is what the verifier program prints; a program that prints none means unknown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_crash_is_no_verdict() -> None:
 
 
 def test_ctrl_c_waits_for_the_program_to_take_down_what_it_has_started(tmp_path: Path) -> None:
-    """As a container is, which nobody else would."""
+    """The program stands for one that has to stop its container."""
     begun, ended = tmp_path / "begun", tmp_path / "ended"
     inner = f"""
 import pathlib, time

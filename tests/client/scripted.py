@@ -1,4 +1,4 @@
-"""A broker that says what a test lets it say."""
+"""A broker whose responses a test scripts."""
 
 from __future__ import annotations
 

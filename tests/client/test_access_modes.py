@@ -1,4 +1,4 @@
-"""What the client says and does as an exclusive producer, against a scripted broker."""
+"""Requests and errors of the client as an exclusive producer, against a scripted broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_producer_in_line_waits_for_its_second_answer() -> None:
 
 
 async def test_whoever_gives_up_before_an_answer_came_says_so() -> None:
-    """Otherwise the region would let it in later, and hold the topic for nobody."""
+    """Otherwise the region would grant access later, and reserve the topic for a producer that is gone."""
     async with scripted() as (script, client):
         script.on_create = lambda broker, create: None
         opening = asyncio.create_task(client.producer("orders", access_mode=AccessMode.EXCLUSIVE))

@@ -1,4 +1,4 @@
-"""Messages that are given back, forgotten or put off, and what becomes of them. Our own client under virtual time."""
+"""Negative acknowledgements, ack timeouts, retry letters and dead letters. Our own client under virtual time."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def test_what_comes_too_often_is_a_dead_letter_and_says_where_it_was(
 
 
 async def test_a_message_that_kills_everybody_who_takes_it_is_a_dead_letter_at_last(world: World) -> None:
-    """Nobody gives it back: the region counts."""
+    """No client acknowledges it negatively: the region counts deliveries."""
     await publish(world.client("us"), b"poison")
-    await subscribe(world.client("us"), start_paused=True)  # it is somebody's all the time
+    await subscribe(world.client("us"), start_paused=True)  # a consumer holds it all the time
     for _ in range(3):
         client = world.client("us")
         assert (await come(await subscribe(client, dead_letters=TWICE))).payload == b"poison"

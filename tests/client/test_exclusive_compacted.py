@@ -1,5 +1,5 @@
-"""Exclusive producers of a topic that is compacted: whoever reads it sees the newest value that an owner was allowed to
-publish. With our own client under virtual time."""
+"""Exclusive producers of a compacted topic: every reader sees the newest value that an owner was allowed to publish.
+With our own client under virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exclusive access to a topic with partitions is all or nothing (INV-73). With our own client under virtual time."""
+"""Exclusive access to a partitioned topic is all or nothing (INV-73). With our own client under virtual time."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_whoever_waits_stands_in_line_at_the_first_partition_and_then_gets
 async def test_of_many_that_want_all_partitions_at_once_one_after_the_other_has_them(
     world: World, seed: int
 ) -> None:
-    """Nobody waits in a circle."""
+    """No deadlock between waiting producers."""
 
     async def take_it(name: str) -> None:
         client = client_of(world)

@@ -1,4 +1,4 @@
-"""Messages that are compressed, too large, or sent in pieces. With our own client under virtual time."""
+"""Messages that are compressed, too large, or chunked. With our own client under virtual time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FROM_THE_START = InitialPosition.EARLIEST
 
 
 def noise(size: int, seed: str = "x") -> bytes:
-    """What nobody can compress."""
+    """Return incompressible bytes."""
     return hashlib.shake_128(seed.encode()).digest(size)
 
 
@@ -229,7 +229,7 @@ async def test_partitions_take_large_messages_as_topics_do(world: World) -> None
 async def test_what_cannot_be_decompressed_stays_and_others_are_received(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It would come again over every new connection: breaking that one helps nobody."""
+    """The message would arrive again over every new connection, so the client keeps the connection."""
     client = world.client("us")
     with monkeypatch.context() as patch:
         patch.setattr(Compression, "compress", lambda self, payload: b"no such stream")

@@ -1,4 +1,4 @@
-"""Producers of topics with partitions, with our own client under virtual time."""
+"""Producers of partitioned topics, with our own client under virtual time."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ async def test_a_batch_that_is_open_when_its_topic_ends_has_an_outcome(world: Wo
 async def test_a_producer_that_is_given_up_while_it_is_opened_leaves_nothing(
     world: World, turns: int
 ) -> None:
-    """After so many thousandths of a second."""
+    """Cancel the opening after `turns` milliseconds."""
     await create(world)
     client = client_of(world)
     opening = asyncio.ensure_future(client.producer("orders"))

@@ -1,4 +1,4 @@
-"""PIP-440 in the client: a priority that is fixed, and who comes back first; against a scripted broker."""
+"""PIP-440 in the client: a fixed priority, and the order of reconnects; against a scripted broker."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def returned(settings: ClientSettings, priorities: list[int], mode: Access
 
 
 def test_after_a_loss_the_highest_priority_asks_first() -> None:
-    """Whoever has a significantly lower one holds back."""
+    """A producer with a significantly lower priority delays its request."""
     settings = ClientSettings(backoff_seconds=0.01, priority_delay_seconds=1.0)
     order = asyncio.run(returned(settings, [-100, 0, 100, 10], WAIT))
     assert order == [100, 10, 0, -100]
@@ -142,7 +142,7 @@ async def test_a_broker_that_does_not_know_priorities_may_promote_in_another_ord
 
 @pytest.mark.parametrize("in_line", [True, False], ids=["in line", "before the first answer"])
 async def test_a_create_that_is_cancelled_leaves_the_line_at_once(in_line: bool) -> None:
-    """The broker is told to close the very producer that it was asked for."""
+    """The close request names the producer of the create request."""
     async with scripted() as (script, client):
         if in_line:
             script.on_create = lambda broker, create: broker.succeed(create, ready=False)

@@ -1,4 +1,4 @@
-"""Which partition a message goes to. The numbers of keys are those of the Java client 4.0.6."""
+"""The partition that a message is routed to. Hashes of keys are those of the Java client 4.0.6."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def choices(
     seed: int = 1,
     apart_seconds: float = 0.0,
 ) -> list[int]:
-    """Where so many messages without a key go."""
+    """Return the partitions of `count` messages without a key."""
 
     async def made() -> list[int]:
         clock = Clock()

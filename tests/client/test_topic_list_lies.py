@@ -1,4 +1,4 @@
-"""A region that says nonsense about its topics: the client is right as soon as it is told the truth."""
+"""A region that returns wrong topic lists: the client recovers with the first correct one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts a driver and speaks with it (drivers/driver.py)."""
+"""Start a driver and send it commands (drivers/driver.py)."""
 
 from __future__ import annotations
 
@@ -185,8 +185,8 @@ def _cache() -> Path:
 
 @contextlib.contextmanager
 def _folder(name: str, *sources: Path) -> Iterator[Path]:
-    """Where it is built, by nobody else meanwhile: one for each content of its sources, kept between runs. What no
-    run used for days is removed."""
+    """Lock and return the build folder for these sources: one for each content, kept between runs. Folders that no run
+    used for days are removed."""
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     folder = _cache() / f"{name}-{digest}"
     with (_cache() / f"{name}.lock").open("w") as lock:  # others are built meanwhile

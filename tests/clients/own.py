@@ -1,7 +1,6 @@
 """Our own client as a driver: what drivers/driver.py does for the Python client, in a simulated program of its own.
 
-Its program can be killed and frozen as any other one; addresses of this machine lead to the host that the regions are
-on.
+Its program can be killed and frozen as any other one; local addresses lead to the host of the regions.
 """
 
 from __future__ import annotations
@@ -215,7 +214,7 @@ class _Doing:
         )
 
     async def _receive(self, of: Arguments) -> dict[str, str]:
-        """One message: acknowledged, given back, or neither."""
+        """Receive one message and acknowledge it, negatively acknowledge it, or neither."""
         consumer = self._consumers[of["key"]]
         message = await self._next(of)
         then = of.get("then", "acknowledge")

@@ -1,5 +1,5 @@
-"""Tells a story with one of the clients: with our own under virtual time, in this process; with all others on real
-sockets, in a program of their own (driving.py). The story is the same."""
+"""Run a test with one of the clients: our own runs under virtual time, in this process; all others on real sockets, in
+a program of their own (driving.py). The test is the same."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def case(client: str, *values: object) -> Any:
 
 
 _simulations: list[Simulation] = []
-"""In which a story is being told; empty where time is real."""
+"""The simulation of the running test; empty where time is real."""
 
 
 def run_with(client: str, test: Coroutine[Any, Any, None]) -> None:
@@ -54,7 +54,7 @@ def now_ms() -> int:
 
 @contextlib.asynccontextmanager
 async def regions(*names: str, **wanted: Any) -> AsyncIterator[Regions]:
-    """As tests.broker.regions, where the story is told."""
+    """Start regions like tests.broker.regions, in the simulation if there is one."""
     if _simulations:
         host = _simulations[-1].host(DRIVER)
         ports = iter(range(6_650, 6_700))

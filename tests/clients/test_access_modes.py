@@ -1,4 +1,4 @@
-"""Exclusive producers with real clients: the table of who gets in beside whom, and what the loser meets."""
+"""Exclusive producers with real clients: which access modes exclude each other, and the error that the loser gets."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ BESIDE_AN_OWNER = BESIDE_SHARED | {"Shared": BUSY}
 WITHOUT_FENCING = ("go",)
 """Clients that do not offer ExclusiveWithFencing."""
 WITHOUT_EPOCHS = ("rust",)
-"""Clients that do not name the epoch that they had when they connect again: they come as somebody new. Nor do they tell
-their application that they were fenced, but try to open their producer again."""
+"""Clients that do not send their former epoch when they reconnect: the broker takes them for new producers. They also
+do not report a fenced producer to their application, but try to open it again."""
 GIVES_UP_WAITING = ("python",)
-"""Clients that give up creating a producer after their operation time-out, although they were told to wait."""
+"""Clients whose operation timeout ends the creation of a producer, although the broker told them to wait."""
 TOPIC = "persistent://public/default/orders"
 PATIENT_MS = 60_000
 OUTCOME_SECONDS = 20

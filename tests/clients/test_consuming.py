@@ -1,4 +1,4 @@
-"""What consumers and readers of real clients may ask for: delays, dead letters, places, patterns, parts of batches."""
+"""Options of consumers and readers of real clients: delays, dead letters, seeks, patterns, batch indexes."""
 
 from __future__ import annotations
 
@@ -199,7 +199,8 @@ async def test_parts_of_a_batch_are_acknowledged_and_the_rest_goes_to_the_next_c
 
 @pytest.mark.parametrize("client", EACH)
 async def test_a_pattern_finds_the_topics_that_there_are_and_those_that_come(client: str) -> None:
-    """The Python client looks again after a minute, whatever it is told; so it is asked for the first ones only."""
+    """The Python client ignores the broker's updates and polls once a minute; so it is tested with the first topics
+    only."""
     async with program(client) as (_, it):
         later = [] if client == "python" else ["rx-2"]
         for topic in ("rx-0", "rx-1", "other"):

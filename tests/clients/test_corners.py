@@ -1,5 +1,5 @@
-"""Corners of the protocol that few applications see, and clients' authors test: what is there at the ends of a topic,
-queues of no size, topics that keep nothing, tables that follow, messages that are too large."""
+"""Rarely used corners of the protocol that client authors test: the ends of a topic, zero-length queues, non-persistent
+topics, table views, messages that are too large."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ TOO_LARGE = {
     "java": "InvalidMessage",
     "go": "MessageTooBig",
 }
-"""By the client itself, which was told the maximum when it connected. The Rust client does not look, and is refused by
-the region. What does not even fit into a frame closes its connection, and it sends that again and again."""
+"""Raised by the client itself, which received the maximum when it connected. The Rust client does not check, and the
+region rejects the message. One that does not even fit into a frame closes the connection, and the Rust client sends it
+again and again."""
 
 REMOVES_NOTHING = ("go",)
 """Whose table views that stay keep a key although an empty value comes for it."""

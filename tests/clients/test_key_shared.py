@@ -1,4 +1,4 @@
-"""Key_Shared with real clients: each key at one consumer, in order, also when one of them is killed."""
+"""Key_Shared with real clients: each key at one consumer, in order, also when a consumer is killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OUTCOME_SECONDS = 30
 
 
 async def everything(consumer: Program, messages: int) -> list[tuple[str, int]]:
-    """(key, number) of so many messages, as they came."""
+    """Receive `messages` messages; return (key, number) of each in order of arrival."""
     came = [await consumer.ask("receive", key="c", timeout_ms=10_000) for _ in range(messages)]
     return [(one["key"], int(one["payload"])) for one in came]
 

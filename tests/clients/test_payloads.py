@@ -1,4 +1,4 @@
-"""Large, compressed and encrypted messages of real clients come to other regions byte for byte."""
+"""Large, compressed and encrypted messages of real clients reach other regions byte for byte."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ async def test_a_message_in_pieces_is_one_message_in_every_region(client: str, t
 async def test_a_region_that_dies_in_the_middle_of_a_message_in_pieces_costs_nobody_the_message(
     client: str, deduplication: bool
 ) -> None:
-    """Whatever the client sends again, no piece is stored twice: consumers throw such a message away (INV-92). Nobody
-    consumes where the region dies: the C++ client does so, too, with pieces that it had before its link broke."""
+    """Whatever the client sends again, no chunk is stored twice: consumers discard such a message (INV-92). No consumer
+    is connected where the region dies: the C++ client also discards it, if it had chunks from before its link broke."""
     if client == "rust":
         pytest.skip("it has no pieces")
 
@@ -140,7 +140,7 @@ async def listen(program: Program, region: str) -> None:
 
 
 async def all_of(program: Program, consumers: list[str]) -> list[str]:
-    """Digests of four messages, whoever of these gets them."""
+    """Return the digests of four messages that these consumers received."""
     came: list[str] = []
 
     async def receive(consumer: str) -> None:

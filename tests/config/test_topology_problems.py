@@ -1,4 +1,4 @@
-"""What a person is told about a topology that cannot be: every problem, its place, its value, its rule."""
+"""The report on an invalid topology: every problem with its place, its value and its rule."""
 
 from __future__ import annotations
 

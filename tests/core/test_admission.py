@@ -1,4 +1,4 @@
-"""The gate's table: who may say what."""
+"""The table of admission: which messages a client or a replicator may publish."""
 
 from __future__ import annotations
 

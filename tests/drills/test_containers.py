@@ -1,5 +1,5 @@
-"""Containers that are killed or replaced under load, and what Spark then reads out of the Kafkas themselves: nothing
-that was acknowledged is lost, nothing is there twice."""
+"""Containers that are killed or replaced under load. Spark then reads the Kafkas themselves: nothing acknowledged is
+lost, and nothing is stored twice."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def run(run_dir: Path) -> ComposeRuntime:
 
 
 class Load:
-    """A producer in every region and a consumer in two, with real clients. All that they ask and are told is in the
-    history of the run."""
+    """A producer in every region and a consumer in two, with real clients. The run's history has all their requests and
+    responses."""
 
     def __init__(self, run: ComposeRuntime, name: str) -> None:
         self._run = run
@@ -87,7 +87,7 @@ class Load:
             message_bytes=200,
             batching=True,
             batching_delay_ms=5,
-            send_timeout_ms=0,  # it goes on asking until it is told
+            send_timeout_ms=0,  # it retries until it gets a response
             max_pending=100_000,
         )
         actor = self._hire(part)
@@ -142,7 +142,7 @@ class Load:
 
 
 async def published_more(actor: ActorProcess, count: int = 200) -> None:
-    """Until so many more of its publishes were acknowledged."""
+    """Wait until `count` more of its publishes were acknowledged."""
     goal = actor.counts.ok + count
     await until(lambda: actor.counts.ok >= goal, f"{actor.part.name} has {goal} acknowledged")
 
@@ -161,7 +161,7 @@ async def service_urls(run: ComposeRuntime) -> dict[str, str]:
 
 
 def assert_spark_says_valid(run: ComposeRuntime, report: Path) -> None:
-    """It reads the Kafkas; what a region says of itself does not count."""
+    """Spark reads the Kafkas; the regions' own reports do not count."""
     verdict = verify_now(verify_command(run.run_dir, report=report, as_json=True))
     judged = json.loads(verdict.output)
     assert judged["verdict"] == "valid", [c for c in judged["checks"] if c["verdict"] != "valid"]
@@ -242,7 +242,7 @@ def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away
             load.producers["replacement"] = goes_on = load.producer(HURT, "replacement")
             await goes_on.begin(url)
             await published_more(goes_on)
-            assert stays.counts.connected, "or there would be nobody to send away"
+            assert stays.counts.connected, "or the region would have no client to disconnect"
 
             old = await container(run, REGION_LABEL)
             await run._containers.engine.resume(old)

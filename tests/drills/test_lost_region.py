@@ -1,6 +1,6 @@
-"""A region is lost for good while services work, as processes and as containers: what the report says that it cost,
-counted once more without any code that made the report. Actors publish their names and numbers in clear, so that a
-regular expression over what the stores have on the disk finds every copy."""
+"""A region is lost for good while services work, as processes and as containers. The losses in the report are counted
+again without any code that made the report. Actors publish their names and numbers in clear, so that a regular
+expression finds every copy in the stored bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_a_lost_container_cost_is_as_the_disks_of_the_kafkas_say(folder: Pa
 
 
 def drilled(folder: Path, topology: Path) -> Path:
-    """The shipped drill, judged valid: what a loss costs is no defect."""
+    """Run the shipped scenario, which must be valid: the cost of a loss is no defect."""
     done = geoemu("run", "region-lost", "-f", str(topology), "--engine", "embedded", folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / ".geoemu" / "runs" / "1"

@@ -63,7 +63,7 @@ def test_a_program_that_is_killed_is_sealed_by_whoever_ran_it_and_goes_on_in_its
         pass
     # The client's library itself may abort at the very end of a program that did not close it.
     assert second.returncode in (0, -signal.SIGABRT)
-    assert not stand.file("lives").damages  # nobody closed its client: it ended all the same
+    assert not stand.file("lives").damages  # complete although the program did not close its client
     assert [line["last_sequence_id"] for line in stand.lines("lives", "connect")] == [-1, 0]
 
 

@@ -1,4 +1,4 @@
-"""A Pulsar client, recorded, against real regions: what it writes down is what is stored, and it behaves as it did."""
+"""A recorded Pulsar client against real regions: its history matches the stored log, and its behaviour is unchanged."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_client_that_goes_elsewhere_by_itself_is_recorded_no_more_and_the_verd
 
 
 def test_a_partitioned_topic_is_refused_because_it_could_not_be_judged(recording: Recording) -> None:
-    """Its messages have producers and numbers that the client's library tells nobody of."""
+    """The client library does not expose the producers and sequence ids of its messages."""
     recording.stand.make_partitioned("us-east", recording.topic, 3)
     for use in (
         lambda: recording.client.create_producer(recording.topic),

@@ -1,9 +1,9 @@
-"""A program that behaves towards a runtime as a region does, or misbehaves as told.
+"""A program that behaves towards a runtime as a region does, or misbehaves as its options say.
 
     python fake_broker.py [--BEHAVIOUR REGION] REGION_JSON
 
 Behaviours of the one region named: `--dies` at once, `--never-ready`, `--deaf` to SIGTERM. It writes every link
-state that it is told to `told.jsonl` in its folder. It listens on its admin port only.
+state that it receives to `told.jsonl` in its folder. It listens on its admin port only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verdict from inside of a run's network: the service that judges, on real containers."""
+"""The verdict from inside a run's network: the verifier service, on real containers."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def test_the_regions_of_a_cluster_share_one_configuration(tmp_path: Path) 
     run_dir = runtime.run_dir
     assert [path.name for path in sorted((run_dir / "configuration").iterdir())] == ["americas", "europe"]
     east = delivered(run_dir, "us-east")
-    # Each was told all; the topology was written once, whoever came first.
+    # Each region received every change; only the first region to start wrote the topology.
     assert sorted(set(east)) == sorted(set(delivered(run_dir, "us-west")))
     assert [(revision, version) for revision, _, version, _ in sorted(set(east))] == [
         (revision, 0) for revision in range(1, len(set(east)) + 1)

@@ -1,4 +1,5 @@
-"""Prometheus and Grafana beside the regions: what they are told, and that a real Prometheus finds figures by it."""
+"""Prometheus and Grafana with a run: their generated configuration, and that a real Prometheus scrapes metrics with
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever changes code and forgets to build the images anew is told."""
+"""Images that are older than the code are reported with the command that rebuilds them."""
 
 from __future__ import annotations
 

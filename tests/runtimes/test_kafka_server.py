@@ -1,4 +1,4 @@
-"""A Kafka as a process starts as quickly as it can, whoever brought its jars."""
+"""A Kafka process starts as quickly as it can, with any source of its jars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.real, pytest.mark.long]
 
 @pytest.fixture
 def bare_jars(kafka_server: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Only the jars, as somebody else's Maven left them. (The other fixture makes sure that there are some.)"""
+    """Return a folder with only the jars, as a foreign Maven left them. (The other fixture makes sure that there are
+    some.)"""
     brought = find_jars()
     assert brought is not None
     folder = tmp_path / "jars"

@@ -170,7 +170,7 @@ def test_a_name_that_means_another_address_than_loopback_needs_permission(
         ProcessRuntime.create(listening_on(small_topology(folder), "localhost"), folder / "run")
 
 
-# --- what clients are told ------------------------------------------------------------------------------
+# --- addresses that clients get -------------------------------------------------------------------------
 
 
 def test_a_region_with_a_name_is_shown_by_it_and_asked_at_its_address(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Regions as processes, pretended ones: what the runtime does, also when a region misbehaves."""
+"""Fake regions as processes: what the runtime does, also when a region misbehaves."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def states(status: RunStatus) -> dict[str, str]:
 
 
 def told(run_dir: Path, region: str) -> list[list[str]]:
-    """Every link state that a region was told, in order."""
+    """Return every link state that a region received, in order."""
     file = run_dir / "regions" / region / "told.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 

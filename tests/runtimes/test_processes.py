@@ -1,4 +1,4 @@
-"""Processes are told apart from later ones of the same number."""
+"""Processes are distinguished from later ones with the same pid."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_process_is_running_then_paused_then_running_then_gone(child: subproce
     for number, state in ((signal.SIGSTOP, "paused"), (signal.SIGCONT, "running"), (signal.SIGKILL, "gone")):
         assert send_signal(process, number)
         wait_for_state(process, state)
-    assert child.returncode is None, "nobody has fetched it yet: it was a zombie that was called gone"
+    assert child.returncode is None, "its parent has not reaped it yet: a zombie counts as gone"
 
 
 @pytest.mark.usefixtures("_way_of_looking")

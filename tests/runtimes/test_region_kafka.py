@@ -22,7 +22,7 @@ SAMPLE = Path(__file__).parents[2] / "topology.yaml"
 
 
 def on_kafka(topology: Topology) -> Topology:
-    """The same, with one cluster's regions on Kafkas that nobody names."""
+    """Return the same topology, with one cluster's regions on Kafkas without an address."""
     europe = topology.clusters[-1]
     regions = tuple(dataclasses.replace(region, log=LogConfig("kafka")) for region in europe.regions)
     clusters = (*topology.clusters[:-1], dataclasses.replace(europe, regions=regions))

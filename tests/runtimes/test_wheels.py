@@ -1,4 +1,4 @@
-"""What goes into the images: what pyproject names for them and what that needs, as requirements.lock pins it."""
+"""The packages of the images: the extras of pyproject and their requirements, as requirements.lock pins them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_region_has_little() -> None:
 
 @pytest.mark.parametrize("extras", [("kafka",), ("kafka", "spark")], ids="-".join)
 def test_nothing_is_missing(extras: tuple[str, ...]) -> None:
-    """All that the installed packages say that they need, extras aside, comes along."""
+    """Every requirement of the installed packages is included, extras aside."""
     names = set(wanted(*extras))
     needs = {
         re.match(r"[\w.-]+", need)[0].lower()  # type: ignore[index]

@@ -1,6 +1,6 @@
-"""Actors as processes: that they always end, and that nobody waits for one that is gone.
+"""Actors as processes: they always end, and no caller waits for one that is gone.
 
-No region is needed: the client finds nobody at its address. `test_actors.py` has them publish and receive.
+No region is needed: nothing listens at the client's address. `test_actors.py` has them publish and receive.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def wait_until(condition: Callable[[], object]) -> None:
 
 
 async def begin_in_vain(actor: ActorProcess, service_url: str) -> asyncio.Task[None]:
-    """A `begin` that goes on until somebody ends it; returns once the actor has tried."""
+    """Start a `begin` that does not end by itself; return once the actor has tried to connect."""
     beginning = asyncio.create_task(actor.begin(service_url))
     history = actor.log.parents[1] / "history" / f"{actor.part.name}.jsonl"
     await wait_until(lambda: history.exists() and b"unknown" in history.read_bytes())

@@ -1,4 +1,4 @@
-"""Actors with the real Pulsar client, and whole plays, on regions that are processes."""
+"""Actors with the real Pulsar client, and whole scenarios, on regions that are processes."""
 
 from __future__ import annotations
 
@@ -247,8 +247,8 @@ def test_a_consumer_of_all_partitions_goes_on_in_another_region_and_nothing_is_l
     ["leader-election", "owner-reports", "uptime-checkers", "last-resort", "two-owners", "transaction-keys"],
 )
 async def test_hosts_and_tasks_play_to_the_end_in_processes_of_their_own(tmp_path: Path, name: str) -> None:
-    """Stories of exclusive producers and transaction keys; each leaves histories with an end, and nothing that nobody
-    was told of."""
+    """Scenarios of exclusive producers and transaction keys; each leaves complete histories, without events that no
+    client saw."""
     async with regions_up(tmp_path / "run") as stand:
         result = await execute_scenario(
             load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY), stand.runtime, Quiet()

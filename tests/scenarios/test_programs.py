@@ -1,4 +1,4 @@
-"""Programs of somebody's own as actors."""
+"""A user's own programs as actors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A world for the runner's tests: virtual time, a runtime and actors that only pretend."""
+"""A world for the runner's tests: virtual time, with a fake runtime and fake actors."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def now() -> float:
 
 
 class PretendedRuntime:
-    """Regions that are whatever they were told to be; `told` is what was asked of them."""
+    """Regions that take every requested state; `told` lists the requests."""
 
     def __init__(self, run_dir: Path) -> None:
         self.topology = TOPOLOGY

@@ -1,4 +1,4 @@
-"""Programs for tests of the network: they write down everything they are told."""
+"""Programs for tests of the network: they record every callback."""
 
 from __future__ import annotations
 

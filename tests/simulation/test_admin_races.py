@@ -1,5 +1,5 @@
-"""Admin calls that race with the deletion of what they are about: each is told what Pulsar says of something that is
-not there, or is done. The store is well, and nobody is told that it is away."""
+"""Admin calls that race with the deletion of their object: each succeeds or returns Pulsar's error for a missing one.
+The store works, and no response says that it is unavailable."""
 
 from __future__ import annotations
 

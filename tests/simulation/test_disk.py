@@ -1,4 +1,4 @@
-"""The simulated disk keeps the storage contract, and nothing beyond it."""
+"""The simulated disk keeps the storage contract, and guarantees nothing beyond it."""
 
 from __future__ import annotations
 
@@ -212,7 +212,8 @@ class TestFaults:
         assert simulation.now - begin == pytest.approx(3.001)
 
     def test_a_commit_that_fails_takes_some_lanes_with_it_each_from_one_write_on(self):
-        """Those before are stored, of the one nobody knows, those behind certainly are not; others go on."""
+        """Writes before it are stored, its own outcome is unknown, and writes after it are certainly not stored; other
+        lanes go on."""
         outcomes: set[str] = set()
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
@@ -314,7 +315,7 @@ async def test_a_store_belongs_to_the_disk_until_it_is_closed(simulation: Simula
 
 
 def test_a_log_has_no_bytes_of_entries_that_a_failed_trim_let_go_all_the_same():
-    """Whoever is told that a trim failed trims again, and nothing is left to go: the size must not stay as it was."""
+    """A caller whose trim failed trims again, and nothing is left to remove: the size must not stay as it was."""
 
     async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
         log = await open_log(await disk.open_store(), "a")

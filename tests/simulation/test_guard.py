@@ -1,4 +1,4 @@
-"""Whoever reaches out of a simulation is told the line."""
+"""An access to the real world inside a simulation raises an error with the line that did it."""
 
 from __future__ import annotations
 

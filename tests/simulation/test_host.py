@@ -1,4 +1,4 @@
-"""Hosts live, are frozen, die and are started again."""
+"""Hosts run, are frozen, die and are started again."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TestKill:
         assert capsys.readouterr() == ("", "")
 
     async def test_a_program_can_die_in_the_middle_of_its_own_turn(self, simulation: Simulation):
-        """What was ready behind it does not run, and what it still does reaches nobody."""
+        """Callbacks behind it do not run, and its later sends reach no host."""
         seen: list[str] = []
 
         async def program(us: Host) -> None:
@@ -93,7 +93,7 @@ class TestKill:
         assert seen == []
 
     async def test_a_dead_loop_takes_callbacks_and_forgets_them(self, simulation: Simulation):
-        """Whoever still holds it."""
+        """Also while another object still holds the loop."""
         seen: list[str] = []
 
         us = simulation.host("us")
@@ -205,7 +205,7 @@ class TestPause:
 
 class TestAsk:
     async def test_an_answer_comes_from_the_hosts_own_loop(self, simulation: Simulation):
-        """Whoever asks waits on his."""
+        """The caller waits on its own loop."""
 
         async def name() -> str:
             await asyncio.sleep(1)

@@ -1,5 +1,5 @@
-"""Leaders, uptime checkers, last resorts, two owners: the stories of PIP-68 and PIP-440 in virtual time, and what the
-switches to upstream make of them."""
+"""Leaders, uptime checkers, last resorts, two owners: the scenarios of PIP-68 and PIP-440 in virtual time, and their
+results with the switches to upstream."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def told(name: str) -> SimulationOutcome:
 
 
 def written(events: list[HistoryEvent], topic: str, region: str) -> list[Mapping[str, Any]]:
-    """What owners in a region were told is stored on a topic, in the order of its log."""
+    """Return the messages that a region's owners have acknowledged on a topic, in the order of its log."""
     ok = [
         event
         for event in events
@@ -215,7 +215,7 @@ steps:
   - finish: barred
   - drain: 10s
 """
-"""Producers take turns: the highest priority first, and an exclusive one when nobody is there any more."""
+"""Producers take turns: the highest priority first, and an exclusive one when no other is left."""
 
 
 def test_producers_that_wait_take_turns_by_their_priority(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Virtual time, and what asyncio promises within it."""
+"""Virtual time, and asyncio's guarantees under it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TestTime:
     async def test_timers_come_in_the_order_of_their_times_and_equal_ones_as_they_were_set(
         self, simulation: Simulation
     ):
-        """Whoever is due first runs first."""
+        """The timer that is due first runs first."""
         seen: list[str] = []
 
         loop = asyncio.get_running_loop()
@@ -60,7 +60,7 @@ class TestTime:
             assert simulation.run(scenario()) == 5
 
     def test_a_cancelled_timer_is_no_moment(self):
-        """Nobody waits for it, and time does not stop there."""
+        """No caller waits for it, and time does not stop there."""
 
         async def scenario() -> None:
             asyncio.get_running_loop().call_later(50, print).cancel()
@@ -247,7 +247,7 @@ class TestEndings:
                 simulation.run_for(10)
 
     def test_complaints_can_be_gathered_instead(self):
-        """`strict=False`, for those who judge afterwards."""
+        """`strict=False` collects errors for callers that check them afterwards."""
 
         async def program() -> None:
             raise ValueError("oops")

@@ -1,4 +1,4 @@
-"""Metadata sync in faulty worlds in which clusters declare each other lost, whether they are or not (INV-82)."""
+"""Metadata sync in fault-injection runs in which clusters declare each other lost, rightly or not (INV-82)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulation.test_metadata_sync import SimulatedScenario, play
 
 
 class StoryOfLosses(SimulatedScenario):
-    """What it lets go of too early, nobody ever hears of again: then clusters differ in the end."""
+    """A tombstone that is dropped too early makes clusters differ in the end."""
 
     async def told(self) -> None:
         await super().told()
@@ -37,7 +37,7 @@ class StoryOfLosses(SimulatedScenario):
                 await self._declare(name, cluster, lost=False)
 
     async def _declare(self, name: str, cluster: str, *, lost: bool) -> None:
-        """Region `name` is told that another cluster is lost, or back."""
+        """Declare in region `name` that another cluster is lost, or back."""
         broker = self.world.regions[name].broker
         if broker is None or not self.world.regions[name].is_up or broker.synchronizer is None:
             return

@@ -1,4 +1,4 @@
-"""What the proposal's order (`metadata_order: upstream`), a change published first and then made, differs in."""
+"""The proposal's order (`metadata_order: upstream`), a change published first and then applied, and how it differs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_with_the_proposal_s_order_changes_at_the_same_time_are_published_once_e
         world.configurations["americas"].faults.call_seconds = (0.02, 0.03)  # so that all come between
         values = (True, False, True, False)
         changes = [us.policies.set(NAMESPACE, DEDUPLICATION, value) for value in values]
-        await asyncio.gather(*changes, return_exceptions=True)  # one that lost to a later one is told so
+        await asyncio.gather(*changes, return_exceptions=True)  # a change that lost to a later one raises
         await soon(world, lambda: _is_same(world))
         assert _published(world) - published <= len(values)
 

@@ -1,5 +1,5 @@
-"""What becomes of changes while the event topic takes no messages: they are made and sent later, or refused, as the
-topology says; with the proposal's order they are refused."""
+"""Changes while the event topic accepts no messages: they are applied and sent later, or rejected, depending on the
+topology; with the proposal's order they are rejected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def slow(world: World) -> None:
 
 
 async def fenced(world: World) -> None:
-    """Somebody else has its log."""
+    """Give its log to another owner."""
     world.replace("us")
     await soon(world, lambda: world.regions["us"].is_up)
 
@@ -55,7 +55,7 @@ SimulatedScenario = Callable[[World, Region], Awaitable[None]]
 
 
 def told(scenario: SimulatedScenario, *, requires: bool = False, proposal: bool = False) -> None:
-    """`story` is told of the region whose log fails, in the cluster of which nothing else runs."""
+    """Run `scenario` on the region whose log fails; nothing else runs in its cluster."""
     plan = topology(
         {"us": "americas", "eu": "europe"},
         hybrid=False,
@@ -144,7 +144,7 @@ def test_a_slow_event_topic_is_waited_for_only_where_it_is_required(requires: bo
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_with_the_proposal_s_order_nothing_is_changed_without_the_event_topic(fault: str) -> None:
-    """What nobody knows the fate of may come true later: then it does so everywhere."""
+    """A change of unknown outcome may take effect later: then it does so everywhere."""
 
     async def scenario(world: World, us: Region) -> None:
         await FAULTS[fault](world)

@@ -1,5 +1,5 @@
-"""A tombstone goes when every cluster has it, under both orders; and what its cluster published before and nobody else
-heard then does not come back, however late it arrives."""
+"""A tombstone is removed when every cluster has it, under both orders. An older event of its cluster that no other
+cluster received does not restore the deleted object, however late it arrives."""
 
 from __future__ import annotations
 

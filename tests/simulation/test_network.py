@@ -1,4 +1,4 @@
-"""What the simulated network does to bytes, and what it tells programs."""
+"""Effects of the simulated network on bytes, and the callbacks that programs get."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class TestConnecting:
         assert len(server.accepted) == 3
 
     async def test_a_port_is_had_once_and_any_port_is_a_free_one(self, simulation: Simulation):
-        """EADDRINUSE, as ever; and nobody listens at another's address."""
+        """A second listener gets EADDRINUSE, and no host listens at another's address."""
         network = simulation.host("us").network
         first = await network.listen(Peer, "", 6650)
         with pytest.raises(OSError) as refused:  # noqa: PT011
@@ -177,7 +177,7 @@ class TestBytes:
         play(scenario, settings)
 
     def test_what_takes_seconds_arrives_bit_by_bit(self):
-        """20 kB/s: of 60 kB something is heard all the time, so nobody takes the sender for dead."""
+        """20 kB/s: bytes of the 60 kB arrive all the time, so the receiver does not take the sender for dead."""
         shape = LinkShape(latency_ms=10, bandwidth_bytes_per_second=20_000)
 
         async def scenario(simulation: Simulation) -> None:
@@ -313,7 +313,7 @@ class TestSlowReader:
             mine.transport.set_write_buffer_limits(high=1, low=2)
 
     def test_a_paused_reader_hears_of_a_reset_when_it_writes_or_reads_on(self):
-        """Nobody looks at a socket that is not polled."""
+        """A socket that is not polled reports nothing."""
 
         async def scenario(simulation: Simulation) -> None:
             ends = [await connected(simulation), await connected_again(simulation)]

@@ -1,4 +1,4 @@
-"""Scenarios over topics with partitions, under virtual time: each partition is judged as the topic that it is."""
+"""Scenarios over partitioned topics, under virtual time: each partition is checked as a topic of its own."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_all_regions_have_the_partitions_and_nothing_else(tmp_path: Path) -> Non
 
 
 def judged(outcome: SimulationOutcome, run: Path) -> Evaluation:
-    """By those who judge real runs, on what the regions stored."""
+    """Evaluate what the regions stored with the checks for real runs."""
     write_evidence(outcome, run)
     (run / "run.json").write_text("{}")
     (run / "topology.json").write_text(TOPOLOGY.to_json())

@@ -1,4 +1,4 @@
-"""The simulated log elsewhere keeps the storage contract, as far as others who own it let it."""
+"""The simulated remote log keeps the storage contract, as far as its other owners allow."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class TestFaults:
         assert simulation.now - begin > 5 * log.faults.resend_seconds
 
     def test_a_store_that_gives_up_does_not_know_and_finds_out_when_it_opens_again(self) -> None:
-        """Of the group nobody knows, of what waits behind it that it is not there (S5)."""
+        """The outcome of the group is unknown; what waits behind it is certainly not stored (S5)."""
         stored: set[int] = set()
 
         async def scenario(simulation: Simulation, log: RemoteLog) -> None:
@@ -279,7 +279,7 @@ class TestFaults:
         play(scenario, replace(STEADY, gives_up_seconds=1.0))
 
     async def test_closing_does_not_wait_for_ever(self, simulation: Simulation, log: RemoteLog) -> None:
-        """Of what was not taken nobody knows."""
+        """The outcome of a write that was not accepted is unknown."""
         store = await log.open_store()
         log.go_away()
         waiting = asyncio.ensure_future(store.put("k", b"v"))

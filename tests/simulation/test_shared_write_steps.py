@@ -1,5 +1,5 @@
-"""A region dies behind every single write that many transactions share: each counts as a whole or not at all, and what
-its client was told stands."""
+"""A region dies after every single write that many transactions share: each counts as a whole or not at all, and the
+responses to its client hold."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def whole(number: int) -> set[bytes]:
 
 
 def deaths() -> tuple[int, set[str]]:
-    """How many steps there were, and everything that clients were told."""
+    """Return the number of steps, and every response that clients received."""
     heard: set[str] = set()
     for after in count(1):
         with world("us", seed=after) as w:
@@ -82,7 +82,7 @@ def deaths() -> tuple[int, set[str]]:
                     shown = found & whole(number)
                     assert shown in (set(), whole(number)), f"{number} counts in part: {shown}"
                     if said != UNKNOWN:
-                        assert bool(shown) is (said == COMMITTED), f"{number} was told {said}: {shown}"
+                        assert bool(shown) is (said == COMMITTED), f"response to {number}: {said}: {shown}"
                 heard.update(told)
 
             w.play(scenario())

@@ -1,4 +1,4 @@
-"""Tasks that process in transactions, in virtual time: what a transaction key is worth, and what checkers know of
+"""Tasks that process in transactions, in virtual time: the effect of a transaction key, and what checkers learn of
 transactions."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def told() -> SimulationOutcome:
 
 
 def processed(subscription: str) -> dict[int, set[str]]:
-    """By number of the order: the transactions that processed it and were told to be committed."""
+    """Return, by order number, the transactions that processed it and whose commit was confirmed."""
     events = told().events
     committed = {
         event.transaction

@@ -1,5 +1,5 @@
-"""A region dies behind every single durable step of a transaction, one world a step: all of it counts or nothing, what
-was told stands, and a key has one open transaction."""
+"""A region dies after every single durable step of a transaction, one world per step: the transaction counts as a whole
+or not at all, responses hold, and a key has one open transaction."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_key_has_one_open_transaction_behind_whatever_step_its_region_dies_whe
 
 
 def test_so_it_is_when_another_program_takes_the_key() -> None:
-    """And once that one was told its epoch, the former's transaction does not count, though its client asks for it
+    """Once the new program has its epoch, the former one's transaction does not count, though its client asks for it
     without a key."""
 
     async def scenario(bench: Bench, killed: Killed) -> None:

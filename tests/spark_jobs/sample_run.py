@@ -1,7 +1,7 @@
 """Run directories with a known past, written by the real store, the real history and the real topology.
 
-A `SampleRun` is played in memory first: publishes are stored in their region and replicated to the others, and
-everything is told to the history. Tests change what they like before `write` puts it on disk.
+A `SampleRun` is built in memory first: publishes are stored in their region and replicated to the others, and
+everything is recorded in the history. Tests change what they like before `write` puts it on disk.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class SampleRun:
             )
 
     def end(self, region: str, transaction: tuple[int, int], at_s: float, *, commit: bool) -> None:
-        """A transaction is committed or aborted: the marker, and what the client is told."""
+        """Commit or abort a transaction: write the marker, and the client's request and response."""
         self.store(region, encode_transaction_end(transaction, int(self.time_ms(at_s)), committed=commit)[0])
         action = "commit" if commit else "abort"
         for outcome in ("asked", "ok"):

@@ -1,7 +1,7 @@
-"""A real standalone Spark cluster, master and workers from the pip package, of which nothing outlives the tests.
+"""A real standalone Spark cluster, master and workers from the pip package. No process of it outlives the tests.
 
-Its executors have a Python with what docs/SPARK.md says that they need and nothing of ours, so that only what
-the driver sends them can be at work there.
+Its executors have a Python with the packages that docs/SPARK.md requires and nothing of ours, so that they can only
+run what the driver sends them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SPARK_HOME = Path(pyspark.__file__).parent
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _GUARD = '("$@"; kill -KILL -- "-$$") & cat; kill -KILL -- "-$$"'
-"""Ends a whole process group when its command ends, and when nobody holds the other end of its standard input any
-more, as when whoever did was killed."""
+"""Kill a whole process group when its command ends, and when no process holds the other end of its standard input any
+more, for example because its parent was killed."""
 
 
 @contextmanager

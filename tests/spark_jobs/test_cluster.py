@@ -1,4 +1,4 @@
-"""The verdict on a real standalone cluster: a master and two workers that have nothing of ours."""
+"""The verdict on a real standalone cluster: a master and two workers without geoemu installed."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ with guarded(["sh", "-c", "sleep 1000 & echo $$ $!; wait"], pathlib.Path({str(tm
     pids = [int(pid) for pid in (tmp_path / "out").read_text().split()]
     deadline = time.monotonic() + 30
     while any(is_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, "somebody is left"
+        assert time.monotonic() < deadline, "a process is left"
         time.sleep(0.02)
 
 

@@ -34,8 +34,7 @@ def check(evaluation: Evaluation, invariant: str) -> CheckResult:
 
 def test_a_drill_that_went_well(engine: QueryEngine, drill: Path) -> None:
     evaluation = evaluate_run(engine, drill)
-    # The sample holds no snapshot and no cursor, nobody asked for exclusive access, and nothing is of
-    # a transaction.
+    # The sample has no snapshot and no cursor, no exclusive producer and no transaction.
     assert {one.name for one in evaluation.checks if one.verdict == "not applicable"} == {
         "snapshots-safe",
         "cursors-correct",

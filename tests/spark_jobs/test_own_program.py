@@ -1,4 +1,4 @@
-"""A program of somebody's own, which writes its history itself."""
+"""A user's own program, which writes its history itself."""
 
 from __future__ import annotations
 

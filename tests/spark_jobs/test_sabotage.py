@@ -1,4 +1,4 @@
-"""Evidence that somebody tampered with: each way ends invalid or unknown, with the witness (docs/HISTORY.md, table).
+"""Evidence that was tampered with: each way ends invalid or unknown, with the witness (docs/HISTORY.md, table).
 
 A small run is changed in memory, or on disk after it was written, the way a broken region or a forger would.
 """
@@ -80,7 +80,7 @@ def another_publish_time(run: SampleRun) -> None:
 
 
 def no_sources(run: SampleRun) -> None:
-    """Every entry of us-west says that it stood at the same place."""
+    """Every entry of us-west names the same source position."""
     run.logs[WEST] = [
         with_replication(data, str(scan_entry(data).replicated_from), place(EAST, 0))
         for data in run.logs[WEST]
@@ -104,7 +104,7 @@ def two_producers() -> SampleRun:
 
 
 def restricted(run: SampleRun) -> None:
-    """Gone from two regions; the copy that is left says that nobody else was to have it."""
+    """Remove it from two regions; the copy that is left is addressed to no other region."""
     entry_with(run, EAST, 10, replicate_to=[EAST])
     for region in (WEST, EU):
         run.logs[region].pop(10)
@@ -159,7 +159,7 @@ def torn(path: Path) -> None:
 
 
 def edited(old: str, new: str) -> Callable[[Path], None]:
-    """Changed by somebody who knows how to write an end."""
+    """Edit the file and write a matching digest."""
 
     def damage(path: Path) -> None:
         import hashlib
@@ -216,7 +216,7 @@ def both_granted(path: Path) -> None:
 
 
 def but(*changes: Callable[[Path], None]) -> Callable[[Path], None]:
-    """Both were granted, and then somebody did this."""
+    """Grant both, then apply these changes."""
 
     def change(path: Path) -> None:
         both_granted(path)
@@ -232,12 +232,13 @@ def no_first_grant(path: Path) -> None:
 
 
 def unacknowledged(run: SampleRun) -> None:
-    """Nobody acknowledged the last four."""
+    """Remove the acknowledgements of the last four."""
     run.events = [one for one in run.events if not (one[2] == "acknowledge" and one[1] > run.time_ms(18.4))]
 
 
 def snapshot(run: SampleRun, local: int, other: int) -> None:
-    """us-west: whoever acknowledged up to `local` here has acknowledged up to `other` in us-east."""
+    """Store a snapshot in us-west: a subscription that acknowledged up to `local` here has acknowledged up to `other`
+    in us-east."""
     said = Snapshot("s", place(WEST, local), ((EAST, place(EAST, other)),))
     run.store(WEST, encode_marker(said, 1, (WEST,))[0])
 
@@ -271,8 +272,8 @@ COMMITTED, ABORTED, OPEN = (0, 1), (0, 2), (1, 0)
 
 
 def transactions() -> SampleRun:
-    """us-east: a plain message, two of a transaction that is committed, one of one that is aborted, a plain one, and
-    one of a transaction that nobody ended. Billing is given what it may have, in us-east, and acknowledges it."""
+    """us-east: a plain message, two of a committed transaction, one of an aborted one, a plain one, and one of a
+    transaction without an end. Billing receives what it may, in us-east, and acknowledges it."""
     run = SampleRun()
     run.fact(0.0, "phase", detail="it begins")
     run.subscribe(EAST, 0.1)
@@ -306,7 +307,7 @@ def aborted_marker(run: SampleRun, entry: int, transaction: tuple[int, int], *, 
 
 
 def without_commit(run: SampleRun) -> None:
-    """In the place of the marker stands one of a transaction that nobody knows."""
+    """Replace the marker by one of an unknown transaction."""
     aborted_marker(run, 3, (9, 9), commit=True)
 
 

@@ -37,7 +37,7 @@ def fact(at_s: float, op: str, region: str | None = None, **more: str) -> dict[s
 def beside(
     witness: Mapping[str, Any], *facts: Mapping[str, Any], stores: tuple[Interval, ...] = ()
 ) -> list[str]:
-    """What stands beside a witness, in a run of 60 s."""
+    """Return the hints for a witness, in a run of 60 s."""
     clusters = {"us-east": "americas", "us-west": "americas", "eu-central": "europe"}
     timeline = make_timeline(REGIONS, clusters, 0.0, 60_000.0, [], list(facts), [], stores=stores)
     return causes(CheckResult("c", "c", "INV-1", "invalid", "No.", (witness,)), timeline)

@@ -1,4 +1,4 @@
-"""An owner in a process of its own, to be paused, killed or fenced: appends until it is told not to.
+"""An owner in a process of its own, to be paused, killed or fenced: appends until it is fenced.
 
     python -m tests.storage.kafka_owner BOOTSTRAP_SERVERS PREFIX ACKNOWLEDGED_FILE
 

@@ -93,7 +93,7 @@ class KafkaHarness(Harness):
 
 
 def kill(store: Store) -> None:
-    """`kill -9` of the region: what was not sent never will be, and nobody hears of what was."""
+    """Act like `kill -9` of the region: unsent requests are never sent, and no caller gets a response to the others."""
     assert isinstance(store, KafkaStore)
     store.cluster._closed = True
     for connection in store.cluster._connections.values():

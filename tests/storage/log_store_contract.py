@@ -1,7 +1,7 @@
 """The suite every storage backend inherits: `class TestX(LogStoreContract)` with a fixture `harness`.
 
-It knows `emulator.storage.contract` and the `Harness`, nothing of a backend. S1 to S8 are the promises. Ids
-are taken from what the store says, never counted: between appends they may jump (S3).
+It uses `emulator.storage.contract` and the `Harness` only. S1 to S8 are the guarantees. Entry ids are those
+that the store returned, never counted: between appends they may jump (S3).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_s2_what_was_acknowledged_is_there_after_a_crash(self, harness: Harness):
-        """Nobody closed anything, and nothing acknowledged is missing."""
+        """No log or store was closed, and nothing acknowledged is missing."""
         store = await harness.open()
         log = await open_log(store, "t")
         await asyncio.gather(*(log.append([b"entry %d" % n]) for n in range(20)), store.put("k", b"v"))
@@ -689,7 +689,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_closing_makes_everything_issued_durable(self, harness: Harness):
-        """Futures nobody waited for resolve before `close` returns."""
+        """Futures without a waiter also resolve before `close` returns."""
         store = await harness.open()
         log = await open_log(store, "t")
         issued: list[asyncio.Future[Any]] = [log.append([b"%d" % n]) for n in range(50)]

@@ -1,4 +1,4 @@
-"""The group codec: what goes in comes out, and what is damaged is refused."""
+"""The group codec: decoding returns what was encoded, and damage is refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_decoding_gives_back_what_was_encoded(entries: list[bytes]):
 def test_a_slice_is_what_reading_entry_by_entry_gives(
     entries: list[bytes], skip: int, max_entries: int | None, max_bytes: int | None
 ):
-    """At most so many, and no further than the one that reaches the bytes."""
+    """Stop after `max_entries`, or with the entry that reaches `max_bytes`."""
     expected: list[bytes] = []
     for entry in entries[skip:]:
         if max_entries is not None and len(expected) == max_entries:

@@ -104,7 +104,7 @@ async def test_a_region_shows_its_password_over_tls(
 @pytest.mark.real
 @on_a_loop
 async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(guarded: tuple[KafkaServer, str]):
-    """It is told what is wrong."""
+    """The error names the reason."""
     with pytest.raises(StorageError, match="CERTIFICATE_VERIFY_FAILED"):
         await open_kafka("eu", guarded[1], {"security_protocol": "SSL"})
 

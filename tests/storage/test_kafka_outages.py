@@ -34,7 +34,7 @@ async def open_store(server: KafkaServer, prefix: str, **options: int) -> KafkaS
 
 
 class Load:
-    """Appends to several logs and puts of a key, a few in flight each, until it is told to stop."""
+    """Append to several logs and put a key, a few requests in flight each, until `stop` is called."""
 
     def __init__(self, store: Store, logs: list[Log]) -> None:
         self.acknowledged: dict[str, list[tuple[int, bytes]]] = {log.name: [] for log in logs}

@@ -1,4 +1,4 @@
-"""Two owners of one region's log on a real Kafka: never do both write (S6), whatever Kafka has forgotten."""
+"""Two owners of one region's log on a real Kafka: they never both write (S6), whatever Kafka has forgotten."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def prefix() -> str:
 
 
 class Clock:
-    """A clock that is told what time it is."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,9 +1,8 @@
 """`kill -9` at random moments: everything acknowledged is there, and nothing is there without all before it.
 
-A real process writes, tells what was acknowledged, and is killed after a seeded number of acknowledgements,
-which is at a random moment of whatever it was doing. What it left is examined, then the next process goes on
-with it: with a file that was closed in good order, or with the very remains. `GEOEMU_KILL_MOMENTS` says how
-many moments (20; the more the better).
+A real process writes, reports what was acknowledged, and is killed after a seeded number of acknowledgements,
+which is at a random moment of its work. The test checks the remains, then the next process continues with them:
+as they are, or after a proper close. `GEOEMU_KILL_MOMENTS` is the number of moments (default 20; more find more).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The SQLite store keeps the contract, and what is special about a file."""
+"""The SQLite store keeps the contract; and properties of its file."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ async def test_a_database_of_somebody_else_is_refused(path: Path):
 
 @on_a_loop
 async def test_a_file_of_another_format_version_is_refused(path: Path):
-    """The message says what to do."""
+    """The message names the remedy."""
     await (await open_sqlite(path, "eu")).close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE meta SET value = '2' WHERE key = 'format_version'")
@@ -352,7 +352,7 @@ async def test_a_group_fails_as_a_whole_whatever_the_reason(path: Path, commits:
 async def test_a_group_fails_as_a_whole_when_sqlite_took_everything_back_by_itself(
     path: Path, commits: Commits
 ):
-    """Some errors end the transaction, as on a full disk; then nobody may believe that it was committed."""
+    """Some errors end the transaction, as on a full disk; then no write may be reported as committed."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
 
@@ -448,7 +448,8 @@ async def test_what_was_issued_while_the_failing_group_was_written_fails_too(
 
 @on_a_loop
 async def test_the_id_of_a_ledger_in_one_region_is_none_in_another(tmp_path: Path):
-    """As with clusters that never heard of each other: what a client was told in one names nothing elsewhere."""
+    """Like clusters that are independent of each other: an id that a client received from one names nothing in
+    another."""
     ids = {}
     for region in ("us-east", "us-west", "eu-central"):
         store = await open_sqlite(tmp_path / region / "log.sqlite", region)
@@ -484,7 +485,8 @@ async def test_a_damaged_row_is_named_and_not_served(path: Path):
 
 @on_a_loop
 async def test_a_log_that_cannot_be_opened_for_damage_does_not_hurt_the_others(path: Path):
-    """Its size cannot be told, because it begins inside a damaged row; who shares the commit is not to blame."""
+    """Its size is unknown, because it begins inside a damaged row; other logs in the same commit must not fail for
+    it."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     await log.append([b"1", b"2", b"3"])
@@ -592,7 +594,7 @@ async def test_a_read_that_is_overtaken_by_a_trim_begins_where_the_log_begins_no
 
 @on_a_loop
 async def test_trimmed_and_deleted_entries_leave_the_file(path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A few with every commit, so that nobody waits for it."""
+    """A few rows with every commit, so that no commit waits for it."""
     monkeypatch.setattr(sqlite_commit, "SWEEP_ROWS", 2)
     store = await open_sqlite(path, "eu")
     log, deleted = await open_log(store, "t"), await open_log(store, "deleted")
@@ -613,7 +615,7 @@ async def test_trimmed_and_deleted_entries_leave_the_file(path: Path, monkeypatc
 
 @on_a_loop
 async def test_what_an_owner_did_not_sweep_the_next_one_does(path: Path, tmp_path: Path):
-    """Garbage is found again, whoever made it."""
+    """A later owner finds the garbage of an earlier one."""
     store = await open_sqlite(path, "eu")
     log, deleted = await open_log(store, "t"), await open_log(store, "deleted")
     for n in range(30):
@@ -636,7 +638,7 @@ async def test_what_an_owner_did_not_sweep_the_next_one_does(path: Path, tmp_pat
 
 @on_a_loop
 async def test_the_wal_stays_short_while_much_is_written(path: Path):
-    """60 MB pass through it, and nobody waits for it to be emptied."""
+    """60 MB pass through it, and no commit waits for it to be emptied."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     for _ in range(60):

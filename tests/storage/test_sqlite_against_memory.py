@@ -1,7 +1,7 @@
-"""Random stories told to both stores: SQLite must answer as the memory store does, word for word.
+"""Random sequences of operations on both stores: SQLite must return exactly what the memory store does.
 
 The memory store is the model. Limits are small, so that reads go to the file, groups are divided, and
-checkpoints and sweeps happen between any two steps. `GEOEMU_STORIES` says how many are told.
+checkpoints and sweeps happen between any two steps. `GEOEMU_STORIES` is their number.
 """
 
 from __future__ import annotations

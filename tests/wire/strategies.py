@@ -1,4 +1,4 @@
-"""What the tests of the wire draw from, and how they damage bytes."""
+"""Hypothesis strategies of the wire tests, and ways to damage bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ maybe = st.none
 
 
 def as_u64(value: int) -> int:
-    """How a signed number stands in a protobuf field that is unsigned."""
+    """Encode a signed number for an unsigned protobuf field."""
     return value % 2**64
 
 

@@ -1,4 +1,4 @@
-"""Which key an entry has, whatever else its metadata says."""
+"""The key of an entry, whatever else its metadata contains."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_key_of_an_entry(fields: dict[str, object], key: bytes) -> None:
 
 
 def test_a_text_that_is_none_elsewhere_in_the_metadata_does_not_stop_a_subscription() -> None:
-    """The gate lets such a property pass, as it was sent: it must not be looked at where entries are handed out."""
+    """Admission accepts such a property as it was sent: the dispatcher must not decode it."""
     data = entry(partition_key="k", properties=[pb.KeyValue(key="a", value="ZZZZ")])
     at = data.index(b"ZZZZ")
     damaged = b"\x0e\x01" + bytes(4) + data[6:at] + NOT_TEXT + data[at + 4 :]

@@ -1,4 +1,4 @@
-"""What admin tools and people are told of exclusive producers, and what they may do about them."""
+"""What admin requests, metrics and `explain` show of exclusive producers, and how an administrator removes one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What Pulsar does with other clusters, stores and brokers: kept, told, obeyed or refused, never ignored."""
+"""Pulsar's settings for other clusters, stores and brokers: each is stored, shown, obeyed or rejected, never
+ignored."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def test_failure_domains_are_kept_and_given_back(us: Served) -> None:
 
 @pytest.mark.parametrize("body", [b'"apart"', b"apart"])
 def test_a_group_of_namespaces_is_kept_quoted_or_not(us: Served, body: bytes) -> None:
-    """Java's client does not quote it, although it says that it is JSON."""
+    """Java's client sends the name unquoted, although it declares the body as JSON."""
     path, members = f"{NAMESPACE}/antiAffinity", "/admin/namespaces/us/antiAffinity/apart?tenant=public"
     assert (us.ask("GET", path).status, us.get(members)) == (204, [])
     assert us.ask("POST", path, body).status == 204

@@ -1,4 +1,4 @@
-"""Looking at messages and moving subscriptions over HTTP, without a consumer."""
+"""Peek at messages and move subscriptions over HTTP, without a consumer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def publish(
 
 
 def numbered(us: Served, count: int) -> None:
-    """`orders` with so many messages, and `billing` at its beginning."""
+    """Publish `count` messages to `orders`, with the subscription `billing` at its beginning."""
     assert us.ask("PUT", TOPIC).status == 204
     assert us.ask("PUT", BILLING, b'{"ledgerId": -1, "entryId": -1, "partitionIndex": -1}').status == 204
     publish(us, *(b"%d" % number for number in range(count)))

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: forms, names of Pulsar's dashboards, bounds."""
+"""Metrics for Prometheus: exposition formats, the names that Pulsar's dashboards use, bounds."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_both_forms_are_well_made(us: Served, accept: str, kind: str, last: str 
             assert LINE.fullmatch(line), line
             name = re.match(r"[a-z_0-9]+", line)
             assert name is not None
-            assert name[0] in (seen[-1], f"{seen[-1]}_total"), "samples stand behind their family"
+            assert name[0] in (seen[-1], f"{seen[-1]}_total"), "samples follow their family"
     assert len(seen) == len(set(seen)), "each family stands there once"
 
 

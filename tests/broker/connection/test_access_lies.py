@@ -1,4 +1,4 @@
-"""Clients that lie about exclusive access, ask for too much, or ask at a bad moment."""
+"""Clients that request exclusive access with false epochs, too often, or at a bad moment."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ async def test_what_producers_cost_is_counted_and_too_many_are_refused(
 
 
 async def test_one_that_is_closed_while_its_topic_is_unloaded_does_not_come_back_as_a_ghost() -> None:
-    """The region asks again for those who wait. Whom their client closed meanwhile it must not ask for: nobody could
-    ever close it."""
+    """After an unload the region requests access again for waiting producers. It must skip a producer that its client
+    closed meanwhile: no client could ever close that one."""
     async with regions("us") as world, raw_client(world) as client:
         await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
         await asks(client, 2, "waiter", producer_access_mode=WAITING)

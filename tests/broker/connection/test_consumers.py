@@ -1,4 +1,4 @@
-"""What consumers ask for: in which order a region answers, and what it makes of it."""
+"""Requests of consumers: their effect, and the order of the broker's responses."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ async def publish(world: Regions, count: int) -> None:
 
 
 async def flow(client: RawClient, count: int) -> list[tuple[int, int]]:
-    """Ask for so many messages; their ids."""
+    """Grant `count` permits; return the ids of the messages that arrive."""
     client.writer.write(frame_of(encode_flow(1, count)))
     ids = [(await client.next()).message.message_id for _ in range(count)]
     return [(id_.ledgerId, id_.entryId) for id_ in ids]
 
 
 async def test_a_seek_sends_the_consumer_away_before_it_succeeds() -> None:
-    """The other way round the C++ client lands at the seek before this one."""
+    """In the other order the C++ client ends at the position of the seek before this one."""
     async with regions("us") as world, raw_client(world) as client:
         await publish(world, 3)
         await client.subscribe(initialPosition=pb.CommandSubscribe.Earliest)
@@ -50,7 +50,7 @@ async def test_a_seek_sends_the_consumer_away_before_it_succeeds() -> None:
 
 
 async def test_a_producer_may_bring_its_first_subscription() -> None:
-    """Nothing that is published is lost to it, although nobody consumes yet."""
+    """The subscription keeps every message published before its first consumer connects."""
     async with regions("us") as world, raw_client(world) as client:
         request = pb.CommandProducer(
             topic="orders", producer_id=1, request_id=1, initial_subscription_name="s"

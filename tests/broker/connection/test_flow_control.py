@@ -1,4 +1,4 @@
-"""One client cannot take the memory of all, and is not judged for what we keep it from saying."""
+"""One client cannot take the memory of all, and the broker does not time out a client whose reads it paused itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.broker.regions import Regions, regions, until
 
 
 class Switch:
-    """Whether reading is on; counts how often it was told."""
+    """Record every request to stop or resume reading."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

@@ -1,4 +1,4 @@
-"""What waits for an old connection to show that it lives, and what may happen meanwhile."""
+"""Requests that wait for a probe of an older connection, and what may happen meanwhile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_reader_whose_old_connection_is_half_open_comes_back() -> None:
 
 
 async def test_a_subscription_that_is_deleted_while_another_consumer_waits_for_it_is_created_again() -> None:
-    """Whoever deletes it: the newcomer must not be attached to what is left."""
+    """Whichever client deletes it: the new consumer must not attach to the deleted subscription."""
     async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
         assert (await old.subscribe()).HasField("success")
         waiting = asyncio.create_task(new.subscribe())
@@ -53,7 +53,7 @@ async def test_a_subscription_that_is_deleted_while_another_consumer_waits_for_i
 
 
 async def test_what_a_client_waits_for_ends_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is attached for a client that is gone, and the present consumer stays."""
+    """No consumer is attached for a closed connection, and the present consumer stays."""
     monkeypatch.setattr(liveness, "LIVENESS_SECONDS", 60)
 
     async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
@@ -127,7 +127,7 @@ async def test_a_consumer_that_is_given_up_and_asked_for_again_in_one_breath_is_
 
 
 async def test_a_producer_of_another_name_under_the_same_id_replaces_the_first() -> None:
-    """Left attached, the first would hold its name although nobody can send as it, or close it."""
+    """If it stayed attached, the first producer would keep its name, and no client could send as it or close it."""
     async with regions("us") as world, raw_client(world) as client:
         assert (await client.ask(create_producer(1, 1, "first"))).producer_success.request_id == 1
         assert (await client.ask(create_producer(1, 2, "second"))).producer_success.request_id == 2

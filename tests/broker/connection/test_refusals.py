@@ -1,4 +1,5 @@
-"""What is not offered: the answer its client understands, and one line in the region's log for each."""
+"""Commands that are not supported: each gets a response that its client understands, and one line in the region's
+log."""
 
 from __future__ import annotations
 
@@ -228,7 +229,7 @@ async def test_plain_bytes_need_no_schema(schema: pb.Schema | None) -> None:
 
 
 async def test_a_consumer_may_take_whatever_schema_the_topic_has() -> None:
-    """AUTO_CONSUME registers nothing, and GET_SCHEMA says that there is none."""
+    """AUTO_CONSUME registers no schema, and GET_SCHEMA returns TopicNotFound."""
     schema = pb.Schema(name="", schema_data=b"", type=pb.Schema.AutoConsume)
 
     async with regions("us") as world, raw_client(world) as client:

@@ -1,4 +1,4 @@
-"""Lists of topics: asked for with a hash, and watched."""
+"""Topic lists: requested with a hash, and watched."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def test_one_that_does_not_read_is_told_of_everything_at_once_when_it_does
 
 
 async def test_one_that_goes_and_comes_again_in_one_moment_went_and_came() -> None:
-    """Its subscriptions went with it: whoever watches has to subscribe anew."""
+    """Its subscriptions were deleted with it, so a client that watches has to subscribe again."""
     async with regions("us") as world, raw_client(world) as client:
         await create(world, "one", "other")
         await client.ask(watch())

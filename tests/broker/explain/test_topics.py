@@ -1,4 +1,4 @@
-"""Every "why not" has an answer, and it says what the region does."""
+"""`explain` gives a reason for every "why not", and the reason matches the region's behaviour."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The suite of every configuration medium, seen through the `Metadata` of its regions: M1 to M7.
+"""The contract M1 to M7 that every medium of the configuration store keeps, tested through `Metadata` of regions.
 
-`class TestX(MetadataContract)` with a fixture `place`. It knows the contract and the `Place`, nothing of a medium.
+Subclass it as `class TestX(MetadataContract)` with a fixture `place`. It uses the contract and `Place` only.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Place:
 
 
 async def told(condition: Callable[[], bool], *regions: Metadata) -> None:
-    """Until it holds; looked at whenever one of these regions was told of a change."""
+    """Wait until the condition holds; check it at each change that one of these regions receives."""
     news = asyncio.Event()
     for region in regions:
         region.watch("", lambda change: news.set())
@@ -168,7 +168,7 @@ class MetadataContract:
             await told(lambda: eu.revision == us.revision, us, eu)
             heard: list[Change] = []
             eu.watch("", heard.append)
-            eu._reading = True  # it is told of nothing for a while
+            eu._reading = True  # it receives no changes for a while
             for number in range(place.changes_kept + 5):
                 await us.put("moves", b"%d" % number)
             await us.put("gone", None)

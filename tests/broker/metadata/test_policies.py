@@ -1,4 +1,4 @@
-"""Policies live in the cluster's configuration store; running topics follow them at once."""
+"""Policies are stored in the cluster's configuration store; loaded topics follow them at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMESPACE = NamespacePath("public/default")
 
 @pytest.mark.parametrize("policy", REGISTRY.values(), ids=lambda policy: policy.name)
 def test_p1_every_policy_is_obeyed_by_the_module_it_names(policy: Policy[object]) -> None:
-    """A policy that is accepted and ignored would be a lie, unless it says that it is kept, and why."""
+    """A policy names the module that obeys it, or the reason why it is only stored."""
     assert bool(policy.obeyed_by) != bool(policy.kept)
     if policy.obeyed_by:
         assert policy in importlib.import_module(policy.obeyed_by).OBEYS
@@ -143,7 +143,8 @@ def stored(region: object) -> int:
 
 
 async def test_a_region_that_does_not_share_the_messages_any_more_sends_nobody_anything() -> None:
-    """Another region of its cluster took it out. It would send what nobody sends back, and count it as owed."""
+    """Another region of its cluster removed this one. It would send messages without a way back, and count them as
+    backlog."""
     async with regions("us", "eu", "ap") as world, world.client("us") as client:
         await (await client.producer(TOPIC)).send(b"shared")
         await until(lambda: stored(world.running["ap"]) == 1)

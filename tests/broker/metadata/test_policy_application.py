@@ -1,4 +1,4 @@
-"""Policies of producers and consumers: how many, how large, how fast; and deduplication that begins in between."""
+"""Policies of producers and consumers: their number, message size and rate; and deduplication that is enabled later."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ async def test_deduplication_begins_in_the_middle_of_a_stream() -> None:
         for number in (0, 0):
             send(client, entry(b"x", number), number)
             await client.next()
-        assert topic.stored_end == 2, "nobody asked for it yet"
+        assert topic.stored_end == 2, "deduplication is still off"
         await set_policy(us, DEDUPLICATION, True, OF_TOPIC)
         await until(lambda: topic.state.deduplicates, DEADLINE)
         for number in (1, 1):
@@ -292,7 +292,7 @@ async def test_deduplication_begins_in_the_middle_of_a_stream() -> None:
 
 
 async def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_nothing() -> None:
-    """It began anew while nothing was judged; also when the region crashes in between."""
+    """The producer restarts its sequence ids while deduplication is off; also with a crash in between."""
     async with regions("us") as world:
         for crashes in (False, True):
             us = world.running["us"]

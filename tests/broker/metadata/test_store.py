@@ -1,4 +1,4 @@
-"""The media of the configuration store keep the contract."""
+"""Each medium of the configuration store keeps the contract."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SqlitePlace(Place):
         return await open_sqlite_configuration(self.path, "europe", changes_kept=self.changes_kept)
 
     def go_away(self) -> None:
-        """Somebody does not let go of it."""
+        """Lock the file from another connection."""
         self.holder = sqlite3.connect(self.path, isolation_level=None)
         self.holder.execute("BEGIN IMMEDIATE")
 
@@ -152,7 +152,8 @@ def _replace(path: Path) -> None:
 async def test_a_change_of_a_file_that_is_not_there_any_more_is_not_acknowledged(
     hurt: Callable[[Path], object], tmp_path: Path
 ) -> None:
-    """Whoever opens the store next would not find it. The regions go on with what they know, and say so."""
+    """The next process that opens the store would not find the change. The regions go on with their copy and log an
+    error."""
     path = tmp_path / "configuration.sqlite"
 
     async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:

@@ -1,4 +1,4 @@
-"""What clients and lying clusters do to metadata events."""
+"""Forged metadata events, from clients and from other clusters."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def still_in_step(world: Regions) -> None:
 
 
 async def test_a_client_cannot_speak_for_the_cluster_that_it_is_connected_to() -> None:
-    """Other clusters obey what a region publishes, and cannot tell which of its clients it was."""
+    """Other clusters apply what a region publishes, and cannot see which of its clients published it."""
     async with clusters(TWO) as world, world.client("us") as client:
         eu = world.running["eu"]
         await create(world.running["us"])

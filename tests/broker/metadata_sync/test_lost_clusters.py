@@ -1,4 +1,5 @@
-"""Clusters that are declared lost: the others forget what they deleted, and one that comes back brings none of it."""
+"""Clusters that are declared lost: the others drop their tombstones, and a returning cluster restores nothing
+deleted."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ async def test_nobody_remembers_for_a_lost_cluster_what_was_deleted() -> None:
 
 
 async def test_a_lost_cluster_that_comes_back_brings_back_nothing_that_was_deleted() -> None:
-    """INV-82; and it loses nothing that it changed itself and nobody had heard of."""
+    """INV-82. The cluster also keeps its own changes that no other cluster had received."""
     async with without_asia() as world:
         us, eu = world.running["us"], world.running["eu"]
         await declare("asia", us, eu)

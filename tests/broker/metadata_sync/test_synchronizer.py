@@ -1,4 +1,4 @@
-"""Metadata events between clusters: regions of several clusters, each cluster with a store of its own."""
+"""Metadata events between clusters: regions of several clusters, each cluster with its own store."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def test_a_cluster_that_lost_its_store_and_its_log_gets_everything_back() 
         await soon(lambda: are_alike(world))
         before = documents(world, "europe")
         await world.crash("eu")
-        await world.crash("ap")  # whoever made the namespace is not there to tell
+        await world.crash("ap")  # the cluster that created the namespace cannot send it
         world.configurations["europe"].__init__()  # type: ignore[misc]
         world.disks["eu"].__init__()  # type: ignore[misc]
         await world.start("eu")

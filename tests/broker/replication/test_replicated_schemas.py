@@ -1,4 +1,4 @@
-"""Schemas travel before the messages that need them, and each region calls them by its own numbers (INV-42)."""
+"""Schemas are replicated before the messages that need them, and each region numbers its versions itself (INV-42)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def received(w: World, region: str, count: int, topic: str = TOPIC) -> lis
 
 
 async def meaning(w: World, region: str, messages: Sequence[Message]) -> list[tuple[bytes, Schema]]:
-    """What each says, and the schema by which this region says that it is to be read."""
+    """Return each payload with the schema that this region returns for its version."""
     client = w.client(region)
     found = [(message.payload, await client.schema(TOPIC, message.schema_version)) for message in messages]
     await client.close()

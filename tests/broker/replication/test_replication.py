@@ -1,4 +1,4 @@
-"""Several regions, one loop: every message everywhere, once, in order, whatever happens to the links."""
+"""Several regions, one loop: every message arrives in every region once and in order, whatever happens to the links."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ def batch_without_its_last_id(*sequence_ids: int) -> bytes:
 
 
 async def test_a_replicator_that_gives_way_is_told() -> None:
-    """A request of an earlier connection, late over a healed link, displaced the replicator that lives; nobody told it,
-    and it waited for receipts for ever. Found by the swarm."""
+    """A late request of an earlier connection, over a healed link, displaced the live replicator. It got no response
+    and waited for receipts for ever. Found by the swarm."""
     async with regions("us", "eu") as world, world.client("eu") as client:
         await publish(client, "before", 1)
         await until(lambda: drained(world))

@@ -1,5 +1,5 @@
-"""What consumers say of themselves reaches those who hand out: priority levels, and whether a key has to wait. Under
-virtual time, from a client to the stats."""
+"""Consumer options reach the dispatcher: priority levels, and out-of-order delivery for Key_Shared. Under virtual time,
+from the client to the stats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def stats_of(w: World, subscription: str = "s") -> dict[str, Any]:
 
 
 def count(consumer: Consumer) -> int:
-    """Messages that it was given and nobody took yet."""
+    """Return the number of messages delivered to this consumer and not received by the application."""
     return len(consumer.waiting)
 
 

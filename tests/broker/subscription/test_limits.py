@@ -1,4 +1,4 @@
-"""How much consumers may hold, and what a subscription is told when it is made; in virtual time."""
+"""Limits on unacknowledged messages, and the options of a new subscription; in virtual time."""
 
 from __future__ import annotations
 

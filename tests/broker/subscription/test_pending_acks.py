@@ -1,4 +1,5 @@
-"""Acknowledgements in transactions at one subscription: durable, exclusive, counted at the commit or given back."""
+"""Acknowledgements in transactions at one subscription: durable, exclusive, applied at the commit, released by an
+abort."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ class Consuming:
         return self.given
 
     async def receive(self, count: int) -> list[int]:
-        """Wait until so many came; which."""
+        """Wait for `count` messages and return their entry ids."""
         while len(self.given) < count:
             command = await self.raw.next()
             assert command.type == pb.BaseCommand.MESSAGE
@@ -157,7 +158,7 @@ async def test_a_commit_makes_acknowledgements_of_them_and_an_abort_gives_them_o
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_restart_finds_what_was_held(committed: bool) -> None:
-    """Nobody else is given it meanwhile, and the end comes as before."""
+    """No other consumer receives them meanwhile, and the transaction ends as before."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing)
@@ -280,8 +281,8 @@ async def test_what_its_coordinator_forgot_is_given_out_again() -> None:
 
 
 async def test_an_abort_that_a_subscription_was_told_of_and_forgot_is_asked_for_again() -> None:
-    """An abort is answered before it is durable here. It is not over while others have to be told, and nobody tells the
-    same subscription twice."""
+    """An abort gets its response before it is durable here. It is not over while other subscriptions need it, and none
+    gets it twice."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing, count=2)
@@ -435,7 +436,8 @@ async def test_a_consumer_that_takes_over_is_not_given_what_is_held() -> None:
 
 
 async def test_a_commit_of_what_is_not_written_yet_loses_no_other_transaction_s_acknowledgements() -> None:
-    """T1 commits right behind an acknowledgement nobody waited for; T2 acknowledges while the commit is written."""
+    """T1 commits right after an acknowledgement without a response; T2 acknowledges while the commit is being
+    written."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing)
@@ -463,7 +465,8 @@ async def test_a_commit_of_what_is_not_written_yet_loses_no_other_transaction_s_
 
 
 async def test_what_a_commit_found_is_stored_before_it_leaves_the_books() -> None:
-    """A kill before the cursor is durable: the coordinator tells again, and the rows say what it is about."""
+    """The region is killed before the cursor is durable: the coordinator sends the commit again, and the pending-ack
+    rows name the messages."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing)

@@ -1,4 +1,4 @@
-"""Whether a subscription is replicated is what the users of its region set, and what another region's update may do."""
+"""The users of a region decide whether a subscription is replicated; an update from another region may enable it."""
 
 from __future__ import annotations
 
@@ -363,7 +363,7 @@ async def test_with_upstreams_rule_the_position_is_applied_and_the_status_left()
         assert is_replicated(world, "us")
 
 
-# What people are told.
+# Explanations and stats.
 
 
 def explained(world: Regions) -> dict[str, Explanation]:

@@ -1,4 +1,4 @@
-"""Exclusive producers while the region's store, its topics and its administrators do their worst."""
+"""Exclusive producers while stores fail, topics are unloaded and administrators intervene."""
 
 from __future__ import annotations
 
@@ -285,4 +285,4 @@ async def test_a_topic_that_could_not_be_loaded_decides_nothing_afterwards(
     await owner.producer.send(b"and still")
     granted = newest_grant(broker_of(world).store, TOPIC)
     assert granted is not None
-    assert granted.end_entry is None, "nobody ended what the owner has"
+    assert granted.end_entry is None, "the owner's grant is still open"

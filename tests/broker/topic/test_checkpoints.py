@@ -1,4 +1,4 @@
-"""Checkpoints of a topic: lost ones cost time only, and what they hold does not grow without need."""
+"""Checkpoints of a topic: a lost one only costs time, and its size does not grow without need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.core.topic.test_state import Says
 
 
 class FailingStore(MemoryStore):
-    """Refuses puts while told so, and a key whose put failed until somebody looks (S5)."""
+    """Fail puts while `failing` is set, and refuse a key whose put failed until it is read (S5)."""
 
     failing = False
 
@@ -74,7 +74,7 @@ async def test_a_cursor_that_goes_back_finds_what_was_let_go() -> None:
 
 
 async def test_a_region_goes_on_from_its_checkpoint() -> None:
-    """A producer is told where it was, although no entry before the checkpoint is read again."""
+    """A producer receives its last sequence id, although no entry before the checkpoint is read again."""
     async with regions("us", state_checkpoint_entries=10) as world:
         async with world.client("us") as client:
             await publish(client, "p", 25)

@@ -1,4 +1,4 @@
-"""Exclusive producers (PIP-68) and who is next (PIP-440), with our own client under virtual time."""
+"""Exclusive producers (PIP-68) and their queue (PIP-440), with our own client under virtual time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Contender:
         )
 
     def die(self, *, silently: bool = False) -> None:
-        """As a program does: its connections are gone, and nobody comes back."""
+        """End like a killed program: its connections are gone, and it does not reconnect."""
         self.client.closed = True
         self.host.network.program_died(silently=silently)
 

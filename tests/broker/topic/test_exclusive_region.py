@@ -118,7 +118,7 @@ async def test_whoever_waits_elsewhere_is_promoted_when_the_home_moves_there(wor
 
 @pytest.mark.world(topology=clusters())
 async def test_a_home_that_is_cut_off_stays_the_home(world: World) -> None:
-    """Nobody else may take over: it cannot be asked whether it still has an owner."""
+    """No other region may take over: it cannot ask whether this one still has an owner."""
     await world.ready()
     owner = await world.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
     waiter = Contender(world, "waiter", region="eu")
@@ -132,7 +132,8 @@ async def test_a_home_that_is_cut_off_stays_the_home(world: World) -> None:
 
 @pytest.mark.world(topology=clusters())
 async def test_a_home_that_comes_back_after_it_was_moved_away_grants_nothing(world: World) -> None:
-    """The order that docs/components/access.md names: first the old home's cluster is told, then the new one's."""
+    """Follow the order of docs/components/access.md: first the old region's cluster gets the change, then the new
+    one's."""
     await world.ready()
     owner = await world.client("us").producer(TOPIC, name="owner", access_mode=WAITING)
     await move_home(world, "us", "eu")

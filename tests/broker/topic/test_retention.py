@@ -1,4 +1,4 @@
-"""Logs are trimmed, messages expire, quotas hold: with real clients of ours, on running regions."""
+"""Logs are trimmed, messages expire and quotas apply: with our own clients on running regions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_without_a_policy_everything_is_kept() -> None:
             await producer.send(b"%d" % number)
             await consumer.acknowledge(await consumer.receive())
         topic = world.running["us"].directory.serving[TOPIC]
-        assert world.running["us"].housekeeper._timer is None, "nobody has to be looked after"
+        assert world.running["us"].housekeeper._timer is None, "no topic needs housekeeping"
         assert topic.log.first_entry_id == 0
 
 
@@ -142,7 +142,7 @@ async def test_a_replicated_subscription_goes_on_in_another_region_over_trimmed_
 
 
 async def test_markers_behind_the_last_message_go_whoever_reads() -> None:
-    """Nobody is given them, so nobody can acknowledge them."""
+    """Markers are not delivered to consumers, so no consumer can acknowledge them."""
     async with (
         regions("us", "eu", housekeeping_interval_ms=5, snapshot_interval_ms=20) as world,
         world.client("us") as client,
@@ -180,7 +180,7 @@ async def test_messages_that_nobody_acknowledged_expire() -> None:
 
 
 async def test_expiry_tells_other_regions_nothing() -> None:
-    """INV-37: what expired here was consumed by nobody, so no position is carried on its account."""
+    """INV-37: no consumer consumed an expired message, so no other region moves its position for it."""
     async with regions("us", "eu", housekeeping_interval_ms=5) as world, world.client("us") as client:
         producer = await client.producer(TOPIC)
         consumer = await client.subscribe(
@@ -239,7 +239,7 @@ async def test_a_producer_that_fills_a_backlog_is_sent_away_and_comes_back() -> 
         consumer = await client.subscribe(TOPIC, "s")
         producer = await client.producer(TOPIC)
         topic = world.running["us"].directory.serving[TOPIC]
-        # With its fifth message it is over; a sixth one would be held until somebody reads.
+        # The fifth message exceeds the quota; a sixth would be held until a consumer reads.
         for _ in range(5):
             await producer.send(bytes(10_000))
         await seen(lambda: topic.quota_refusal is not None and not topic.producers)
@@ -277,7 +277,7 @@ async def test_old_messages_are_evicted_by_age() -> None:
 
 
 async def test_a_topic_stays_in_memory_until_its_quota_has_evicted_what_is_too_old() -> None:
-    """Nobody asks about it meanwhile."""
+    """No request mentions the topic meanwhile."""
     async with regions("us", housekeeping_interval_ms=5, topic_idle_ms=20) as world:
         quota = Quota(-1, 1, QuotaAction.EVICT)
         await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.AGE: quota})

@@ -1,4 +1,4 @@
-"""Messages of transactions on one topic: not readable before the commit, never after an abort, whatever crashes."""
+"""Messages of transactions on one topic: not readable before the commit and never after an abort, through any crash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.transactions.transacting import T1, T2, T3, TOPIC, Transacting
 
 
 async def readable(world: Regions, name: str = "us") -> list[bytes]:
-    """What a reader is given, as far as it is told that there is more."""
+    """Return what a reader receives until `hasMessageAvailable` is false."""
     async with asyncio.timeout(30), world.client(name) as client:
         return await all_of(client)
 
@@ -177,7 +177,7 @@ async def test_a_client_that_names_the_transaction_only_in_the_command_or_only_i
 
 
 async def test_a_message_of_a_transaction_that_is_not_open_is_refused() -> None:
-    """Nobody opened it, or it has ended. The producer goes on."""
+    """The transaction was never opened, or it has ended. The producer continues."""
     async with regions("us") as world, raw_client(world) as raw:
         authority = authority_of(world)
         producer = await Transacting.opened(raw)
@@ -219,7 +219,7 @@ async def test_ending_twice_or_what_was_never_here_writes_nothing() -> None:
 
 
 async def test_the_last_message_is_one_that_can_be_read() -> None:
-    """Otherwise a reader that is told of it waits for ever (upstream #22572). A batch says how many it has."""
+    """Otherwise a reader that learns of it waits for ever (upstream #22572). For a batch the response has its size."""
     async with regions("us") as world, raw_client(world) as raw:
         authority_of(world).open(T1, T2)
         producer = await Transacting.opened(raw)

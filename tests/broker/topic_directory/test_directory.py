@@ -1,4 +1,4 @@
-"""Topics are loaded when they are used first and let go when nobody uses them (docs/components/topic-directory.md)."""
+"""Topics are loaded at their first use and unloaded when no client uses them (docs/components/topic-directory.md)."""
 
 from __future__ import annotations
 

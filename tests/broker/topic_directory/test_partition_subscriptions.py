@@ -1,4 +1,5 @@
-"""A partition begins with the subscriptions of partition 0 (N4): what is written for it, and what is left alone."""
+"""A new partition starts with the subscriptions of partition 0 (N4): which keys are written, and which are left
+alone."""
 
 from __future__ import annotations
 
@@ -77,8 +78,8 @@ async def test_partition_0_begins_with_what_it_has() -> None:
 
 
 async def test_what_partition_0_is_writing_is_left_alone() -> None:
-    """Parts of a cursor may be durable before its head is (S1). Whoever loads the topic sweeps up what has no head;
-    here the topic may be in use."""
+    """Parts of a cursor may be durable before its head is (S1). Loading a topic deletes parts without a head; here the
+    topic may be in use."""
     store = await MemoryStore.open(MemoryDisk())
     part = CursorPartKey(FIRST, "billing", "0-0").text
     await store.put(part, b"acknowledged")

@@ -1,4 +1,4 @@
-"""Partitioned topics: created, grown, deleted, found by clients, and carried to clusters that share no store."""
+"""Partitioned topics: created, grown, deleted, found by clients, and synchronised to clusters with another store."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ async def test_clusters_without_a_common_store_learn_and_grow_through_their_link
 async def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_every_region(
     world: World, grown_in: str
 ) -> None:
-    """N4: whoever reads the topic asks once a minute whether it has grown, and must not have lost anything then."""
+    """N4: a consumer of the topic polls once a minute for new partitions, and must not have lost messages by then."""
     await world.ready()
     await asked(world, "PUT", f"{PATH}/partitions", 2)
     await world.simulation.until(lambda: count_in(world, "eu") == 2)
@@ -255,7 +255,7 @@ async def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_ev
 async def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_all_regions_of_a_cluster(
     world: World,
 ) -> None:
-    """N4: the regions that were not asked to grow it know the number from their store, and nobody tells them."""
+    """N4: the regions that did not get the request read the new number from their store; no other region sends it."""
     await asked(world, "PUT", f"{PATH}/partitions", 1)
     consumer = await world.client("eu").subscribe(f"{ORDERS}-partition-0", "billing")
     await consumer.client.close()

@@ -1,10 +1,10 @@
 """A region on SQLite or Kafka in a process of its own, killed behind its n-th commit (test_killed_behind_steps.py).
 
-It processes messages in a transaction, by its own client over a socket, and tells through the pipe what was told:
+It processes messages in a transaction, with its own client over a socket, and reports responses through the pipe:
 
     b <coordinator> <number>      the transaction began
-    d                             its end was answered
-    o                             everything was written, and nothing killed it
+    d                             the response to its end arrived
+    o                             everything was written, and the process was not killed
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def live(place: Place, port: int, after: int, work: Work, pipe: Connection) -> N
 
 
 def _deadly(after: int) -> Iterator[None]:
-    """Begun, it counts commits; behind so many of them, and before anybody hears of that one, the process dies."""
+    """Once resumed, count commits; kill the process after commit number `after`, before any caller gets its result."""
     yield
     commit, produce = Committer.commit, KafkaCluster.produce
     left = after

@@ -1,4 +1,4 @@
-"""Transactions beside compaction, delayed delivery, trimming and expiry."""
+"""Transactions combined with compaction, delayed delivery, trimming and expiry."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_many_transactions_time_out_at_times_that_no_clock_can_say(world: 
 
 
 async def test_nothing_of_what_is_open_nor_behind_it_expires_before_its_end() -> None:
-    """However old it is: nobody could have read it. Afterwards it expires like everything else."""
+    """However old it is: no consumer could have read it. After the end it expires like everything else."""
     async with asyncio.timeout(60), regions("us") as at, at.client("us") as client:
         producer = await client.producer(TOPIC)
         await (await client.subscribe(TOPIC, "s")).close()

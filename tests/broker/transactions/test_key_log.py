@@ -1,4 +1,4 @@
-"""Where a coordinator keeps its keys: durable, a region's own, and nobody's to read or to write."""
+"""The log where a coordinator stores its keys: durable, local to a region, and closed to clients."""
 
 from __future__ import annotations
 

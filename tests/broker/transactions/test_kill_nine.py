@@ -1,4 +1,5 @@
-"""kill -9 of a real region on SQLite while a transaction ends: all of it counts or nothing; what was told stands."""
+"""kill -9 of a real region on SQLite while a transaction ends: it counts as a whole or not at all, and responses
+hold."""
 
 from __future__ import annotations
 

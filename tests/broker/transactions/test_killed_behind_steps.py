@@ -1,5 +1,5 @@
-"""kill -9 behind each single commit of a region on SQLite, or on Kafka, while a transaction goes through it: all of it
-counts or nothing, what was told stands (INV-76), and the next task of its key is given what is left (INV-83)."""
+"""kill -9 after each single commit of a region on SQLite or Kafka, while a transaction runs. The transaction counts as
+a whole or not at all, responses hold (INV-76), and the next task of its key receives what is left (INV-83)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def killed_behind_every_commit(
         lives.append(told)
         if "o" in told:
             break
-    assert [] in lives, "none died before it was told that the transaction began"
+    assert [] in lives, "none died before the response to the begin of the transaction"
     assert any("d" not in told and told for told in lives), "none died between its beginning and its end"
     assert len(lives) > 7, "there are fewer commits than steps"
 
@@ -141,7 +141,7 @@ async def succeed(place: Place, port: int, told: list[str], work: Work) -> None:
 
 
 async def _asked(region: Region) -> None:
-    """A consumer was given what there is to give before the end is told, if there is anything."""
+    """Wait until the consumer has received all available messages, before the transaction ends."""
     while not wants_messages(region, INBOX):
         await asyncio.sleep(0.002)
 

@@ -1,4 +1,4 @@
-"""A subscription forgets that it was told of an abort: its topic is loaded again with what the store has still."""
+"""A subscription that loses an abort it received: its topic is loaded again from what the store still has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many tasks at once, several under each key (the proposal's stress testing)."""
+"""Many concurrent tasks, several per key (the proposal's stress testing)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS, RIVALS, TRANSACTIONS = 25, 4, 6
 
 
 class Told:
-    """What tasks were told of their transactions, by the message in each."""
+    """Responses to the transactions of tasks, by the message in each."""
 
     def __init__(self) -> None:
         self.committed: set[bytes] = set()

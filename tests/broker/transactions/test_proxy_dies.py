@@ -1,5 +1,5 @@
-"""The proxy between a task and its region dies at every point of a transaction: the next task of the key does what is
-left, and nothing twice (the proposal's chaos testing)."""
+"""The proxy between a task and its region dies at every point of a transaction: the next task of the key processes what
+is left, and nothing twice (the proposal's chaos testing)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POINTS_MAX = 100
 
 
 class DyingProxy:
-    """A tap that dies when it has been given so many pieces of what both sides say."""
+    """A tap that dies at read number `after`, counted over both directions."""
 
     def __init__(self, path: Path, after: int, patch: pytest.MonkeyPatch) -> None:
         self._tap = Tap(HistoryWriter(path, "tap"))

@@ -1,4 +1,4 @@
-"""What many transactions wait for together: nobody takes it from the others, and nobody is told too early."""
+"""Writes that many transactions wait for together: one failure affects no other, and no response is sent too early."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_nobody_is_told_of_an_epoch_that_is_not_durable(begins: bool) -> N
 
 
 async def test_a_key_shows_who_has_it_until_its_connection_is_gone() -> None:
-    """And a refused connect whose write failed leaves nobody unfenced: all that may have had the key are closed."""
+    """After a refused connect whose write failed, every connection that may have had the key is closed."""
     async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
         region = world.running["us"]
         store, number = region.store, region.coordinators.coordinator_of(KEY)

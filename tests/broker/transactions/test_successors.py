@@ -1,5 +1,5 @@
-"""The next task of a key is given nothing that the one before it processed, though that is decided and not applied yet
-when it comes: the region died in between, and cannot reach the subscription at once (INV-83)."""
+"""The next task of a key receives no message that the task before it processed, even if that commit is decided and not
+applied yet: the region died in between, and cannot reach the subscription at once (INV-83)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ async def processed(client: Client) -> Transaction:
 
 
 async def acknowledge_upto(message: Message, consumer: Consumer, transaction: Transaction) -> None:
-    """Once no other transaction holds any of it: what an aborted one held is given out before it is told."""
+    """Retry while another transaction holds any of it: an aborted one's messages are redelivered before the abort is
+    known."""
     while True:
         try:
             await consumer.acknowledge_cumulative(message, transaction=transaction)
@@ -99,7 +100,7 @@ def subscription(region: Region, topic: str = TOPIC) -> Subscription:
 
 
 def wants_messages(region: Region, topic: str = TOPIC) -> bool:
-    """Somebody was given what there is to give, if there is anything."""
+    """Return whether the active consumer has permits left, so that every available message was delivered."""
     active = subscription(region, topic).dispatcher.active
     return active is not None and active.can_receive
 

@@ -1,4 +1,4 @@
-"""A coordinator as a test wishes it, and a client that names transactions as Java and Go do."""
+"""A transaction coordinator that tests control, and a client that names transactions as Java and Go do."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ class Transacting:
         in_command: bool = True,
         messages: int = 0,
     ) -> pb.BaseCommand:
-        """What is answered. `messages`: it is a batch of so many (whose payload nobody looks at)."""
+        """Send one message and return the response. `messages` makes it a batch of that size, with an arbitrary
+        payload."""
         self._sequence_id += 1
         metadata = pb.MessageMetadata(
             producer_name=self.name, sequence_id=self._sequence_id, publish_time=1_000 + self._sequence_id

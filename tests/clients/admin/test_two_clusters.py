@@ -1,5 +1,5 @@
-"""The sample topology as it comes: Java's pulsar-admin sets a policy in one cluster, and a real client of another obeys
-it (PIP-136)."""
+"""The shipped sample topology: Java's pulsar-admin sets a policy in one cluster, and a real client of another obeys it
+(PIP-136)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
 
 
 def ports(region: RegionStatus) -> Served:
-    """Of a region that is a process of its own: all that pulsar-admin is told."""
+    """Return the addresses of a region in its own process: pulsar-admin needs nothing else."""
     found = [int(url.rpartition(":")[2]) for url in (region.admin_url, region.service_url)]
     return cast(Served, SimpleNamespace(admin_port=found[0], service_port=found[1]))
 

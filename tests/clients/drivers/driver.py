@@ -1,13 +1,13 @@
-"""The Python client as a driver: reads commands, a line each, and answers each with a line, in whatever order they end.
+"""The Python client as a driver: reads commands, a line each, and answers each with a line as soon as it ends.
 
     command    <number> TAB <verb> [TAB <name>=<value>]…
     answer     <number> TAB ok [TAB <name>=<value>]…
                <number> TAB error TAB <name> TAB <text>
 
-`fields` of a producer or consumer: it has a schema, a record of texts, `id,note=` (what has a `=` has a default). Then
-what is sent stands in each of its fields, and what is received is told field by field, with its schema's version.
+`fields` of a producer or consumer: it has a schema, a record of strings, `id,note=` (a `=` marks a default). Then
+the payload is sent in each of its fields, and a received message is printed field by field, with its schema version.
 
-`Driver.java` and `driver.go` speak the same. A verb that waits does not keep others from being carried out.
+`Driver.java` and `driver.go` speak the same. A command that waits does not block others.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def subscribe(of: Arguments) -> str:
 
 
 def receive(of: Arguments) -> str:
-    """One message: acknowledged, given back, or neither."""
+    """Receive one message and acknowledge it, negatively acknowledge it, or neither."""
     consumer = made[of["key"]]
     message = consumer.receive(timeout_millis=None if of["key"] in unqueued else int(of["timeout_ms"]))
     then = of.get("then", "acknowledge")

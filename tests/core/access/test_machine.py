@@ -1,4 +1,4 @@
-"""Who may publish: the table of PIP-68, the line of PIP-440, and what survives a restart."""
+"""Which producers may publish: the table of PIP-68, the queue of PIP-440, and what survives a restart."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class One:
 
 @dataclass
 class World:
-    """A machine, and somebody who writes what it wants written, at once unless told otherwise."""
+    """An access machine with a log that stores its writes at once, unless `writes` is false."""
 
     access: Access = field(default_factory=Access)
     writes: bool = True
@@ -50,7 +50,7 @@ class World:
     """Of the log."""
     stored: list[AccessGrant] = field(default_factory=list)
     told: dict[Claimant, object] = field(default_factory=dict)
-    """What each was told last: an epoch, None for shared access, or a word."""
+    """The last response to each: an epoch, None for shared access, or an error name."""
     promoted: list[str] = field(default_factory=list)
     now_us: int = 0
 
@@ -84,7 +84,7 @@ class World:
         self.carry_out(self.access.written(self.stored[-1]))
 
     def write_in_doubt(self) -> None:
-        """It is stored, and nobody is told so."""
+        """Store the grant, but report the write as in doubt."""
         change = self.access.change
         assert change is not None
         self.stored.append(change.at(self.end))
@@ -326,7 +326,7 @@ def test_a_promotion_that_cannot_be_stored_is_tried_with_the_next_one(rules: Acc
     world.carry_out(world.access.not_written("disk full"))
     assert world.told[first] == "PersistenceError"
     if rules.promotes_once:
-        assert world.access.owner is None, "upstream: nobody has it, and somebody waits"
+        assert world.access.owner is None, "upstream: no owner, and a producer waits"
         assert world.told[second] == WAITS
     else:
         assert world.told[second] == 1
@@ -351,7 +351,7 @@ def doubtful(world: World) -> None:
 
 
 def test_a_grant_that_may_be_stored_is_barred_before_shared_producers_publish() -> None:
-    """Or what they publish would stand in the epoch of somebody who never had it."""
+    """Otherwise their messages would belong to the epoch of a producer that never had it."""
     for world in (World(), World(Access(AccessGrant(0, "former", 0, 1)), end=1)):
         world.writes = False
         world.enter(One("owner"))
@@ -648,7 +648,7 @@ def test_an_end_says_which_grant_ended() -> None:
 
 
 def failing(world: World) -> None:
-    """The write that is under way comes to nothing, or nobody knows."""
+    """The write under way fails, or its outcome is unknown."""
     world.carry_out(world.access.not_written("disk full"))
 
 
@@ -723,7 +723,7 @@ def test_a_home_that_goes_away_and_comes_back_while_the_first_grant_fails_leaves
 
 
 def test_a_home_that_goes_away_and_comes_back_during_a_write_bars_before_anybody_is_admitted() -> None:
-    """Shared producers too. And nobody is decided over and over: that would stop the region."""
+    """Shared producers too. No producer is decided repeatedly: that would stop the region."""
     world = World(writes=False)
     owner, shared, late = One("owner"), One("shared", SHARED), One("late", EXCLUSIVE)
     world.enter(owner)

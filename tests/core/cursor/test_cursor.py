@@ -1,4 +1,4 @@
-"""What a cursor claims of acknowledgements and seeks; INV-8. How it is stored:
+"""State of a cursor after acknowledgements and seeks; INV-8. Its stored format:
 tests/core/cursor/test_stored_format.py."""
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def test_a_subscription_nobody_reads_passes_markers_behind_its_position():
 def test_consumers_are_ahead_until_an_update_tells_all_of_it_and_more():
     cursor = Cursor(-1)
     cursor.ack_range(0, 2)
-    assert not cursor.ahead_of_peers, "markers and gaps were consumed by nobody"
+    assert not cursor.ahead_of_peers, "no consumer consumed markers and gaps"
     cursor.ack_cumulative(4)
     assert cursor.ahead_of_peers
     cursor.ack_cumulative_except(4, [])
@@ -238,7 +238,7 @@ def test_consumers_are_ahead_until_an_update_tells_all_of_it_and_more():
 
 
 def test_an_update_that_tells_less_than_was_told_before_leaves_us_ahead():
-    """A region that is ahead also passes on what it was told itself."""
+    """A region that is ahead also sends positions that it received from others."""
     cursor = Cursor(-1)
     cursor.ack_cumulative_except(10, [3, 5])
     cursor.ack(3)

@@ -40,7 +40,7 @@ class Model:
         self.joined = 0
         self.under_way: Read | None = None
         self.held: dict[int, ConsumerState] = {}
-        """Delivered and neither acknowledged nor given back."""
+        """Delivered and neither acknowledged nor returned."""
         self.acked: set[int] = set()
         """By consumers, updates and seeks."""
         self.grow()
@@ -99,7 +99,8 @@ class Model:
             self.machine.blocked(consumer, blocked=not consumer.blocked)
 
     def acknowledge(self) -> None:
-        """Mostly what one holds; sometimes what another does, or what waits to be handed out again."""
+        """Mostly for an entry that a consumer holds; sometimes for another consumer's, or one that waits for
+        redelivery."""
         if self.machine.consumers and self.log:
             who = self.chance.choice(self.machine.consumers)
             entry_id = self.chance.choice(sorted(self.held) or [self.chance.choice(self.log).entry_id])

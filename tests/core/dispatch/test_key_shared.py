@@ -1,4 +1,4 @@
-"""KEY_SHARED: one consumer a key, in order, while consumers come and go."""
+"""KEY_SHARED: one consumer per key, in order, while consumers come and go."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ def test_consumers_of_one_subscription_have_one_mode() -> None:
 
 
 def test_acknowledging_costs_the_same_however_much_waits_for_others() -> None:
-    """Twenty thousand acknowledgements fit into a small frame, and were looked for in as many slots each: minutes in
-    which nobody was served."""
+    """A small frame holds twenty thousand acknowledgements, and each was searched for in every slot: minutes without
+    any service to clients."""
     machine = dispatcher(unacked_messages_max=1_000_000)
     taker, *_ = [joined(machine, f"c{number}", KEY_SHARED, permits=0) for number in range(12)]
     machine.flow(taker, 10_000)

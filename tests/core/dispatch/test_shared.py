@@ -1,4 +1,4 @@
-"""SHARED: turns, what comes back, and the one book of what is pending."""
+"""SHARED: round robin, redelivery, and the single record of pending messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_consumer_with_too_much_unacknowledged_waits():
 
 
 def test_a_rewind_counts_nothing_twice():
-    """What consumers held is handed out again, so they do not hold it any more."""
+    """Messages that consumers held are dispatched again, so they do not hold them any more."""
     machine = dispatcher()
     first = joined(machine, "a", SHARED, permits=2)
     handed_out(machine, log(0, 1))

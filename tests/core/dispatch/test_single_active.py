@@ -81,7 +81,7 @@ def test_a_read_that_finds_nothing_passes_what_it_covered_and_no_more():
 
 
 def test_a_read_that_a_rewind_overtook_is_dropped():
-    """Passing over entries the read did not cover would acknowledge what nobody was given."""
+    """Skipping entries that the read did not cover would acknowledge entries that no consumer received."""
     machine = dispatcher()
     consumer = joined(machine, "a", EXCLUSIVE)
     machine.offer(wanted(machine, 3), log(0, 1, 2), 0)
@@ -159,7 +159,7 @@ def test_an_update_from_another_region_moves_reading_on():
 
 
 def test_the_read_position_is_never_behind_mark_delete():
-    """Also where nobody reads."""
+    """Also without a consumer."""
     machine = dispatcher()
     machine.cursor.ack_range(0, 6)
     assert machine.read_entry_id == 7

@@ -1,4 +1,4 @@
-"""How fast something may go: on average never faster than the rate says."""
+"""Rate limits: on average never faster than the configured rate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_one_period_may_go_at_once_and_what_was_too_much_is_waited_for() -> None
 
 
 def test_what_nobody_used_for_long_is_no_more_than_one_period_allows_when_it_is_taken() -> None:
-    """Nobody asked how long to wait before it was: that it could have gone earlier makes it no more."""
+    """An unused limit accumulates one period only, even if no caller asked for the wait time before."""
     throttle = throttle_of(RateLimit(10, 0, 1), 0)
     assert throttle is not None
     throttle.take(10, 0, 100_000)

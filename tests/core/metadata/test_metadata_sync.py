@@ -1,4 +1,4 @@
-"""The rules of metadata sync: whatever the order, the clocks and the links, all clusters end up with the same."""
+"""The rules of metadata sync: whatever the order, the clocks and the links, all clusters converge."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Cluster:
         return vector_of(self.rows.get(SYNC_APPLIED_PATH.text), self.clock, self.name)
 
     def events(self) -> list[SyncEvent]:
-        """All that still count here, of whomever."""
+        """Return the events of all clusters that are still in effect here."""
         found: list[SyncEvent] = []
         for path, change in self.rows.values.items():
             if path.startswith(SyncRecordPath.prefix()):
@@ -318,7 +318,7 @@ def test_all_clusters_end_up_with_the_same(count: int, seed: int, hybrid: bool) 
         try:
             _change(one, chance)
         except Overruled:
-            assert not hybrid, "whoever heard of a change makes a later one"
+            assert not hybrid, "a change made after receiving another gets a later stamp"
         everything |= {event.stamp: event for event in one.events()}
         if chance.random() < 0.5:
             said = chance.choice(clusters).events()
@@ -401,7 +401,7 @@ def test_partitions_never_get_fewer_and_none_that_was_acknowledged_is_taken_back
             one.set(TOPIC, partitioned(count, {"n": str(chance.randrange(5))}))
             largest = max(largest, count)
         except Overruled:
-            assert not hybrid, "whoever heard of a change makes a later one"
+            assert not hybrid, "a change made after receiving another gets a later stamp"
         said = chance.choice(clusters).events()
         chance.shuffle(said)
         one.told(said[: chance.randrange(len(said) + 1)])
@@ -439,7 +439,7 @@ FAR_MS = 7_000_000_000_000
 
 @pytest.mark.parametrize("hybrid", [False, True])
 def test_a_policy_from_the_far_future_counts_until_somebody_changes_it(hybrid: bool) -> None:
-    """INV-81. It is applied as what it is, so all clusters have it; and whoever knows of it may replace it."""
+    """INV-81. Every cluster applies it, and any cluster that has it may replace it."""
     us, eu = Cluster("us", FAR_MS, hybrid=hybrid), Cluster("eu", hybrid=hybrid)
     us.now_ms = eu.now_ms = 1_000_000
     us.policy("deduplication", True)

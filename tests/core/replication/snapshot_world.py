@@ -1,8 +1,8 @@
 """A miniature of regions that replicate one topic and take snapshots: logs are lists, links are pointers.
 
-The shell's duties of `emulator.core.replication.snapshots` in their plainest form, steered one step at a time so
-that a test can try any interleaving. Written without the broker, to say whether the rules hold, not whether the
-broker keeps them.
+It does what the broker does around `emulator.core.replication.snapshots`, one step at a time, so that a test can
+try any interleaving. It does not use the broker: it tests whether the rules are right, not whether the broker
+follows them.
 
     publish ──▶ log ──(one pointer per link, in order, only what originated here)──▶ log of the other region
     consumer acknowledges ──▶ cursor ──▶ update ──▶ cursor of the other region
@@ -210,7 +210,7 @@ class RegionModel:
         )
 
     def restart(self) -> None:
-        """Killed and back: acknowledgements nobody was promised, pending snapshots and the cache are gone."""
+        """Kill and restart: unconfirmed acknowledgements, pending snapshots and the cache are lost."""
         self.start()
         for other in self.world.regions.values():
             other.controller.link_lost(self.name)
@@ -300,7 +300,8 @@ class World:
         return wrote
 
     def settle(self, seconds_max: int = 60) -> None:
-        """All links up, time passes, markers flow, nobody publishes or consumes: until nothing happens any more."""
+        """Restore all links and let time pass without new messages or acknowledgements, until no marker is written any
+        more."""
         self.cut.clear()
         quiet = 0
         deadline_ms = self.now_ms + 1_000 * seconds_max

@@ -1,4 +1,4 @@
-"""No piece of a message is admitted twice."""
+"""No chunk of a message is admitted twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_piece_that_is_admitted_is_not_admitted_again_durable_or_not() -> None
 
 
 def test_a_new_life_gives_the_same_number_to_another_message() -> None:
-    """Half of one and half of the other would be a message that nobody sent."""
+    """Half of one and half of the other would be a message that no producer sent."""
     unfinished = UnfinishedMessages()
     for one in pieces(5, 3)[:2]:
         unfinished.admit("p", one)

@@ -1,4 +1,4 @@
-"""What retention, TTL and quotas let go, as rules."""
+"""The rules by which retention, TTL and quotas remove entries."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_message_that_claims_the_future_is_as_old_as_it_is_known() -> None:
 
 
 def test_many_that_claim_the_future_hold_nobody_up_one_after_the_other() -> None:
-    """Each of them is known since the log was seen to reach behind it, whoever asks about which one first."""
+    """The age of each counts from when the log was seen to reach past it, in whatever order they are asked for."""
     ages, forged = Ages(), [Seen(entry_id, 10**15, 1) for entry_id in range(3)]
     ages.looked(3, 1_000)
     assert ages.published_ms(forged[0], 1_500) == ages.published_ms(forged[2], 1_500) == 1_000
@@ -95,7 +95,7 @@ def test_the_least_that_anybody_needs_counts() -> None:
 def test_a_backlog_is_its_share_of_the_log() -> None:
     assert backlog_bytes(1_000, 0, 5, 10) == 500
     assert backlog_bytes(1_000, 0, 0, 10) == 1_000
-    assert backlog_bytes(1_000, 7, 3, 17) == 1_000, "what was trimmed is nobody's backlog"
+    assert backlog_bytes(1_000, 7, 3, 17) == 1_000, "trimmed entries count in no backlog"
     assert backlog_bytes(0, 5, 5, 5) == 0
 
 

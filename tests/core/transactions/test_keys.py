@@ -83,7 +83,7 @@ def test_not_even_over_a_deletion_of_the_key() -> None:
     book = KeyBook(0, 100)
     assert connect(book, FIRST, "a") == 0  # this answer is lost
     book.delete("", "task")
-    assert "stale" in refused(book, FIRST, "a"), "whoever had a deleted key is fenced"
+    assert "stale" in refused(book, FIRST, "a"), "the former holder of a deleted key is fenced"
     book = restarted(book)
     assert connect(book, FIRST, "b") == 2
     assert "stale" in refused(book, FIRST, "a")
@@ -201,7 +201,7 @@ def test_epochs_only_grow(acts: list[tuple[str, int, str]]) -> None:
 
 
 def test_a_key_s_age_and_number_of_epochs_survive_checkpoints_and_begin_anew_after_deletion() -> None:
-    """Also of clients that do not say what their process is called."""
+    """Also for clients that send no process name."""
     book = KeyBook(0, 10)
     book.connect("", "k", -1, "", 1)
     book.delete("", "k")

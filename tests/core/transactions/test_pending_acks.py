@@ -1,4 +1,5 @@
-"""Pending acknowledgements against a plain model: who holds what, what a commit makes of it, what a crash leaves."""
+"""Pending acknowledgements against a plain model: which transaction holds what, the effect of a commit, and the state
+after a crash."""
 
 from __future__ import annotations
 
@@ -105,7 +106,7 @@ class System:
             self.rows_stored.pop(name, None)
 
     def messages_left(self) -> set[Message]:
-        """What would be handed out."""
+        """Return the messages that a consumer would receive."""
         left: set[Message] = set()
         for entry in range(ENTRIES):
             if self.cursor.is_taken(entry):

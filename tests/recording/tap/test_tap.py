@@ -1,4 +1,4 @@
-"""What the tap writes down of a client that is not changed at all is what the client did and the region stored."""
+"""The tap's record of an unchanged client matches what the client did and the region stored."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_each_message_of_a_batch_is_known_however_it_is_packed(
     for _ in range(20):
         assert told.acquire(timeout=20)
     asked, stored = asked_and_stored(tapping.stand, tapping.actor, "us-east", tapping.topic)
-    # What is packed in a way that nobody here can open is known by its number alone.
+    # A message in an encoding that the tap cannot open is recorded by its number alone.
     assert {number: asked[number][1:] for number in asked} == {
         number: stored[number][1:] for number in stored
     }

@@ -1,4 +1,4 @@
-"""One owner at a time: grants against each other, against the log, and against what clients were told."""
+"""One owner at a time: grants compared with each other, with the log, and with the responses to clients."""
 
 from __future__ import annotations
 

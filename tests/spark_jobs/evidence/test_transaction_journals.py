@@ -1,4 +1,4 @@
-"""Transaction keys as coordinators stored them and clients were told of them, and what committed transactions
+"""Transaction keys as coordinators stored them and as clients received them, and what committed transactions
 acknowledged."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The headline says what the figures say."""
+"""The headline matches the figures."""
 
 from __future__ import annotations
 

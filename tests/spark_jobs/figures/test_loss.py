@@ -1,4 +1,5 @@
-"""A region that never came back: what its loss cost is told, and is never a defect; all else is judged as ever."""
+"""A region that never came back: the cost of its loss is reported and is never a defect; all else is checked as
+usual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owned what before and after a host died."""
+"""The owners of each topic before and after a host died."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_deeds_are_those_to_hosts_which_end_their_ownership() -> None:
 
 
 def test_the_history_tells_it(engine: QueryEngine, tmp_path: Path) -> None:
-    """Shared producers are no owners; of exclusive ones those that were told an epoch."""
+    """Shared producers are no owners; of exclusive ones, those that received an epoch are."""
     sample = SampleRun()
     for host, at, epoch in (("h-1", 1.0, 0), ("h-2", 2.0, 1)):
         opened = {"region": "us-east", "topic": TOPIC, "producer": host}

@@ -1,4 +1,4 @@
-"""What a transaction did not commit is owed to nobody; what clients were told of its end is held against the logs."""
+"""An uncommitted message is owed to no consumer; responses to the end of a transaction are compared with the logs."""
 
 from __future__ import annotations
 

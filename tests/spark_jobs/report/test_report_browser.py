@@ -1,4 +1,4 @@
-"""The report in a real browser: it fits, says what it should and needs nothing from anywhere."""
+"""The report in a real browser: it fits, shows what it should and loads nothing from elsewhere."""
 
 from __future__ import annotations
 

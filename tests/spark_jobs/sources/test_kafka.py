@@ -1,4 +1,4 @@
-"""A region's log is read out of a real Kafka as it is out of SQLite."""
+"""A region's log is read from a real Kafka as it is from SQLite."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_large_log_is_shared_out_without_loss_or_overlap(
 
 
 async def test_trimmed_and_deleted(log: RegionLog) -> None:
-    """What was let go is told by the head; a deleted topic is not there."""
+    """The head shows what was trimmed; a deleted topic is not listed."""
     written = asyncio.run(write(log))
     cut = written[TOPIC][42][0]
 

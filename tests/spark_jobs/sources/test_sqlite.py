@@ -70,7 +70,7 @@ async def test_a_running_region_and_what_its_kill_leaves(tmp_path: Path) -> None
 
 
 def test_a_read_only_folder_with_a_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody may be kept from looking by a folder that is archived. (A superuser may write anyway: refuse for it.)"""
+    """An archived, read-only folder can still be read. (A superuser may write anyway: refuse for it.)"""
     path = tmp_path / "log.sqlite"
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")

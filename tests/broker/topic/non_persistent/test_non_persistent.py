@@ -1,4 +1,4 @@
-"""Topics that keep nothing: what nobody takes at once is dropped and counted. Under virtual time."""
+"""Non-persistent topics: a message without a ready consumer is dropped and counted. Under virtual time."""
 
 from __future__ import annotations
 
