@@ -1,14 +1,14 @@
 """The error tree.
 
     GeoemuError
-    ├── ConfigurationError      a file, option or request says something impossible; nothing was done
-    ├── ProtocolError           the peer broke a rule; carries the ServerError it should be told
-    ├── StorageError            a write or read of the log failed; `definite` tells whether it certainly
-    │   │                       did not happen
+    ├── ConfigurationError      a file, option or request is invalid; nothing was done
+    ├── ProtocolError           the peer broke a rule; carries the ServerError of the response
+    ├── StorageError            a write or read of the log failed; `definite`: it certainly did
+    │   │                       not happen
     │   ├── GoneMeanwhile       it was deleted, or is loaded again, while this was under way
     │   ├── StorageFenced       a newer owner has the log; this process must stop
     │   └── StorageFull         no room; certainly not written
-    └── RuntimeFailure          a region, container or engine did not do what it was told
+    └── RuntimeFailure          a region, container or engine failed to do its task
 
 Our own bugs are `assert`s and never one of these.
 """
@@ -110,8 +110,8 @@ class StorageError(GeoemuError):
 
 
 class GoneMeanwhile(StorageError):
-    """What was asked of is not served here any more: it was deleted, or is loaded again, while this was under way. The
-    store is well. What had been asked may have happened."""
+    """The topic or object is not served here any more: it was deleted, or is loaded again, during the operation. The
+    store works. The operation may have taken effect."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, definite=False)
@@ -125,26 +125,26 @@ class StorageFenced(StorageError):
 
 
 class StorageDamaged(StorageError):
-    """What is stored cannot be read: nobody wrote that. Asking again gives the same until a person mended it."""
+    """Stored data cannot be decoded. Retrying gives the same error until a person repairs the data."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, definite=True)
 
 
 class CheckpointDamaged(StorageDamaged):
-    """Of what a log says too, so that it can be made again from it."""
+    """Damaged data that can be rebuilt from a log."""
 
 
 class StorageFull(StorageError):
-    """No room left; nothing of the group was stored."""
+    """No space left; nothing of the group was stored."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, definite=True)
 
 
 class RuntimeFailure(GeoemuError):
-    """A region or engine did not do what it was told; the message says what to do next."""
+    """A region or engine failed to do its task; the message names the next step."""
 
 
 class Refused(RuntimeFailure):
-    """What was asked makes no sense for this run or folder; nothing was done. The message says what to do."""
+    """The request makes no sense for this run or folder; nothing was done. The message names the next step."""

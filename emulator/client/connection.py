@@ -1,4 +1,4 @@
-"""One connection of the client: requests with their answers, and bytes for producers and consumers."""
+"""One connection of a client to a broker: requests and their responses, and frames for producers and consumers."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class BrokerConnection(asyncio.Protocol):
         for future in waiting:
             if not future.done():
                 future.set_exception(lost)
-                future.exception()  # Nobody may be waiting any more; that is no news.
+                future.exception()  # Mark as retrieved: the caller may have stopped waiting.
         self._on_lost(self)
         for handler in [*self.producers.values(), *self.consumers.values(), *self.watchers.values()]:
             handler.connection_lost()

@@ -63,9 +63,9 @@ class ConnectionPool:
         self._current = 0
         self.settings = settings or ClientSettings()
         self.chance = chance or random.Random()
-        """Whatever is left to chance is drawn from it."""
+        """The source of every random choice, except secrets."""
         self.secret_bytes = os.urandom if chance is None else chance.randbytes
-        """Draws so many bytes that nobody can guess; in simulations, that the seed gives."""
+        """Returns the given number of unpredictable bytes; in simulations they derive from the seed."""
         self.wall_clock_ms = wall_clock_ms or (lambda: time.time_ns() // 1_000_000)
         """Stamps messages that are published."""
         self.closed = False
@@ -86,8 +86,8 @@ class ConnectionPool:
         return self._next_id
 
     async def connection_for(self, topic: str) -> BrokerConnection:
-        """Look the topic up and connect to whoever serves it. Tries the next service URL when one fails.
-        ClientError (definite) when no way was found this time."""
+        """Look the topic up and connect to the broker that serves it. Tries the next service URL when one fails.
+        Raises ClientError (definite) when no broker could be reached."""
         connection = await self.service_connection()
         found = await connection.ask(Lookup(self.new_id(), topic), LookupResponse)
         try:
@@ -98,9 +98,9 @@ class ConnectionPool:
         return await self.connect(addresses[0])
 
     async def partitions_of(self, topic: str, *, may_create: bool = False) -> int:
-        """How many partitions the topic has: `<topic>-partition-0` and so on; 0: it has none, and is one itself.
-        `may_create`: one that is not there is created as its namespace says. ClientError when that cannot be told this
-        time, or is told wrongly."""
+        """Return the number of partitions of the topic (`<topic>-partition-0` and so on); 0: it is not partitioned.
+        `may_create`: a missing topic is created as its namespace's policy says. Raises ClientError when the broker does
+        not respond, or its response is invalid."""
         connection = await self.service_connection()
         command = PartitionMetadata(self.new_id(), topic, may_create=may_create)
         count = (await connection.ask(command, PartitionMetadataResponse)).partitions or 0
@@ -110,8 +110,8 @@ class ConnectionPool:
         return count
 
     async def service_connection(self) -> BrokerConnection:
-        """To any host of the region; for what is no one topic's. ClientError (definite) when it cannot be had; then the
-        next service URL is tried next."""
+        """Return a connection to any host of the region, for requests that concern no single topic. Raises ClientError
+        (definite) when connecting fails; the next call tries the next service URL."""
         try:
             return await self.connect(self.service_address)
         except ClientError:
@@ -135,7 +135,7 @@ class ConnectionPool:
     def _connecting_done(self, address: Address, task: asyncio.Task[BrokerConnection]) -> None:
         del self._connecting[address]
         if not task.cancelled():
-            task.exception()  # Whoever waited may be gone by now; then the failure is no news.
+            task.exception()  # Mark as retrieved: the caller may have stopped waiting.
 
     async def _open_connection(self, address: Address) -> BrokerConnection:
         connection = BrokerConnection(address, self.settings, self._forget)

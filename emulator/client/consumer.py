@@ -1,4 +1,4 @@
-"""What receives messages and acknowledges them, of one topic or of several."""
+"""Consumers: receive and acknowledge messages of one topic or of several."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Consumer(ABC):
 
     @property
     def waiting(self) -> list[Message]:
-        """Messages that are here and that nobody has taken yet, in their order."""
+        """Messages in the receiver queue that the application has not received yet, in order."""
         return self._queue.messages
 
     @property
@@ -66,8 +66,8 @@ class Consumer(ABC):
     async def receive_batch(
         self, messages_max: int = 100, *, bytes_max: int = 10_485_760, timeout_seconds: float = 0.1
     ) -> list[Message]:
-        """What comes until there are so many messages or bytes, or the time is over; nothing, if nothing came.
-        ClientError as `receive`, if nothing had come before. ValueError when nothing ever could."""
+        """Return the messages that arrive until `messages_max`, `bytes_max` or the timeout is reached; maybe none.
+        Raises ClientError as `receive` does, if no message arrived before; ValueError for limits below 1."""
         if messages_max < 1 or bytes_max < 1:
             raise ValueError("a batch has at least one message, and one byte")
         came: list[Message] = []
@@ -173,13 +173,13 @@ Arrived = tuple[QueuedConsumer, Message]
 
 
 class ReceiveQueue:
-    """In the order in which messages came. Whoever puts something in keeps to the permits that its source gave."""
+    """Received messages in the order of arrival. A producer of the queue keeps to the permits that its source gave."""
 
     def __init__(self) -> None:
         self._queue: deque[Arrived] = deque()
         self._wanted: deque[asyncio.Future[Arrived]] = deque()
         self.on_wanted: Callable[[], None] | None = None
-        """Told when somebody begins to wait."""
+        """Called when a caller begins to wait for a message."""
 
     @property
     def messages(self) -> list[Message]:
@@ -191,7 +191,7 @@ class ReceiveQueue:
 
     @property
     def is_awaited(self) -> bool:
-        """Somebody waits for a message."""
+        """Whether a caller waits for a message."""
         return any(not future.done() for future in self._wanted)
 
     def has_of(self, source: QueuedConsumer) -> bool:
@@ -231,7 +231,7 @@ class ReceiveQueue:
         return before - len(self._queue)
 
     def fail(self, error: ClientError) -> None:
-        """Nothing more will come: whoever waits is told."""
+        """No more messages will arrive: raise `error` in every waiting caller."""
         for future in self._wanted:
             if not future.done():
                 future.set_exception(error)

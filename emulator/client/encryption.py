@@ -1,7 +1,7 @@
-"""End-to-end encryption as Pulsar's clients do it: regions see, store and replicate what they cannot read.
+"""End-to-end encryption as Pulsar's clients do it: regions store and replicate payloads that they cannot read.
 
-A producer draws a data key (AES-256-GCM) and says it in each entry, once for each reader's key, encrypted with that one
-(RSA, OAEP). Whoever has one of the private keys can read. Needs the library `cryptography`.
+A producer draws a data key (AES-256-GCM). Each entry carries it once per public key, encrypted with that key (RSA,
+OAEP). A consumer with one of the private keys can read the entry. Needs the library `cryptography`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class PayloadSeal:
     def __init__(
         self, encryption: Encryption, draw: Callable[[int], bytes], now_seconds: Callable[[], float]
     ) -> None:
-        """`draw`: so many bytes that nobody can guess."""
+        """`draw` returns the given number of unpredictable bytes."""
         self._public_keys = {name: _public_key(name, pem) for name, pem in encryption.public_keys.items()}
         self._draw = draw
         self._now_seconds = now_seconds

@@ -1,4 +1,4 @@
-"""Messages as they are received, and how they are read out of entries."""
+"""Messages as a consumer receives them, and how they are parsed from entries."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _decompressed(info: EntryDetails, payload: bytes) -> bytes:
 
 
 def messages_of(data: bytes) -> int:
-    """How many messages an entry has, readable or not: so many permits it took."""
+    """Return the number of messages in an entry, readable or not: the permits that it used."""
     return read_entry(data).num_messages
 
 

@@ -1,7 +1,7 @@
-"""A consumer of several topics: partitions, a list, or whatever fits a pattern. A consumer for each, and one queue.
+"""A consumer of several topics: partitions, a list, or all that match a pattern. One consumer per topic, one queue.
 
-What is received says of which topic it is; what is acknowledged goes back there. Topics that come while it is open are
-subscribed to as they come, and each by itself: one that cannot be had yet does not hold up the others.
+Each message names its topic, and its acknowledgement goes to that topic's consumer. Topics created while it is open are
+subscribed to independently: one that is not available yet does not delay the others.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ OPENED_AT_ONCE: Final = 32
 
 
 class MultiTopicConsumer(Consumer):
-    """Made by `Client.subscribe`."""
+    """Created by `Client.subscribe`."""
 
     def __init__(
         self, client: ConsumerClient, topic: str, config: ConsumerConfig, names: TopicSource
     ) -> None:
-        """ValueError without a queue: nobody could say which topic the next message is asked of."""
+        """Raises ValueError for a receiver queue of size 0: no rule says which topic the next permit goes to."""
         if not config.receiver_queue_size:
             raise ValueError(
                 f"{topic}: a consumer of several topics needs a receiver_queue_size of 1 or more"

@@ -1,4 +1,4 @@
-"""A producer of a topic with partitions: a producer for each, and the choice between them.
+"""A producer of a partitioned topic: one producer per partition, and the routing between them.
 
 Exclusive access is all or nothing (INV-73). Partition 0 is requested first and released last: of several producers that
 want all partitions, the owner of partition 0 gets the rest, so they cannot deadlock. A producer that loses a partition
@@ -26,9 +26,9 @@ from emulator.errors import ServerError
 from emulator.model.values import AccessMode
 
 OPENED_AT_ONCE = 32
-"""Partitions that are asked for before the first answer is there."""
+"""Partitions that are opened concurrently."""
 LOST_ACCESS = frozenset({ServerError.ProducerFenced, ServerError.ProducerBusy})
-"""Somebody else has the partition."""
+"""Another producer has exclusive access to the partition."""
 
 
 class PartitionedProducer(Producer):
@@ -185,7 +185,7 @@ class PartitionedProducer(Producer):
     # Losing it.
 
     def _one_ended(self, error: ClientError) -> None:
-        """A partition of shared producers fails by itself, and a terminated one takes nobody's place away."""
+        """With shared access a partition fails alone; a terminated partition does not cost access to the others."""
         if self._is_exclusive and error.code in LOST_ACCESS and self._fatal is None and not self.closed:
             self._fatal = ClientError(str(error), definite=True, code=error.code)
             self._leaving = asyncio.get_running_loop().create_task(self._close_all())
@@ -258,7 +258,7 @@ class PartitionProducer:
     def _opening_done(self, task: asyncio.Task[None]) -> None:
         self._opening = None
         if not task.cancelled():
-            task.exception()  # Whoever waited may be gone by now; the messages know.
+            task.exception()  # Mark as retrieved: the caller may be gone; the messages carry the error.
 
     async def _open_for_early(self) -> None:
         try:

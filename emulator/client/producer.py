@@ -1,4 +1,4 @@
-"""What publishes to a topic, whether that has partitions or not."""
+"""Producers: publish to a topic, partitioned or not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Producer(ABC):
     @abstractmethod
     def topic_epoch(self) -> int | None:
         """Granted by the region to an exclusive producer; sent with every reconnect (PIP-68). Of a partitioned topic
-        that of partition 0: whoever has it is the first to ask for the others."""
+        that of partition 0, whose owner is the first to request the others."""
 
     @property
     @abstractmethod

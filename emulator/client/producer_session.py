@@ -1,4 +1,4 @@
-"""A producer's place at a region: asked for, waited for in line, lost and found again."""
+"""A producer's session with a region: opened, queued for exclusive access, lost and opened again."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ProducerSession:
         return await turn
 
     async def _let_others_pass(self) -> None:
-        """Whoever asks again gives those with a higher priority time to be first (PIP-440)."""
+        """Delay a repeated request, so that producers with a higher priority come first (PIP-440)."""
         longest_seconds = self._client.settings.priority_delay_seconds
         asks_again = self._times_asked > 0
         if asks_again and longest_seconds and self._config.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE:

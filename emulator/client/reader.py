@@ -1,4 +1,4 @@
-"""Readers: consumers that remember themselves where they are."""
+"""Readers: consumers that keep their position themselves, without a durable subscription."""
 
 from __future__ import annotations
 
@@ -180,8 +180,8 @@ class TableView(Mapping[str, bytes]):
             asyncio.get_running_loop().call_exception_handler({"message": sentence, "exception": problem})
 
     async def refresh(self) -> None:
-        """Wait until everything that is stored by now is in the table. ClientError when that cannot be told, or the
-        view has ended."""
+        """Wait until everything that is stored by now is in the table. Raises ClientError when the last message ids
+        cannot be read, or the view has ended."""
         wanted = await self._reader.last_message_ids()
         while not all(self._has_read(topic, last) for topic, last in wanted.items()):
             self._check()

@@ -1,8 +1,8 @@
-"""Which partition a message goes to, as other clients decide it.
+"""Choose the partition of a message, as other Pulsar clients do.
 
-A message with a key goes where its key's hash says, so that messages of one key keep their order and go where a Java,
-Python or Go client sends them (by JavaStringHash, unless they are told otherwise). Messages without keys go round, a
-batch to each partition, or all to one.
+The hash of its key decides, so that messages of one key keep their order and reach the partition that a Java, Python or
+Go client chooses (JavaStringHash unless configured otherwise). Messages without a key go round-robin, one batch per
+partition, or all to one partition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from emulator.client.types import ClientError
 from emulator.model.hashing import INT_MAX, KeyHash
 
 Router = Callable[[OutgoingMessage, int], int]
-"""Of an application: which of so many partitions a message goes to. It may look at payload, key and properties."""
+"""Supplied by the application: gets a message and the number of partitions, returns the partition's index."""
 
 
 class Routing(Enum):

@@ -1,4 +1,4 @@
-"""Messages on their way, and entries that have no receipt yet."""
+"""Messages to be sent, and sent entries that have no receipt yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emulator.client.types import ClientError, MessageId
 
 @dataclass(slots=True)
 class OutgoingMessage:
-    """One message that somebody wants to publish."""
+    """One message that the application publishes."""
 
     payload: bytes
     key: str | None
@@ -39,7 +39,7 @@ class OutgoingMessage:
     def fail(self, error: ClientError) -> None:
         if not self.future.done():
             self.future.set_exception(error)
-            self.future.exception()  # Nobody may be waiting any more; that is no news.
+            self.future.exception()  # Mark as retrieved: the caller may have stopped waiting.
 
 
 @dataclass(slots=True)

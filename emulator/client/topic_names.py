@@ -1,4 +1,4 @@
-"""Which topics a consumer of several reads, and when there are others."""
+"""The topics that a multi-topic consumer reads, and how it notices changes of that set."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ TOPICS_MAX: Final = 100_000
 
 
 class TopicSource(Protocol):
-    """What a consumer of several topics is told of them."""
+    """The set of topics of a multi-topic consumer."""
 
     @property
     def come_and_go(self) -> bool:
-        """They are read because they are there, and not asked for by name: none is created for being read."""
+        """Whether topics are read because they exist, not because they are named: subscribing creates none."""
         ...
 
     async def names(self) -> frozenset[str]:
-        """Those that there are. ClientError when that cannot be told this time."""
+        """Return the topics that exist now. Raises ClientError when the broker cannot be asked."""
         ...
 
     async def changed(self) -> None:
-        """Wait until there may be others."""
+        """Wait until the set may have changed."""
         ...
 
     def look_again(self) -> None:
-        """One of them has ended: it may be gone, or there again already."""
+        """One topic's consumer has ended: the topic may be deleted, or created again already."""
         ...
 
     def end(self) -> None:
-        """Nobody wants to know any more."""
+        """Stop watching: the consumer is closed."""
         ...
 
 
@@ -186,7 +186,7 @@ class PatternTopics:
         self._changed.set()
 
     def closed_by_broker(self) -> None:
-        """Nobody closes a watch but the one that began it."""
+        """Never happens: only the client that opened a watch closes it."""
 
     def look_again(self) -> None:
         self._changed.set()

@@ -123,8 +123,8 @@ class TransactionCoordinatorClient:
         return await self._client.retry(attempt, deadline_seconds=self._deadline_seconds)
 
     async def take_key(self) -> None:
-        """Connect under the key now rather than with the first transaction: whoever has the key is fenced. ClientError,
-        ExpiredTransaction."""
+        """Connect under the key now instead of with the first transaction, which fences its current holder. Raises
+        ClientError or ExpiredTransaction."""
 
         async def attempt() -> None:
             await self._connection(await self._choose())

@@ -1,4 +1,4 @@
-"""The words of the client: ids, modes, settings, errors."""
+"""Types of the client: ids, modes, settings, errors."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class ClientSettings:
     send_timeout_seconds: float | None = 30.0
     """How long a send may wait for its receipt. None: for ever."""
     priority_delay_seconds: float = 0.5
-    """How long a WAIT_FOR_EXCLUSIVE producer of the lowest priority holds back when it asks again for exclusive access
-    after it lost its connection; higher ones less long (PIP-440, `priority.py`). 0: nobody holds back."""
+    """How long a WAIT_FOR_EXCLUSIVE producer of the lowest priority waits before it requests exclusive access again
+    after it lost its connection; higher priorities wait less (PIP-440, `priority.py`). 0: no producer waits."""
     asks_for_partitions: bool = True
     """Whether a region is asked how many partitions a topic has before it is used. False: a topic has none."""
     partitions_interval_seconds: float = 60.0
-    """How often it is asked whether a partitioned topic has grown."""
+    """Interval at which the client checks whether a partitioned topic has grown."""
     topics_interval_seconds: float = 60.0
-    """How often it is asked which topics fit a pattern, besides being told of each that comes or goes."""
+    """Interval at which the client lists the topics that match a pattern; the broker also sends each change."""
 
 
 class ClientError(GeoemuError):

@@ -1,11 +1,11 @@
-"""The one gate between what is claimed and what is stored (docs/components/admission.md, A1 to A4).
+"""The one validation between what an entry claims and what is stored (docs/components/admission.md, A1 to A4).
 
-A `Publisher` is what the region knows of the one that publishes: a value made once, when a producer attaches, and never
-parsed from a name afterwards. `check` holds an entry's claims against it.
+A `Publisher` is what the region knows of a producer: a value created once, when the producer attaches, and never parsed
+from a name afterwards. `check` validates an entry's claims against it.
 
     publisher   producer name        replicated_from, source position   marker
     Client      the producer's own   none; the latter means nothing     none
-    Peer        anybody's            the peer's name; a position        of the peer, decoded; unknown ones by permission
+    Peer        any                  the peer's name; a position        of the peer, decoded; unknown ones by permission
     Own         -                    none                               ours
 
 Everything counted by a topic (deduplication by name, watermarks by region) rests on these rows, because it is folded
@@ -36,7 +36,7 @@ class Permission(Enum):
     MARKERS = "replicated-subscriptions"
     """Its requests, responses and updates of replicated subscriptions are stored and acted upon."""
     UNKNOWN_MARKERS = "unknown-markers"
-    """Markers with numbers that nobody here knows are stored and do nothing."""
+    """Markers with unknown numbers are stored and have no effect."""
 
 
 REGION_MAY = frozenset({Permission.MARKERS})
@@ -134,8 +134,8 @@ def scope_of(publisher: Publisher) -> RefusalScope:
 def check(
     publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
 ) -> Refusal | None:
-    """None when the entry may be stored. `marker` is what the entry's marker was decoded to; None when it has none, or
-    one with a number that nobody here knows."""
+    """Return None when the entry may be stored. `marker` is the entry's decoded marker; None when it has none, or one
+    with an unknown number."""
     if type(publisher) is ClientProducer:
         if (
             entry.producer_name == publisher.name

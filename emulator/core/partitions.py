@@ -1,4 +1,4 @@
-"""What is known of a partitioned topic, and the names of its partitions (docs/components/partitions.md, N1 to N3)."""
+"""Metadata of a partitioned topic, and the names of its partitions (docs/components/partitions.md, N1 to N3)."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def partition_names(topic: TopicName, count: int, first: int = 0) -> list[str]:
 
 
 def inherits(index: int, first_entry_id: int, end_entry_id: int) -> bool:
-    """Whether a partition, by its index and the ids that its log has, begins with the subscriptions of partition 0
-    (N4): for as long as nothing stands in it."""
+    """Return whether a partition copies the subscriptions of partition 0 when it is loaded (N4): as long as its log is
+    empty."""
     return index > 0 and first_entry_id >= end_entry_id
 
 

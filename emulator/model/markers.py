@@ -1,6 +1,6 @@
-"""What regions say to each other inside the log (PIP-33), as plain values; the wire form is in `wire/`.
+"""Markers: what regions send each other inside the log (PIP-33), as plain values; the wire form is in `wire/`.
 
-Numbers are upstream's `marker_type`; the two of transactions stand here because readers must hide them too.
+Numbers are upstream's `marker_type`; the two of transactions are listed here because readers must hide them too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SnapshotResponse:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Whoever has acknowledged everything up to `local_position` has done so up to `positions`."""
+    """A subscription that acknowledged everything up to `local_position` has done so up to `positions`."""
 
     snapshot_id: str
     local_position: Position

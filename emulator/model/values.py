@@ -1,4 +1,4 @@
-"""The nouns everything else is built from."""
+"""The basic value types of the whole package."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ BEFORE_EVERYTHING = Position(-1, -1)
 AFTER_EVERYTHING = Position(2**63 - 1, 2**63 - 1)
 """Pulsar's MessageId.latest."""
 SOURCE_POSITION_PROPERTY = "__MSG_PROP_REPL_SOURCE_POSITION"
-"""Property by which a replicated entry says where it stands in its origin's log, as "ledger:entry"."""
+"""Property of a replicated entry: its position in its origin's log, as "ledger:entry"."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m)")
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0}

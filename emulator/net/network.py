@@ -1,6 +1,6 @@
 """How a broker or client reaches other programs: two calls, so that a simulation can take their place.
 
-Whoever starts a broker or client hands it a Network. Real ones use sockets; the simulated one moves bytes
+A broker or client gets its Network when it is started. Real ones use sockets; the simulated one moves bytes
 over the topology's links in virtual time; `broker.shaping` wraps either with a link's latency and state.
 """
 

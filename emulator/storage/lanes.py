@@ -1,11 +1,11 @@
 """Lanes: what S1 orders and S5 fails together; and the keys of a store, the same for every backend.
 
-A log is a lane, and so is a key while writes of it are on their way. When a write fails, its lane is broken:
-first whoever writes refuses what is behind it in the lane, then the event loop, when it hears of it.
+A log is a lane, and so is a key while writes of it are in flight. When a write fails, its lane is broken: first
+the writer refuses what is behind it in the lane, then the event loop, when it learns of the failure.
 
-Three things are known of a key: its durable value, the version that writes already issued will have given it
-(`expected_version` is compared with that one), and whether a write of it failed, after which writes are
-refused until somebody looked again with `get`. The last two live in its `KeyLane`.
+Three things are known of a key: its durable value, the version that it will have after all issued writes
+(`expected_version` is compared with that one), and whether a write of it failed. After a failure writes are refused
+until the key is read again with `get`. The last two are in its `KeyLane`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ ABSENT = -1
 
 class Lane(Protocol):
     broken: StorageError | None
-    """Why nothing more is written along it. Belongs to whoever writes."""
+    """Why nothing more is written to the lane. Only the writer sets it."""
 
 
 def behind(error: StorageError) -> StorageError:
-    """What a write is told that was refused because of `error`: it certainly was not stored."""
+    """Return the error of a write that was refused because of `error`: it certainly was not stored."""
     return StorageError(f"not written, because a write before it failed: {error}", definite=True)
 
 
 class KeyLane:
-    """Exists only while writes are on their way or refused; each write carries it along."""
+    """Exists only while writes are in flight or refused; each write refers to it."""
 
     __slots__ = ("broken", "in_flight", "issued_version", "key", "refusal")
 
@@ -46,13 +46,13 @@ class KeyLane:
 
 
 class StoredValues:
-    """Durable values and what is on its way. Lives on the event loop."""
+    """Durable values and writes in flight. Used on the event loop only."""
 
     def __init__(self, values: dict[str, Versioned]) -> None:
         self.values = values
         """Changed by `set` only."""
         self._sorted: list[str] | None = None
-        """All keys, once somebody has scanned; so a scan costs what it finds, not what there is."""
+        """All keys, from the first scan on; so a scan costs what it finds, not the number of all keys."""
         self._lanes: dict[str, KeyLane] = {}
 
     def get(self, key: str) -> Versioned | None:
@@ -72,7 +72,7 @@ class StoredValues:
         return found
 
     def set(self, key: str, value: Versioned | None) -> None:
-        """The durable value of a key is this; None: there is none."""
+        """Set the durable value of a key; None deletes it."""
         if self._sorted is not None and (key in self.values) != (value is not None):
             if value is not None:
                 insort(self._sorted, key)

@@ -160,7 +160,7 @@ class MemoryStore:
 
         def apply() -> MemoryLog | None:
             log = self._logs.get(name)
-            if log is not None and log.refusal is None:  # somebody else opened it in the same group
+            if log is not None and log.refusal is None:  # another caller opened it in the same group
                 return log
             if name not in self.disk.logs:
                 if not create:

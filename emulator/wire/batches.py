@@ -1,4 +1,4 @@
-"""Entries as a client makes them: one message, or a batch of them."""
+"""Entries as a client builds them: one message, or a batch of messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BESIDE_A_PIECE_BYTES: Final = 1_024
 
 
 class Outgoing(Protocol):
-    """A message that somebody wants to publish."""
+    """A message to be published."""
 
     sequence_id: int
     payload: bytes

@@ -1,4 +1,4 @@
-"""An entry as compaction sees it (its keys, what deletes one), and the entry without some of its messages."""
+"""Parse an entry for compaction (its keys and deletions), and rebuild it without some of its messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class KeyedMessage(NamedTuple):
 
 class KeyedEntry(NamedTuple):
     messages: tuple[KeyedMessage, ...] | None
-    """In the order of the batch; None: nobody can look into it."""
+    """In the order of the batch; None: the entry cannot be parsed."""
     piece: ChunkPiece | None
 
 
@@ -136,4 +136,4 @@ _COMPRESSORS: Final[dict[int, Callable[[bytes], bytes]]] = {
     pb.ZSTD: _zstd,
     pb.SNAPPY: _snappy,
 }
-"""As the producer did it. Whoever read the payload has the library."""
+"""The producer's compression. The library is installed, since the payload was decompressed before."""

@@ -1,4 +1,4 @@
-"""What a broker, a client or a judge must know of an entry: its metadata, read as far as each of them needs."""
+"""The metadata of an entry, parsed as far as the broker, the client or the verdict needs it."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class EntryInfo:
     """Whether the field with the number of messages is there. With 1 in it, it is still a batch."""
     replicated_from: str | None = None
     replicate_to: tuple[str, ...] = ()
-    """Regions its sender meant it for; empty for all."""
+    """Regions its producer addressed; empty for all."""
     marker_type: int | None = None
-    """Not None makes it a marker, also with a number nobody knows."""
+    """Any value but None makes the entry a marker, even an unknown number."""
     source_position: Position | None = None
-    """Where it stands in the log of `replicated_from`. Without that the property means nothing: applications and dead
+    """Its position in the log of `replicated_from`. Without that the property means nothing: applications and dead
     letters copy it with a message's other properties."""
     chunk_id: int | None = None
     num_chunks: int = 0

@@ -19,12 +19,12 @@ NO_BATCH = -1
 
 @dataclass(frozen=True, slots=True)
 class ObservedMessage:
-    """One message of an entry, as its publisher gave it."""
+    """One message of an entry, as its producer published it."""
 
     batch_index: int
     sequence_id: int
     payload: bytes
-    """Or what is stored for it, if nobody here can open it."""
+    """Or the stored bytes, if they cannot be decrypted or decompressed here."""
     key: str | bytes | None
     properties: dict[str, str]
     event_time_ms: int
@@ -78,7 +78,7 @@ def chunk_of(entry: bytes) -> tuple[str, bytes, bool] | None:
 def _of_batch(info: EntryDetails, payload: bytes) -> Iterator[ObservedMessage]:
     for index, (single, message) in enumerate(split_batch(info, payload)):
         if single.compacted_out:
-            continue  # the client shows it to nobody
+            continue  # clients drop it
         number = single.sequence_id if single.HasField("sequence_id") else info.sequence_id + index
         yield _message(index, number, message, single, message)
 

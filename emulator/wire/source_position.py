@@ -1,4 +1,4 @@
-"""The property by which a replicated entry says where it stands in its origin's log."""
+"""The property of a replicated entry that holds its position in its origin's log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST: Final = AFTER_EVERYTHING.entry
 
 
 def source_position(properties: Sequence[bytes]) -> Position | None:
-    """The last such property, as for clients, who put properties into a map."""
+    """Return the position in the last such property: clients put properties into a map, where the last one wins."""
     for pair in reversed(properties):
         found = _position_in(pair)
         if found is not None:

@@ -27,7 +27,7 @@ class Grants:
 
     @property
     def may_have_newer_epoch(self) -> bool:
-        """A grant may be stored whose owner was told that it is not."""
+        """Whether a grant may be stored although its owner received an error."""
         return self._unknown_outcome in (GrantStep.GRANT, GrantStep.BAR)
 
     def is_stale(self, claimant: Claimant) -> bool:

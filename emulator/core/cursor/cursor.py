@@ -1,24 +1,24 @@
 """What one subscription has acknowledged of one log.
 
-Entry ids are plain ints (a topic has one ledger per region) and may have gaps: an id that no entry carries is
-acknowledged like any other by whoever notices the gap.
+Entry ids are plain ints (a topic has one ledger per region) and may have gaps: an id that no entry has is acknowledged
+like any other by the component that finds the gap.
 
         everything acknowledged      holes            unread
     ───────────────────────────┤○ ● ● ○ ◐ ○ ● ├──────────────▶ log
                      mark-delete    ranges           ○ not acknowledged   ● acknowledged   ◐ part of a batch
 
     mark-delete   the largest id up to which nothing is missing. Moves forward only, except by `seek`
-                  (INV-8). The one thing that travels to other regions (PIP-33).
+                  (INV-8). Only this is sent to other regions (PIP-33).
     ranges        maximal runs of acknowledged ids beyond mark-delete.
     batch sets    for a batch entry that is acknowledged in part: which of its messages are not, one bit each.
 
-A cursor is *ahead of its peers* when consumers of its own region acknowledged something that no other region has told
-it (PIP-33). Only such a cursor is told to others: a region that merely followed would undo a seek back in the
-region that it followed.
+A cursor is *ahead of its peers* when consumers of its own region acknowledged messages that no update of another region
+covers (PIP-33). Only such a cursor is sent to other regions: a region that merely followed would undo a seek back in
+the region that it followed.
 
 Acknowledging in order costs one comparison, anything else one bit in one part of 4,096 ids. The cursor remembers which
-parts changed; how they are stored is told in `core/cursor/stored_format.py`. A cursor that is written late only
-repeats messages after a crash; a cursor never claims more than consumers said.
+parts changed; `core/cursor/stored_format.py` stores them. A cursor that is written late only repeats messages after a
+crash; a cursor never contains more than consumers acknowledged.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Cursor:
         self.properties: dict[str, str] = {}
         """What its client says about it; for people. Change through `set_properties`."""
         self.held: Holding | None = None
-        """What open transactions acknowledged; None: nothing. It counts for nothing yet, and is given to nobody."""
+        """Acknowledgements of open transactions, or None: not effective yet; their messages are not dispatched."""
         self.version = 0
         """Grows with every change since this object was made; not stored."""
         # What differs from the store; for `CursorParts`.
@@ -195,8 +195,8 @@ class Cursor:
         return True
 
     def ack_hidden(self, hidden: IdSet) -> bool:
-        """Let mark-delete pass those of `hidden` (ids no consumer is ever given: markers) that directly follow it.
-        Without this a subscription nobody reads would stay behind its trailing markers for ever. True when it
+        """Let mark-delete pass those of `hidden` (ids no consumer ever receives: markers) that directly follow it.
+        Without this a subscription without consumers would stay behind its trailing markers for ever. True when it
         moved."""
         version = self.version
         while run := hidden.run_from(self.mark_delete + 1):
@@ -267,7 +267,7 @@ class Cursor:
     def unacked_count(self, upto_exclusive: int, not_counting: IdSet | None = None) -> int:
         """Ids below `upto_exclusive` that are not acknowledged, leaving out those in `not_counting`.
 
-        Ids without an entry count as long as nobody acknowledged them.
+        Ids without an entry count until they are acknowledged.
         """
         first, last = self.mark_delete + 1, upto_exclusive - 1
         if last < first:

@@ -6,9 +6,9 @@
 Only what changed is written, so one acknowledgement among 45,000 holes costs one part.
 
 A store promises nothing about the order of two keys (S1), so a crash may leave any mix of older and newer values.
-It may be read as it is (T3): within one generation acknowledgements only grow, so the union of what head and parts
-say was acknowledged by somebody, and contains all that was confirmed, because a confirmation waits for every value.
-What does not grow is told by the newest value: each carries the number of its write, and whether the cursor was
+Any mix is correct (T3): within one generation acknowledgements only grow, so everything in the union of head and parts
+was acknowledged by a consumer. It contains all that was confirmed, because a confirmation waits for every value.
+What does not grow is read from the newest value: each carries the number of its write, and whether the cursor was
 ahead of its peers then. A seek takes acknowledgements back; it begins a new generation, whose number is in the name
 of each part, and parts of other generations are ignored and deleted later. No number is used twice while a part
 with it may exist.
@@ -38,7 +38,7 @@ UNREADABLE = (
     RecursionError,
     struct.error,
 )
-"""What reading bytes that nobody wrote may raise."""
+"""What decoding damaged bytes may raise."""
 _PART_HEAD = struct.Struct(">BQqBB")
 """Format, number of the write, highest acknowledged id, ahead of peers, form of the ids."""
 _RANGES, _BITMAP = 0, 1

@@ -1,4 +1,4 @@
-"""Strategies for topics that keep nothing: what was handed out is done with, and never handed out again."""
+"""Strategies for non-persistent topics: a dispatched message is done with, and never redelivered."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SharedOnce(_AtMostOnce, Shared):
 
 
 class KeySharedOnce(_AtMostOnce, KeyShared):
-    """KEY_SHARED. A key never waits for what its former owner holds: nobody holds anything."""
+    """KEY_SHARED. A key never waits for its former owner, since no consumer holds unacknowledged messages."""
 
 
 def at_most_once(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:

@@ -1,7 +1,7 @@
-"""SHARED: all pieces of a chunked message go to one consumer, in their order.
+"""SHARED: all chunks of a message go to one consumer, in order.
 
-Its client puts the message together; a piece elsewhere would be half a message at two places. Whoever gets the first
-piece gets the rest. While it takes nothing, its pieces wait here (part of R1), and those of others go on.
+The client of that consumer assembles the message, so every chunk must reach it. The consumer of the first chunk
+receives the rest. While it has no permits, its chunks wait here (part of R1); those of other consumers go on.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from emulator.core.cursor.id_set import IdSet
 from emulator.core.dispatch.types import ChunkOf, ConsumerState
 
 MESSAGES_MAX: Final = 10_000
-"""So many messages may be in pieces at a time; the oldest is forgotten then, and its pieces go wherever it is their
-turn."""
+"""Limit of incomplete chunked messages. Beyond it the oldest is forgotten: its remaining chunks go to the next consumer
+in turn."""
 WAITING_MAX: Final = 20_000
-"""While so many pieces wait nothing new is read."""
+"""Limit of waiting chunks. When it is reached no new entries are read."""
 
 
 class ChunkAffinity:
-    """Owned by a strategy."""
+    """Assigns chunked messages to consumers; owned by a strategy."""
 
     def __init__(self) -> None:
         self._receivers: OrderedDict[str, ConsumerState] = OrderedDict()
-        """By message, while its last piece was not given."""
+        """By message, until its last chunk is dispatched."""
         self._waiting: dict[ConsumerState, IdSet] = {}
-        """By consumer: pieces that wait until it takes something."""
+        """By consumer: chunks that wait until it has permits."""
         self.waiting_count = 0
 
     @property
@@ -35,7 +35,7 @@ class ChunkAffinity:
         return self.waiting_count >= WAITING_MAX
 
     def waiting(self) -> Iterable[int]:
-        """Ids of all pieces that wait."""
+        """Ids of all waiting chunks."""
         return (entry_id for ids in self._waiting.values() for entry_id in ids)
 
     def by_receiver(self) -> Iterable[tuple[ConsumerState, IdSet]]:
@@ -70,13 +70,14 @@ class ChunkAffinity:
         return list(ids)
 
     def left(self, receiver: ConsumerState) -> list[int]:
-        """It is gone: what waited for it, which somebody else gets, from the first piece that is left."""
+        """The consumer disconnected. Returns its waiting chunks; another consumer receives the message from the first
+        remaining chunk on."""
         for name in [name for name, one in self._receivers.items() if one is receiver]:
             del self._receivers[name]
         return self.release(receiver)
 
     def forget(self, is_done: Callable[[int], bool]) -> None:
-        """These do not wait any more: they were acknowledged."""
+        """Remove acknowledged chunks from those that wait."""
         for receiver, ids in list(self._waiting.items()):
             for entry_id in [one for one in ids if is_done(one)]:
                 self.waiting_count -= ids.discard(entry_id)
@@ -84,7 +85,7 @@ class ChunkAffinity:
                 del self._waiting[receiver]
 
     def discard(self, entry_id: int) -> None:
-        """It does not wait any more, if it did."""
+        """Remove a chunk from those that wait, if present."""
         for receiver, ids in self._waiting.items():
             if ids.discard(entry_id):
                 self.waiting_count -= 1

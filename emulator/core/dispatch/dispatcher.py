@@ -1,4 +1,4 @@
-"""One subscription's dispatch: who may join, which strategy serves, what an acknowledgement does."""
+"""One subscription's dispatch: which consumers may join, which strategy serves, what an acknowledgement does."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Dispatcher:
 
     @property
     def is_full(self) -> bool:
-        """SHARED, KEY_SHARED: its consumers hold so many messages that none of them gets more."""
+        """SHARED, KEY_SHARED: whether its consumers hold the maximum of unacknowledged messages."""
         held = sum(consumer.pending.messages for consumer in self.consumers)
         return held >= self._limits.unacked_messages_max
 
@@ -137,8 +137,8 @@ class Dispatcher:
         entries: Iterable[tuple[int, Sequence[int] | None]],
         end_entry_id: int,
     ) -> None:
-        """The consumer is done with these (entry id, ack set), one by one. An entry at or beyond `end_entry_id` was
-        given to nobody: ignored."""
+        """The consumer acknowledged these (entry id, ack set) individually. Entries at or beyond `end_entry_id`, which
+        no consumer received, are ignored."""
         cursor, strategy = self.cursor, self._strategy
         for entry_id, ack_set in entries:
             if not 0 <= entry_id < end_entry_id:

@@ -2,10 +2,10 @@
 
 An entry cannot go out yet when its consumer takes nothing now, when an earlier entry of its slot still waits, or when
 another consumer holds entries of its slot and has not acknowledged them (draining: the slot has moved). Such an entry
-is set aside: for its consumer, or for its slot until that one has let go. What is aside for a consumer that takes
-something is read before anything new, and only as much of it as the consumer takes: whatever else waits costs nothing
-meanwhile. So R1 holds with one set more: what lies below the read end is acknowledged, pending at one consumer, in
-`replay`, `delayed`, or aside.
+is set aside: for its consumer, or for its slot until the other consumer has drained it. Entries aside for a consumer
+with permits are read before new ones, and only as many as its permits allow; the others cost nothing meanwhile. So R1
+holds with one more set: what lies below the read end is acknowledged, pending at one consumer, in `replay`, `delayed`,
+or aside.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from emulator.core.dispatch.waits import WaitingMessages
 
 ASIDE_MAX: Final = 20_000
 ASIDE_PER_CONSUMER: Final = 2_000
-"""While so many entries are aside nothing new is read: one slow consumer may not make us read the whole log. Both
-numbers are upstream's."""
+"""Limits of entries set aside. When one is reached no new entries are read, so that one slow consumer cannot make the
+broker read the whole log. Both numbers are upstream's."""
 
 
 AHEAD_ENTRIES: Final = 32
@@ -61,7 +61,7 @@ class KeyShared(Shared):
         self._aside_for_consumer: dict[ConsumerState, IdSet] = {}
         """Those of them that are not in `replay` and wait for their consumer only."""
         self._aside_for_slot: dict[int, IdSet] = {}
-        """Those that wait until another consumer has let go of their slot, or until somebody has it at all."""
+        """Those that wait until another consumer has drained their slot, or until a consumer owns it."""
         self._aside_count = 0
 
     @property

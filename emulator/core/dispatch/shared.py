@@ -1,8 +1,8 @@
 """SHARED: entries go to consumers that have permits, in turns.
 
-What a consumer gives back (negative acknowledgement, disconnect) waits in `replay` and is handed out again before
-anything new. What is not due yet waits in `delayed` (INV-29) and goes out in the order of its times. Every id below the
-read end is acknowledged, in one consumer's `pending`, in `replay`, in `delayed`, or a piece that waits for its consumer
+Entries that a consumer returns (negative acknowledgement, disconnect) wait in `replay` and are redelivered before new
+ones are dispatched. Entries that are not due wait in `delayed` (INV-29), ordered by delivery time. Every id below the
+read end is acknowledged, in one consumer's `pending`, in `replay`, in `delayed`, or a chunk that waits for its consumer
 (`pieces`) (R1).
 """
 
@@ -29,13 +29,13 @@ from emulator.core.dispatch.waits import WaitingMessages, counted
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
 RUN_ENTRIES = 16
-"""How many entries in a row one consumer gets before it is the next one's turn."""
+"""Entries that one consumer receives in a row before the next one's turn."""
 DELAYED_MAX: Final = 4_000_000
-"""While so many wait to come due nothing new is read: some 70 MB."""
+"""Limit of delayed entries (some 70 MB). When it is reached no new entries are read."""
 AHEAD_ENTRIES: Final = 100
-"""So many at least are read at a time where some are delayed: a consumer with one permit looks for what it can have."""
+"""Least number of entries per read where some are delayed: a consumer with one permit looks for one that is due."""
 WAKE_MS_MAX: Final = 60_000
-"""A wall clock that is set forward is noticed after as long."""
+"""Within this time the dispatcher notices a wall clock that is set forward."""
 
 
 class Shared(DispatchStrategy):
@@ -44,10 +44,10 @@ class Shared(DispatchStrategy):
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.replay = IdSet()
-        """To be handed out again."""
+        """To be redelivered."""
         self.pieces = ChunkAffinity()
         self.delayed = Delayed()
-        """Read, and not due yet, or not handed out since."""
+        """Read, but not due yet, or not dispatched since."""
         self._redelivery_counts: dict[int, int] = {}
         """Of what was given back and is not acknowledged."""
         self._turn = 0
@@ -147,14 +147,14 @@ class Shared(DispatchStrategy):
         return deliveries
 
     def _overtakes(self, candidate: Candidate) -> bool:
-        """Whether it is a piece, and earlier entries go again that came back while it was being read: those before it
-        may be among them, and clients throw a message away whose pieces do not follow each other."""
+        """Whether it is a chunk and earlier entries are to be redelivered that came back during the read. They may
+        include the chunks before it, and clients discard a message whose chunks are out of order."""
         if candidate.piece is None or not self.replay:
             return False
         return self.replay.first < candidate.entry_id
 
     def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
-        """Who gets it now; None: nobody. A piece goes to who has those before, anything else to whose turn it is."""
+        """Return the consumer that receives it now, or None. A chunk follows those before it; others go by turn."""
         piece = candidate.piece
         if piece is not None:
             receiver = self.pieces.receiver_of(piece)
@@ -168,7 +168,7 @@ class Shared(DispatchStrategy):
         return self._whose_turn()
 
     def _set_aside(self, candidate: Candidate) -> bool:
-        """Nobody gets it now. False: it stays unread, and so does everything behind it."""
+        """No consumer can receive it now. False: it stays unread, and so does everything behind it."""
         piece = candidate.piece
         receiver = None if piece is None else self.pieces.receiver_of(piece)
         if receiver is None:

@@ -1,10 +1,10 @@
-"""EXCLUSIVE and FAILOVER: one consumer is active and gets every unacknowledged entry in log order.
+"""EXCLUSIVE and FAILOVER: one consumer is active and receives every unacknowledged entry in log order.
 
-When the active one changes, reading starts again at the first unacknowledged entry. A consumer that takes over from one
-that is still connected waits a moment first: the one before may be acknowledging.
+When the active consumer changes, reading starts again at the first unacknowledged entry. A consumer that takes over
+from one that is still connected waits first: the previous one may still be acknowledging.
 
-Of a partition those of the best priority, sorted by name, are counted off by its number: so the partitions of a topic
-spread evenly over its consumers, which makes it necessary that one who comes or goes moves the others.
+On a partition the active consumer is the one at index (partition number mod count) among those of the best priority,
+sorted by name. This spreads the partitions evenly; so a consumer that joins or leaves moves the others.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from emulator.model.reasons import NO_REASON, Cause, Reason
 
 
 class SingleActive(DispatchStrategy):
-    """Who is active: the lowest priority number, then the first to come. A newcomer of equal rank displaces nobody,
-    unless the topic is a partition."""
+    """The active consumer has the lowest priority number and, among equals, joined first. A new consumer of equal
+    priority does not replace it, unless the topic is a partition."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
@@ -100,12 +100,12 @@ class SingleActive(DispatchStrategy):
         """The cursor has it, and there is no other book."""
 
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
-        """Everything unacknowledged is sent again, in order, whatever was named. Only the active consumer may ask."""
+        """Redeliver everything unacknowledged in order, whatever ids are given. Only the active consumer may ask."""
         if consumer is self.active:
             self.rewound()
 
     def released(self, entry_ids: Sequence[int]) -> None:
-        """Everything unacknowledged is sent again, in order, as when it is given back."""
+        """Redeliver everything unacknowledged in order, as in `returned`."""
         if any(entry_id < self._read_end for entry_id in entry_ids):
             self.rewound()
 

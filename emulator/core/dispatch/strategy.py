@@ -105,7 +105,7 @@ class DispatchStrategy(ABC):
         """A consumer of ours is gone; what it had not acknowledged is for others."""
 
     def flow(self, consumer: ConsumerState, permits: int) -> None:
-        """The consumer takes so many messages more."""
+        """The consumer grants `permits` more messages."""
         consumer.permits += permits
 
     def blocked(self, consumer: ConsumerState, *, blocked: bool) -> None:
@@ -114,7 +114,7 @@ class DispatchStrategy(ABC):
 
     @abstractmethod
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
-        """The cursor has an acknowledgement of this consumer, which leaves so many messages of the entry."""
+        """The cursor has an acknowledgement of this consumer; `messages_left` of the entry remain unacknowledged."""
 
     @abstractmethod
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:

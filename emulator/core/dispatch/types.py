@@ -1,4 +1,4 @@
-"""The words of dispatch: what a strategy asks for, what it is offered, what it decides."""
+"""Types of dispatch: what a strategy requests, what it is offered, what it decides."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class SubscriptionType(Enum):
 
 @dataclass(slots=True)
 class DispatchLimits:
-    """What bounds the strategies of a topic. It may change at any time; whoever changes it asks `next` again."""
+    """What bounds the strategies of a topic. It may change at any time; the caller then calls `next` again."""
 
     unacked_messages_per_consumer_max: int
     """SHARED: a consumer that holds as many gets nothing more."""
     failover_delay_ms: int
     """FAILOVER: how long a newly active consumer waits while the one before it is still connected."""
     unacked_messages_max: int = sys.maxsize
-    """SHARED: while all consumers together hold as many, nobody gets anything more."""
+    """SHARED: limit of messages that all consumers together hold unacknowledged; at the limit dispatch stops."""
     delays: bool = True
     """SHARED: whether messages wait until they are due."""
     partition_index: int = -1
@@ -43,7 +43,7 @@ class DispatchLimits:
 
 
 class Read(NamedTuple):
-    """Read the log from here, up to so many entries, then call `offer` with this and with what was found."""
+    """Read the log from here, up to the given number of entries, then call `offer` with this and the entries found."""
 
     from_entry_id: int
     entries_max: int
@@ -125,7 +125,7 @@ class PendingEntries:
         return messages
 
     def shrink(self, entry_id: int, messages: int) -> None:
-        """Part of an entry that is here was acknowledged: so many of its messages are left."""
+        """Part of a pending entry was acknowledged: `messages` of it are left."""
         self.messages += messages - self.by_entry[entry_id]
         self.by_entry[entry_id] = messages
 

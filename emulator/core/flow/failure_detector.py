@@ -1,16 +1,16 @@
-"""How long the other side of a link may say nothing before it is taken for dead.
+"""How long the peer of a link may stay silent before it counts as dead.
 
-At every interval it is asked (PING), and whoever has said nothing for an interval is dead: unless the question itself
-lies behind so much on a slow link that no answer could come yet. Then the link would be dropped, everything sent
-again, and the same question be asked behind the same bytes, for ever. So each time that a link is dropped for its
-silence the next connection is allowed twice as many intervals, until it has been heard at each of many in a row.
+A PING is sent at every interval, and a peer that sent nothing for an interval is dead. On a slow link, however, the
+PING may be queued behind too many bytes for a response to arrive in time. The link would then be dropped, everything
+sent again, and the next PING queued behind the same bytes, for ever. So each time a link is dropped for silence the
+next connection is allowed twice as many intervals. The allowance shrinks after many intervals in a row with traffic.
 """
 
 from __future__ import annotations
 
 INTERVALS_MAX = 64
 CALM_INTERVALS = 20
-"""After so many in a row in which it was heard, half as long a silence is allowed."""
+"""After this many intervals in a row with traffic, the allowed silence is halved."""
 
 
 class Silence:
@@ -20,16 +20,16 @@ class Silence:
         self.intervals_allowed = 1
         """From 1 to INTERVALS_MAX."""
         self._silent = 0
-        """Intervals since it was heard last."""
+        """Intervals since the peer last sent anything."""
         self._calm = 0
         self._heard = True
 
     def heard(self) -> None:
-        """It said something; or there is a new connection, which is not asked yet."""
+        """The peer sent something; or the connection is new, and no PING was sent yet."""
         self._heard = True
 
     def interval_over(self) -> bool:
-        """Whether the other side has to be taken for dead."""
+        """Return whether the peer counts as dead."""
         if self._heard:
             self._heard, self._silent = False, 0
             self._calm_down()

@@ -1,5 +1,5 @@
-"""Who waits for a budget that several share: whoever has waited longest goes first, so that who is quick does not keep
-it from all others for ever."""
+"""A FIFO of tasks that wait for a shared budget: the longest waiting task goes first, so that fast tasks cannot starve
+the others."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Protocol
 
 
 class QueuedTask(Protocol):
-    """Is told when its turn may have come."""
+    """A task that is scheduled when its turn may have come."""
 
     def schedule(self) -> None:
-        """Take the turn in a moment, or give way."""
+        """Use the turn soon, or leave the queue."""
         ...
 
 
 class Turns:
-    """A line. Whoever is next and cannot use its turn leaves, or nobody behind it ever gets one."""
+    """The queue. A task that is next and cannot use its turn must leave, or it blocks all tasks behind it."""
 
     def __init__(self) -> None:
         self._line: dict[QueuedTask, None] = {}
@@ -25,14 +25,14 @@ class Turns:
         return next(iter(self._line), None)
 
     def is_next(self, one: QueuedTask) -> bool:
-        """Nobody has waited longer."""
+        """Return whether no other task has waited longer."""
         first = self.first
         return first is None or first is one
 
     def wait(self, one: QueuedTask) -> None:
-        """It takes its place at the end, or keeps the one it has."""
+        """Append the task, or keep its place if it already waits."""
         self._line.setdefault(one)
 
     def leave(self, one: QueuedTask) -> None:
-        """It had its turn, or wants none."""
+        """Remove the task: it had its turn, or needs none."""
         self._line.pop(one, None)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 MARK_SECONDS = 10.0
-"""A rate is of the last 10 to 20 seconds in which somebody asked, or since the beginning."""
+"""A rate that is read regularly covers the last 10 to 20 seconds; otherwise more."""
 
 
 class Rate:
@@ -37,7 +37,7 @@ class PerSecond(NamedTuple):
 
 
 class Distribution:
-    """Counts only; rates are worked out when somebody asks."""
+    """Counts only; rates are computed when they are read."""
 
     __slots__ = ("_counts", "_limits", "_rates", "_times", "_total")
 

@@ -1,9 +1,9 @@
-"""How fast: a budget that fills with time and may be overdrawn once, so that the average holds whatever the portions.
+"""Rate limits: token buckets that may be overdrawn once, so that the average rate holds for portions of any size.
 
-What one period allows may go at once. What was taken beyond that (a batch, a large message) has to be waited for
-before anything more is taken. What needs time before it goes (a read from a disk) reserves its messages: others do not
-use them meanwhile, and time does not give them a second time. How many bytes a read brings nobody knows, so where they
-are limited there is one read at a time.
+The amount of one period may be used at once. An overdraft (a batch, a large message) must be refilled before anything
+more is taken. A slow operation (a read from a disk) reserves its messages first: other operations cannot use them
+meanwhile, and the bucket does not refill them. The bytes of a read are unknown in advance, so where bytes are limited
+one read runs at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNLIMITED: Final = RateLimit(0, 0, 1)
 
 
 READ_MS: Final = 10.0
-"""How long whoever waits for the end of a read waits before it asks again, if nobody tells it."""
+"""How long an operation waits for a running read to end before it tries again without having been woken."""
 
 
 FOLLOW_MS: Final = 1_000.0
@@ -127,14 +127,14 @@ class Throttle:
         return entries_max if self._messages is None else min(entries_max, self._messages.whole)
 
     def take(self, messages: int, size_bytes: int, now_ms: float) -> None:
-        """So much goes now."""
+        """Take this amount now."""
         if self._messages is not None:
             self._messages.take(messages, now_ms)
         if self._bytes is not None:
             self._bytes.take(size_bytes, now_ms)
 
     def reserve(self, messages: int, now_ms: float) -> int:
-        """For what goes later: so many of these messages as may go, and the bytes that they turn out to be."""
+        """Reserve for a read: as many of these messages as the limit allows. Their bytes are taken when it ends."""
         self._reads += 1
         return 0 if self._messages is None else self._messages.reserve(messages, now_ms)
 

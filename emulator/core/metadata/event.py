@@ -1,4 +1,4 @@
-"""A metadata event: that one element of one path got a value, or lost it, when and where (PIP-136).
+"""A metadata event: one element of one path got a value, or was deleted, when and where (PIP-136).
 
 The fields are the proposal's (`path`, `value`, `options`, `expectedVersion`, `lastUpdatedTimestamp`, `sourceCluster`,
 `type`) and three of ours, which its rule needs to be a total order: `sequence`, `incarnation` and `counter`.
@@ -27,8 +27,8 @@ from emulator.model.values import PARTITIONS_MAX, is_valid_name
 CREATED, MODIFIED, DELETED = "Created", "Modified", "Deleted"
 TYPES: Final = (CREATED, MODIFIED, DELETED)
 OPTIONS: Final = ("Ephemeral", "Sequential")
-"""How a path may be created. Ephemeral: it belongs to its source, and nobody else takes it. Sequential: the path has
-its number already."""
+"""How a path may be created. Ephemeral: it belongs to its source, and no other cluster applies it. Sequential: the path
+has its number already."""
 NUMBER_MAX: Final = 2**53
 """Larger ones do not survive every JSON reader."""
 VALUE_BYTES_MAX: Final = 1_048_576
@@ -89,7 +89,7 @@ class SyncEvent:
         return joined_path(self.path, self.element)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a pack."""
+        """Return the form that a pack contains."""
         stamp = self.stamp
         kind = DELETED if self.is_deleted else CREATED if self.element == EXISTENCE else MODIFIED
         raw: dict[str, Any] = {
@@ -109,7 +109,7 @@ class SyncEvent:
 
     @classmethod
     def from_json(cls, raw: Any) -> SyncEvent:
-        """The gate: what somebody says is an event. ValueError, with the rule, when it is none."""
+        """Parse and validate an event that another cluster sent. Raises ValueError, naming the broken rule."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"{raw!r} is not an event")
         kind = raw.get("type")

@@ -1,5 +1,5 @@
-"""Paths that a cluster keeps to itself (`metadata_sync_excluded_paths`), and where clusters differ in that: what one of
-them excludes and another one shares is for ever different there, though everybody says to have heard everything."""
+"""Paths that a cluster does not synchronize (`metadata_sync_excluded_paths`), and where clusters differ in that. A path
+that one cluster excludes and another one shares never converges, although each cluster reports to be up to date."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Declared:
     times: int = 0
     """How often it was declared lost."""
     by: str = ""
-    """Who says that it is lost now; empty: nobody."""
+    """The cluster that declares it lost now; empty: none."""
 
     @property
     def is_lost(self) -> bool:

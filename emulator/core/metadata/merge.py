@@ -1,8 +1,8 @@
 """One transaction of a cluster's configuration store: a change that is made here, or events that came from elsewhere.
 
-The document, its record and the cluster's own clock are written together or not at all. The record is the outbox, too:
-what the cluster changed itself stands in it with its number until everybody has it, so nothing that was acknowledged
-depends on who publishes it (INV-47).
+The document, its record and the cluster's own clock are written atomically. The record is the outbox, too: it contains
+the cluster's own changes with their numbers until every cluster has them. So an acknowledged change does not depend on
+the region that publishes it (INV-47).
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Overruled(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class LocalCluster:
-    """The cluster, and how it was told to go about it."""
+    """The cluster and its configuration."""
 
     cluster: str
     rule: Rule = LATEST
     is_hybrid: bool = False
     """Hybrid logical clocks, which respect cause and effect whatever the wall clocks say."""
     clock_ahead_ms_max: int = CLOCK_AHEAD_MS_MAX
-    """An event from further in the future counts as any other, but moves no clock, and keeps nobody who knows of it
-    from changing what it set (INV-81)."""
+    """An event from further in the future counts as any other, but it moves no clock, and clusters that know it can
+    still change what it set (INV-81)."""
 
 
 @dataclass(slots=True)
@@ -82,8 +82,8 @@ class MetadataTransaction:
     # A change that is made here.
 
     def change(self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()) -> None:
-        """Set a document, or delete it. `is_seed`: it stands in the topology, and carries the lowest time. `touched`:
-        elements that are set anew even if their value is the same. Overruled; ValueError for what is not a document."""
+        """Set a document, or delete it. `is_seed`: it comes from the topology and has the lowest time. `touched`:
+        elements that are set anew even if unchanged. Raises Overruled; ValueError for what is not a document."""
         self.make(path, self.drawn_up(path, value, is_seed=is_seed, touched=touched))
 
     def drawn_up(
@@ -95,13 +95,13 @@ class MetadataTransaction:
         return self._events(record, value, is_seed, frozenset(touched))
 
     def make(self, path: str, events: Iterable[SyncEvent]) -> None:
-        """What was drawn up becomes so. Overruled."""
+        """Apply events that were drawn up. Raises Overruled."""
         events = list(events)
         if events:
             self._write(self._with(path, events))
 
     def _with(self, path: str, events: Iterable[SyncEvent]) -> DocumentRecord:
-        """The record as it is with them. Overruled."""
+        """Return the record with the events merged into it. Raises Overruled."""
         record = self._record(path)
         for event in events:
             before = record.entries.get(event.element)
@@ -113,8 +113,8 @@ class MetadataTransaction:
         return record
 
     def draw_up(self, path: str, value: bytes | None, *, touched: Iterable[str] = ()) -> list[SyncEvent]:
-        """As `drawn_up`; and that they may be published is written down (INV-78). Overruled: what is older than what is
-        known here is told to nobody, so that whoever said that it has a tombstone tells nothing older."""
+        """As `drawn_up`; and store that they may be published (INV-78). Raises Overruled for events older than what
+        this cluster knows: a cluster that claims to have a tombstone must publish nothing older."""
         events = self.drawn_up(path, value, is_seed=False, touched=touched)
         self._with(path, events)
         pending_changes.add(self._rows, events)
@@ -126,12 +126,12 @@ class MetadataTransaction:
         self.withdraw(events)
 
     def withdraw(self, events: Iterable[SyncEvent]) -> None:
-        """They were told to nobody, or are made: whatever comes of them from now on is a copy."""
+        """Remove events from the pending changes: never published, or applied. Later arrivals are copies."""
         pending_changes.take_away(self._rows, [event.stamp for event in events])
 
     @property
     def _local_rule(self) -> Rule:
-        """Upstream writes what it is told to write, and asks no rule."""
+        """Upstream writes every local change without checking a rule."""
         here = self._here.rule
         return here if here.has_tombstones else replace(here, wins=lambda stamp, present, cluster: True)
 

@@ -1,10 +1,10 @@
-"""The messages of the event topic. Each is one JSON object: many events, or what a cluster has, or what it asks for.
+"""The messages of the event topic. Each is one JSON object: many events, or what a cluster has, or what it requests.
 
 events    a source's own events, the newest of each element, from one sequence to another
-standing  what a cluster has of each origin; `asks`: it wants to hear the same of the others; `declared`: losses;
-          `excluded`: paths that it keeps to itself
-request   what a cluster has, and whom it asks for everything else; that it has nothing: for all there is
-answer    a part of what was asked for; the last one says what the asker has then
+standing  what a cluster has of each origin; `asks`: the others reply with theirs; `declared`: losses;
+          `excluded`: paths that it does not synchronize
+request   what a cluster has, and which cluster it asks for everything else; an empty vector requests everything
+answer    a part of what was requested; the last one contains the vector that the requester has then
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from emulator.model.values import is_valid_name
 
 VERSION: Final = 1
 PACK_CHARACTERS: Final = 262_144
-"""A pack is full when it has so many."""
+"""Characters at which a pack is full."""
 EVENTS_MAX: Final = 20_000
 """Of one pack; each takes some 200 characters at least, so a full one has fewer."""
 
@@ -37,9 +37,9 @@ class Events:
     source: str
     incarnation: str
     after: int
-    """It goes on where the source's sequence was this."""
+    """The pack continues after this sequence number of the source."""
     upto: int
-    """Whoever had everything up to `after` has everything up to here now."""
+    """A cluster that had everything up to `after` has everything up to here after applying the pack."""
     events: tuple[SyncEvent, ...]
     seen_to: Mapping[str, int] = field(default_factory=dict)
     """Which declarations of others that it is lost the source has seen to."""

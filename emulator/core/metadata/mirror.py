@@ -1,7 +1,7 @@
-"""A configuration store as one region knows it: a mirror that is read without waiting, and watches on it.
+"""A region's mirror of its configuration store: read without waiting, with watches on it.
 
-The mirror may be old; it is never wrong about the past, and never goes back (M2, M4). Changes come to it in the order
-of their revisions. `get` gives the new value before any watch is told of it, so who is told may ask.
+The mirror may lag; it is never wrong about the past, and never goes back (M2, M4). It receives changes in the order of
+their revisions. `get` returns the new value before any watch is called, so a watch may call `get`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OnChange = Callable[[Change], None]
 
 
 class Watch:
-    """Somebody is told of the changes below a prefix until it is cancelled."""
+    """Calls back for each change below a prefix until it is cancelled."""
 
     def __init__(self, mirror: Mirror, prefix: str, on_change: OnChange) -> None:
         self._mirror = mirror
@@ -31,7 +31,7 @@ class Mirror:
 
     def __init__(self) -> None:
         self.revision = 0
-        """Everything up to here has been told to the watches."""
+        """The watches have received every change up to here."""
         self.watches: dict[Watch, None] = {}
         self._values: dict[str, Change] = {}
         """By path: the change that made its present value."""

@@ -1,6 +1,6 @@
-"""What a cluster changed itself and has not published yet, read from its records.
+"""A cluster's own changes that are not published yet, read from its records.
 
-Nothing is kept but how far it is published: whoever takes over finds the rest in the store.
+Only the last published sequence is kept: a region that takes over reads the rest from the store.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EventOutbox:
         self.noted(record)
 
     def noted(self, record: DocumentRecord) -> None:
-        """A record is so now."""
+        """A record has changed."""
         if any(self._is_due(event.stamp) for event in record.events()):
             self._paths[record.path] = None
 
@@ -47,9 +47,9 @@ class EventOutbox:
         characters_max: int = PACK_CHARACTERS,
         seen_to: Mapping[str, int] | None = None,
     ) -> list[Events]:
-        """Everything that is due. `records` and `settled` are of one moment: up to there each own number is made, or
-        never will be. The last pack reaches as far, even if nothing of it counts any more: a copy of what was published
-        before, by whomever, is old from then on (INV-78)."""
+        """Return all due events as packs. `records` and `settled` are read at one moment: each own number up to
+        `settled` is applied, or never will be. The last pack reaches `settled` even if no event up to there still
+        counts, so that a copy that any region published before is old from then on (INV-78)."""
         due = (event for record in records for event in record.events() if self._is_due(event.stamp))
         events = [event for event in due if event.stamp.sequence <= settled]
         events.sort(key=lambda event: event.stamp.sequence)
@@ -63,7 +63,7 @@ class EventOutbox:
         return made if settled > self.published else []
 
     def heard(self, pack: Events) -> None:
-        """A pack of this cluster came by the event topic: whoever made the change published it."""
+        """A pack of this cluster arrived by the event topic: the region that made the change published it."""
         if pack.incarnation == self.incarnation and pack.after <= self.published:
             self.published = max(self.published, pack.upto)
 

@@ -1,9 +1,9 @@
-"""Own changes that have numbers, are published or about to be, and are not made yet: where changes are published first
-(decision 0024).
+"""A cluster's own changes that have numbers and may be published, but are not applied yet: for clusters that publish
+changes before they apply them (decision 0024).
 
-They stand in the cluster's store from when they are drawn up until they are made, heard back, or known to be told to
-nobody. So it is always known which of the cluster's own events may still come true, whoever died meanwhile, and a
-tombstone can go: everything else that comes late was superseded (INV-78).
+The cluster's store contains them from when they are drawn up until they are applied, received back, or certain never to
+be published. So the cluster always knows which of its own events may still take effect, whichever region died. This
+lets it remove a tombstone: every other event that arrives late is superseded (INV-78).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Drawn = dict[int, SyncEvent]
 
 
 def read_drawn(stored: Change | None) -> Drawn:
-    """StorageDamaged."""
+    """Raises StorageDamaged."""
     return decoded(stored, _read, {})
 
 
@@ -50,5 +50,5 @@ def _write(rows: StoreTransaction, drawn: Drawn) -> None:
 
 
 def settled(clock: OwnClock, drawn: Drawn) -> int:
-    """Up to here each of the cluster's own numbers is made, or never will be."""
+    """Return the highest number up to which each own change is applied, or never will be."""
     return min(drawn, default=clock.sequence + 1) - 1

@@ -1,10 +1,10 @@
-"""What a cluster knows of one document: for each element the event that won, and which lost to it.
+"""What a cluster knows of one document: for each element the event that won, and the events that lost to it.
 
-The document is worked out from it. Merging is commutative, associative and idempotent under the proposal's rule: the
+The document is computed from it. Merging is commutative, associative and idempotent under the proposal's rule: the
 same events give the same record, in any order, however often.
 
-What was deleted leaves a tombstone: an element's, or `deleted` for the document, the latest deletion there was. What is
-older than that counts no more, even if the document is there again.
+A deletion leaves a tombstone: one per element, or `deleted` for the document (its latest deletion). Older events do not
+count any more, even if the document exists again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
 
 LOSERS_KEPT: Final = 4
-"""Of a document, for whoever asks why: the newest."""
+"""Newest losing events kept per document, to explain its value."""
 
 
 class ElementState(NamedTuple):

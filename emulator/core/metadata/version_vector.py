@@ -1,7 +1,7 @@
-"""What a cluster has of each source's events, what it misses, and when a tombstone may go.
+"""Which events of each source a cluster has, which it lacks, and when a tombstone may be removed.
 
-A vector says of each origin (a cluster, and which incarnation of its store) up to which sequence somebody has
-everything that counts. Sources send only what still counts, so numbers are missing and nothing is.
+A vector maps each origin (a cluster and an incarnation of its store) to the sequence up to which its holder has every
+event that counts. Sources send only events that still count, so gaps in the numbers are no loss.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def stored_vector(change: Change | None) -> dict[str, int]:
 
 
 def covers(vector: Vector, stamp: SyncStamp) -> bool:
-    """Whether an event is among those that somebody has."""
+    """Return whether the vector's holder has the event."""
     return vector.get(stamp.origin, 0) >= stamp.sequence
 
 
 def merged(one: Vector, other: Vector) -> dict[str, int]:
-    """What two have together."""
+    """Return what the holders of two vectors have together."""
     return {origin: max(one.get(origin, 0), other.get(origin, 0)) for origin in one.keys() | other.keys()}
 
 
@@ -79,10 +79,10 @@ def missing(mine: Vector, theirs: Vector) -> dict[str, int]:
 
 
 def may_go(mine: Vector, others: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
-    """Which tombstones may be let go here. `others`: what each other cluster said last that it has, by cluster.
+    """Return a predicate for the tombstones that may be removed here. `others`: the last vector of each other cluster.
 
-    Everybody has it; whoever has it sends nothing older any more, since it sends only what still counts there; and what
-    was sent before that is here already.
+    Every cluster must have the tombstone. A cluster that has it sends nothing older any more, since it sends only what
+    still counts there. Everything that it sent before must have arrived here.
     """
     is_here = all(
         mine.get(origin, 0) >= sequence

@@ -5,11 +5,10 @@ On the sending side a replicated subscription remembers snapshots and waits for 
     snapshot known ─┬─▶ newest one with local position <= mark-delete ─▶ update marker, to all regions
     mark-delete moved ─┘   (it and older ones are forgotten)
 
-Either may come last, so both are triggers. But only a subscription that leads speaks: one whose own
-consumers are ahead of what others told it (`Cursor.ahead_of_peers`). One that merely followed has nothing to say, and
-saying it would move a region forward again whose consumer has just sought back. A snapshot is
-offered when its marker becomes durable and again when the dispatcher reads it out of a backlog; the second
-time is free.
+Either may come last, so both are triggers. But only a subscription that leads sends updates: one whose own consumers
+are ahead of the updates it received (`Cursor.ahead_of_peers`). One that merely followed sends none: its update would
+move a region forward again whose consumer has just sought back. A snapshot is offered when its marker becomes durable
+and again when the dispatcher reads it from a backlog; the second time is free.
 
 On the receiving side the update becomes acknowledgements of a subscription that is replicated there too
 (`takes_updates`), under three rules that outrank what upstream does (INV-5):
@@ -104,9 +103,9 @@ class SnapshotCache:
 
 
 class ReplicatedSubscription:
-    """Decides when one subscription of our region tells the others how far it is.
+    """Decides when one subscription of our region sends its position to the other regions.
 
-    `ahead_of_peers` is that of its cursor; while it is False nothing is told, and the newest snapshot reached is kept
+    `ahead_of_peers` is that of its cursor; while it is False no update is sent, and the newest snapshot reached is kept
     for when it changes.
     """
 
@@ -249,6 +248,6 @@ def apply_update(
 
 
 def never_reaches(region: str, *, origin: str, replicate_to: tuple[str, ...]) -> bool:
-    """Whether a message first published in `origin` is kept from `region` because its sender named other
-    regions (no names: all are meant). Markers never count: nobody consumes them."""
+    """Return whether a message published in `origin` never reaches `region` because its producer named other regions
+    (no names: all regions). Markers never count: no consumer receives them."""
     return region != origin and bool(replicate_to) and region not in replicate_to

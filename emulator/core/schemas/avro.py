@@ -32,7 +32,7 @@ STEPS_MAX = 20_000
 """Pairs of types that one comparison looks at, some 10 µs each. Two schemas as large as is allowed need half as many;
 more are needed by unions of records that are all alike."""
 REASONS_MAX = 10
-"""That are told of one record."""
+"""Reasons reported per record."""
 
 
 def parse_avro(data: bytes) -> AvroSchema:

@@ -1,4 +1,4 @@
-"""JSON that a stranger wrote: read without recursing deeper than a bound, compared without what does not count."""
+"""Untrusted JSON: parsed with a bounded depth, compared without insignificant differences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from emulator.core.schemas.problems import BadSchema
 
 DEPTH_MAX = 64
-"""Of a schema. Each level costs several frames of whoever reads it."""
+"""Nesting limit of a schema. Each level costs the parser several stack frames."""
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 

@@ -19,7 +19,7 @@ HALVES = ("key", "value")
 
 
 def halves(schema: Schema) -> tuple[Schema, Schema]:
-    """Key and value. BadSchema when they cannot be told apart."""
+    """Return the key's and the value's schema. Raises BadSchema when they cannot be separated."""
     key, value = split_data(schema.data)
     return _half("key", schema, key), _half("value", schema, value)
 

@@ -28,7 +28,7 @@ _KEY_VALUE_TYPES = ("key.schema.type", "value.schema.type", "kv.encoding.type")
 
 
 def version_bytes(number: int) -> bytes:
-    """As clients are told, and say in their messages."""
+    """Encode a version as the protocol does, in responses and in messages."""
     return _NUMBER.pack(number)
 
 

@@ -5,11 +5,11 @@ Two phases, and between them only what `LatestOfKeys` remembers, which grows wit
     phase one   every entry, in log order:  `note`     which message of each key is the newest
     phase two   the same entries again:     `staying`  which of the entry's messages stay
 
-A message without a key stays. A message whose payload is null or empty deletes its key: nothing of the key stays, the
-deletion neither. Only behind an entry that nobody can look into (an encrypted batch, for one) a deletion stays, because
+A message without a key stays. A message whose payload is null or empty deletes its key: no message of the key stays,
+not even the deletion. A deletion stays only behind an entry that cannot be parsed (an encrypted batch, for example):
 that entry may hold a value of the key, and what was deleted must not come back (INV-33).
 
-The pieces of a chunked message are one message, complete with its last piece. What is not complete stays.
+The chunks of a message are one message, complete with its last chunk. An incomplete one stays.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CompactionEntry(Protocol):
 
     @property
     def messages(self) -> Sequence[CompactionMessage] | None:
-        """In the order of the batch; None: nobody can look into it."""
+        """In the order of the batch; None: the entry cannot be parsed."""
         ...
 
     @property
@@ -134,7 +134,7 @@ class LatestOfKeys:
             return True
         newest = self._newest.get(key)
         if newest is None:
-            return True  # pieces of one message that name different keys: nobody knows what they mean
+            return True  # chunks of one message that name different keys: their meaning is undefined
         if newest.deletes:
             behind_opaque = self._first_opaque is not None and entry_id > self._first_opaque
             return behind_opaque and (entry_id, index) == newest[:2]

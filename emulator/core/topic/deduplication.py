@@ -19,7 +19,7 @@ error instead.
 and, after any failure, again from an earlier place; the position in the source log is the measure. Markers
 count here, so that each is acted upon once, and bypass the first question.
 
-When an append fails nobody can say what was stored. The shell then drops both objects with the topic and
+When an append fails its outcome is unknown. The shell then drops both objects with the topic and
 rebuilds them: the last checkpoint (`from_json`), then `persisted` / `advance` for every entry stored since,
 so nothing depends on how old the checkpoint is. There is no way to take a `pushed` back, on
 purpose.

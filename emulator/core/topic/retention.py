@@ -1,10 +1,10 @@
-"""What of a log goes, and what a subscription skips: retention, TTL and quotas (docs/components/life.md, L2 to L5).
+"""What is trimmed, and what a subscription skips: retention, TTL and quotas (docs/components/life.md, L2 to L5).
 
-    log    ├── let go ──┼── kept by retention ──┼── somebody needs it ──▶ end
-           first      floor                   need
+    log    ├── trimmed ──┼── kept by retention ──┼── still needed ──▶ end
+           first       floor                   need
 
-Entries are looked at in the order of the log, from the oldest on, and looking ends with the first one that stays. So
-each entry is looked at once before it goes, and once per look while it stays.
+Entries are checked in log order, from the oldest on; the check ends with the first one that stays. So each entry is
+checked once before it is trimmed, and once per pass while it stays.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Exceeded(NamedTuple):
     sentence: str
 
     def refusal(self) -> ProtocolError | None:
-        """What a producer is told that wants to attach; None: it may."""
+        """Return the error for a producer that attaches; None: it may attach."""
         match self.action:
             case QuotaAction.HOLD:
                 return ProtocolError(ServerError.ProducerBlockedQuotaExceededError, self.sentence)
@@ -176,5 +176,5 @@ class LogHolds:
             yield from asker()
 
     def first(self, end_entry_id: int) -> LogHold:
-        """The least that is needed; the log's end when nobody needs anything."""
+        """Return the lowest hold; the log's end when no component needs an entry."""
         return min(self, default=LogHold(end_entry_id, "no component"))

@@ -3,14 +3,14 @@
     claimed ──gate──▶ admitted ──append──▶ durable ──fold──▶ stored_end ─▶ readable_end, replicable_end
                       `admit`                       `fold`
 
-`admit` judges what is new against all that was admitted, durable or not; nothing of it is undone: when an append fails,
+`admit` checks a new entry against all admitted ones, durable or not. Admission is never undone: when an append fails,
 the whole state is dropped and folded again from what the store really holds. `fold` is the same code for the live end
-and for the replay after a start, and folding an entry twice changes nothing, so a replay may begin too early, never too
+and for the replay after a start. Folding an entry twice changes nothing, so a replay may begin too early, never too
 late.
 
 A checkpoint has a head and parts. S1 promises no order across keys, so a reader may find any mix of old and new ones.
-Each part says below which id it is true, the head says when each part changed last, and replay begins at the least
-place that all of them vouch for (T3).
+Each part records below which id it is true, the head records when each part changed last. Replay begins at the lowest
+position that all of them cover (T3).
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class TopicState:
             self.stored_end = next_entry_id
 
     def begins_at(self, first_entry_id: int) -> None:
-        """Everything below was trimmed: nobody asks about it, and nothing is remembered of it."""
+        """Everything below was trimmed: forget it, since it is never requested again."""
         self.stored_end = max(self.stored_end, first_entry_id)
 
     def forget_producers(self) -> None:
@@ -278,8 +278,8 @@ class TopicState:
 
     def unvouched(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
         """Ids of first..own_entry_id up to the newest message of a region that was not asked for the snapshot: it was
-        out of the namespace then, or is new in it. What came from it to us may not have come to the sender of the
-        update, and nobody there can know (INV-5)."""
+        out of the namespace then, or is new in it. Messages that we received from it may not have reached the sender
+        of the update, which cannot know that (INV-5)."""
         strangers = [last for region, last in self.last_of.items() if region not in named]
         upto = min(own_entry_id, max(strangers, default=-1))
         hidden = self.visibility.hidden

@@ -73,7 +73,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded:
-    """Every participant was told. Of a checkpoint: an outcome that is still remembered."""
+    """Every participant has the outcome. In a checkpoint: an outcome that is still remembered."""
 
     least: int
     status: TransactionStatus
@@ -92,7 +92,7 @@ JournalEntry = Began | PartitionsAdded | SubscriptionsAdded | Decided | Transact
 
 
 def encode(entry: JournalEntry) -> bytes:
-    """As it stands in the log."""
+    """Return the stored form of an entry."""
     return _text(entry).encode()
 
 
@@ -101,7 +101,7 @@ _listed: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).enc
 
 
 def name_bytes(name: str) -> int:
-    """Of a participant's name as it stands in the log: up to six times its characters."""
+    """Return the stored size of a participant's name: up to six times its characters."""
     return len(_quoted(name).encode())
 
 
@@ -195,7 +195,7 @@ KeyEntry = Granted | BegunUnderKey | Deleted | Floor | KeysCheckpoint
 
 
 def encode_key_entry(entry: KeyEntry) -> bytes:
-    """As it stands in the log."""
+    """Return the stored form of an entry."""
     return json.dumps(_key_row(entry), ensure_ascii=False, separators=(",", ":")).encode()
 
 

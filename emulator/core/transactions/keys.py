@@ -1,14 +1,14 @@
 """Transaction keys: which connection may use a key, by epochs that only grow (docs/decisions/0026).
 
-A client says the epoch of its last connection, -1 at first. Compared signed, with C the key's current one:
+A client sends the epoch of its last connection, -1 at first. Compared signed, with C the key's current one:
 
-    -1            always accepted, and fences whoever had the key
+    -1            always accepted, and fences the current holder of the key
     C             accepted: the holder connects again
-    below C       refused; unless the asking process is the one that C was granted to: it never heard the answer
-    above C       refused: nobody was ever granted it
+    below C       rejected; unless C was granted to the same process, which never received the response
+    above C       rejected: it was never granted
 
-A process that asks with -1 once more, because its first answer was lost, is taken at the epoch that it was granted:
-meanwhile another may have the key, and a late repetition must not fence that one.
+A process that repeats -1 because the first response was lost is treated as holding the epoch it was granted: another
+client may have the key meanwhile, and a late repetition must not fence it.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class KeyState:
 
 
 class Tombstone(NamedTuple):
-    """Of a key that was deleted."""
+    """What is kept of a deleted key."""
 
     epoch: int
-    """Its last one; never granted."""
+    """The key's last epoch; never granted."""
     processes: OrderedDict[str, int]
-    """Whoever repeats an old connect late must not fence the one that has the key by then."""
+    """As in `KeyState`: a late repetition of an old connect must not fence the current holder."""
 
 
 class KeyBook:
@@ -156,8 +156,8 @@ class KeyBook:
         return entry
 
     def delete(self, owner: str, key: str) -> Deleted:
-        """Forget a key but for its epoch, which grows: whoever has the key is fenced. ProtocolError when there is
-        none."""
+        """Forget a key except its epoch, which grows: its holder is fenced. Raises ProtocolError when the key does
+        not exist."""
         state = self.keys.get((owner, key))
         if state is None:
             raise ProtocolError(ServerError.NotAllowedError, f"there is no transaction key {key!r}")

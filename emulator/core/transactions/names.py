@@ -1,11 +1,11 @@
-"""Names of transactions, and what may become of one.
+"""Ids of transactions and their states.
 
          ┌──▶ COMMITTING ──▶ COMMITTED
     OPEN ┤
          └──▶ ABORTING ────▶ ABORTED
 
-COMMITTING and ABORTING are decisions: once durable, nothing turns them round. COMMITTED and ABORTED say that every
-participant was told.
+COMMITTING and ABORTING are decisions: once durable, they are final. COMMITTED and ABORTED mean that every participant
+has the outcome.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TransactionStatus(IntEnum):
 
     @property
     def is_over(self) -> bool:
-        """Every participant was told."""
+        """Whether every participant has the outcome."""
         return self in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
 
 
@@ -45,4 +45,4 @@ FOLLOWS: dict[TransactionStatus, TransactionStatus] = {
     TransactionStatus.COMMITTING: TransactionStatus.COMMITTED,
     TransactionStatus.ABORTING: TransactionStatus.ABORTED,
 }
-"""What a decision becomes once every participant was told."""
+"""What a decision becomes once every participant has the outcome."""

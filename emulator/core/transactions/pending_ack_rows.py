@@ -3,10 +3,10 @@
     row (generation, transaction, number)   which of the ids number * 4,096 … it holds, batches in part, and, in the row
                                             with the number -1, how far it acknowledged cumulatively
 
-A row says what the transaction holds there, all of it, and only grows while the transaction is open. An acknowledgement
-is answered when all of its rows are durable, so any mix of older and newer rows (S1) holds all that was answered.
+A row contains everything the transaction holds there, and only grows while the transaction is open. An acknowledgement
+is confirmed when all of its rows are durable, so any mix of older and newer rows (S1) holds all that was confirmed.
 
-The generation is the cursor's: rows of another one are of the place before a seek, and count for nothing (P7).
+The generation is the cursor's: rows of another one are from before a seek, and are ignored (P7).
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class PendingRows:
     # Reading.
 
     def load(self, generation: int, rows: Mapping[RowName, bytes]) -> None:
-        """Put in what the store has; rows of another generation are to be deleted. StorageDamaged when one cannot be
-        read: a guess would acknowledge messages that nobody acknowledged, or give out what somebody did."""
+        """Load the stored rows; rows of another generation are to be deleted. Raises StorageDamaged when one cannot be
+        read: a guess would acknowledge unacknowledged messages, or redeliver acknowledged ones."""
         for name, row in rows.items():
             if name.generation != generation:
                 self._ended.append(name)

@@ -1,11 +1,11 @@
-"""What open transactions acknowledged at one subscription, and who is in whose way.
+"""Acknowledgements of open transactions at one subscription, and their conflicts.
 
 The rules are P1 to P8 of docs/components/transaction-buffer.md.
 
     entry            1     2     3      4 (batch of 4)    5
-    held by          T1    -     T2     T1: 0,1  T2: 3    -         nobody may acknowledge twice what is held
+    held by          T1    -     T2     T1: 0,1  T2: 3    -         what is held cannot be acknowledged again
 
-A cumulative acknowledgement is held by one transaction at most. The cursor knows nothing of all this before a commit.
+A cumulative acknowledgement is held by one transaction at most. The cursor contains none of this before a commit.
 Ids are held as numbers in one dictionary and one array: some 120 bytes each.
 """
 
@@ -125,8 +125,8 @@ class PendingAcks:
     # Acknowledging.
 
     def acknowledge(self, txn: TxnId, claims: Sequence[ClaimedAck], cursor: Cursor) -> None:
-        """Hold these, or none of them: ProtocolError TransactionConflict when one is somebody else's already (P2), and
-        NotAllowedError when there is no room."""
+        """Hold these, or none of them. Raises ProtocolError: TransactionConflict when one is held by another
+        transaction or acknowledged (P2), NotAllowedError when there is no room."""
         for claim in claims:
             self._check(txn, claim, cursor)
         if len(self) + len(claims) > ACKS_MAX:
@@ -214,7 +214,7 @@ class PendingAcks:
         held.cumulative, self._cumulative = wanted, txn
 
     def _check_cumulative_of_another(self, txn: TxnId, entry_id: int, cursor: Cursor) -> None:
-        """What is acknowledged is in nobody's way: a restart may find it held still."""
+        """An acknowledged position causes no conflict: after a restart it may still be held."""
         other = self._cumulative
         if other is not None and other != txn and self.covering(cursor.mark_delete + 1) is not None:
             raise _conflict(
@@ -251,7 +251,7 @@ class PendingAcks:
     # Loading.
 
     def restore(self, txn: TxnId, entry_id: int, part: BatchPart | None = None) -> None:
-        """While stored rows are read: this entry is held, or a part of it. Nobody holds it in whole yet."""
+        """Restore a stored hold on this entry or a part of it. No transaction holds the whole entry yet."""
         held = self.by_txn.setdefault(txn, HeldAcks())
         if part is not None:
             self._hold_part(held, entry_id, part)

@@ -1,15 +1,15 @@
-"""The configuration store of a cluster, as something that outlives its regions: what a medium promises.
+"""The contract of a cluster's configuration store, which outlives the cluster's regions.
 
-One for the regions of one cluster, shared: a file that they all open, something elsewhere, memory in tests. It is slow
-to ask and may be away; a region reads from its mirror (`broker/metadata/store.py`).
+The regions of one cluster share one store: a file that they all open, a remote service, memory in tests. It is slow and
+may be unavailable; a region reads from its mirror (`broker/metadata/store.py`).
 
 M1  A resolved `write` is durable: it survives `kill -9` of every region at any later moment.
 M3  Revisions grow by one with each change of anything; `read` gives changes in that order, each once, none left out.
-M4  A write with `expected` happens only if the path has that version (-1: it must not exist), whoever wrote it.
-M5  Old changes may be forgotten. Who asks for forgotten ones is given all values instead, never a gap.
-M6  Every commit of anybody is followed by a call of what was given to `listen`.
-M7  What a `transact` changes is committed together or not at all, and nobody else's write comes between its reads and
-    its writes. Whoever reads, reads all of it or nothing.
+M4  A write with `expected` happens only if the path has that version (-1: it must not exist), whatever region wrote it.
+M5  Old changes may be forgotten. A reader that asks for forgotten ones gets all values instead, never a gap.
+M6  Every commit, of any region, is followed by a call of what was given to `listen`.
+M7  The changes of a `transact` are atomic: no other write comes between its reads and its writes, and readers see all
+    of them or none.
 
 The path's version is 0 for its first value and grows by one; a deleted path begins anew.
 """
@@ -34,7 +34,7 @@ class Conflict(StorageError):
 
     def __init__(self, path: str, expected: int, current: Change | None) -> None:
         self.current = current
-        """What it is, so that nobody tries again against what it was."""
+        """The current value, for the caller's next attempt."""
         version = ABSENT if current is None else current.version
         super().__init__(f"{path} has version {version}, not {expected}", definite=True)
 
@@ -50,7 +50,7 @@ class ConfigurationRead(NamedTuple):
 
 
 class ConfigurationRows(Protocol):
-    """The store inside of one transaction: what is put is read back at once, and seen by nobody else yet."""
+    """The store inside one transaction: it reads its own writes; other readers see them after the commit."""
 
     def get(self, path: str) -> Change | None: ...
 

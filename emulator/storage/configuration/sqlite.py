@@ -1,21 +1,21 @@
 """The configuration store of a cluster in one SQLite file that all its regions have open.
 
     meta(key, value)                                  format_version, cluster, identity
-    kv(path, value, version, revision)                what is so
-    changes(revision, path, value, version)           how it came to be; the oldest are forgotten (M5)
+    kv(path, value, version, revision)                current values
+    changes(revision, path, value, version)           the change log; the oldest are forgotten (M5)
 
-A write is one immediate transaction: one that reads first and writes then would fail when somebody else committed in
-between, however long it is willing to wait. `synchronous = NORMAL`: a commit survives the kill of every process, and
-costs no fsync; the last ones may be lost when the machine loses power.
+A write is one immediate transaction: a deferred one that reads before it writes would fail when another process
+committed in between, whatever its busy timeout. `synchronous = NORMAL`: a commit survives the kill of every process,
+and costs no fsync; the last ones may be lost when the machine loses power.
 
-That somebody committed is seen by `PRAGMA data_version`, asked of a connection that never writes, every `POLL_SECONDS`.
-Nobody may open the file by other means in a process that has it open, not even to read it: closing any descriptor of a
-file drops all POSIX locks that the process holds on it. Copies are made with `VACUUM INTO`.
+Commits of other processes are detected by `PRAGMA data_version` on a connection that never writes, every
+`POLL_SECONDS`. A process that has the file open must not open it by other means, not even to read it: closing any
+descriptor of a file drops all POSIX locks that the process holds on it. Copies are made with `VACUUM INTO`.
 
-A file that is renamed or removed lives on for those who have it open, and whoever comes later makes another one: two
-stores, each of which would acknowledge changes that the other does not have. So the names are compared with the files
-before and after each change, and what was changed under a name that is gone is not acknowledged. A region that knows
-the store from an earlier life makes no new one.
+A renamed or removed file lives on for the processes that have it open, and a process that starts later creates another
+one: two stores, each of which would acknowledge changes that the other lacks. So the names are compared with the files
+before and after each change, and a change under a name that is gone is not acknowledged. A region that used the store
+before a restart creates no new one.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class SqliteConfiguration:
         try:
             (version,) = self._watcher.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error:
-            version = None  # it is away; whoever reads or writes is told so
+            version = None  # unavailable; reads and writes raise
         try:
             seen = (version, self._is_in_place())
             if seen != self._seen:
@@ -186,7 +186,7 @@ class SqliteConfiguration:
         except sqlite3.Error as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise StorageFull(f"{self._path}: no room left on the disk") from error
-            # Waiting for others in vain comes before anything was changed; of everything else nobody knows.
+            # A busy timeout comes before anything was changed; the outcome of every other error is unknown.
             definite = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
             raise StorageError(f"{self._path} could not be {what}: {error}", definite=definite) from error
 

@@ -1,8 +1,8 @@
-"""The Kafka as a whole: who leads which topic, and requests to them.
+"""A Kafka cluster: the leader of each topic, and requests to the leaders.
 
-Two connections to each leader, one for what is written and one for all else, so that a large answer never holds up
-an acknowledgement. A Kafka that is away is waited for; the log is told when it goes and when it is back, and
-nothing in between.
+Each leader has two connections, one for writes and one for everything else, so that a large response never delays
+an acknowledgement. Requests wait for an unavailable Kafka. The log file gets one line when it becomes unavailable and
+one when it responds again.
 """
 
 from __future__ import annotations
@@ -112,13 +112,13 @@ class KafkaCluster:
             await self.look_up(topics)
 
     def went_wrong(self, error: BaseException) -> None:
-        """Say so once, if it is that nobody answers."""
+        """Log once that no broker responds, if that is the error."""
         if self._away_since is None and isinstance(error, Away):
             self._away_since = _now()
             logger.warning("Kafka does not respond; retrying: %s", error)
 
     def went_well(self) -> None:
-        """Somebody answered."""
+        """A broker responded: log it, if none did before."""
         if self._away_since is not None:
             logger.warning("Kafka responds again after %.1f s", _now() - self._away_since)
             self._away_since = None
@@ -132,7 +132,7 @@ class KafkaCluster:
         return await connection.ask(request)
 
     async def ask_any(self, request: Any) -> Any:
-        """Whoever answers first, of those we know and those we were told to begin with."""
+        """Send the request to the known and configured brokers in turn; return the first response."""
         failure = Away("no broker is known")
         for host, port in dict.fromkeys((*self._nodes.values(), *self.settings.addresses)):
             try:
@@ -159,11 +159,11 @@ class KafkaCluster:
     # Leaders
 
     def leader(self, topic: str) -> int | None:
-        """The broker that takes writes of a topic, as far as known."""
+        """Return the leader of a topic, or None when unknown."""
         return self._leaders.get(topic)
 
     async def look_up(self, topics: Iterable[str]) -> None:
-        """Ask again who leads these topics. That nobody answers is no error: then it stays unknown."""
+        """Refresh the leaders of these topics. When no broker responds they stay unknown, without an error."""
         for topic in topics:
             self._leaders.pop(topic, None)
         try:
@@ -172,7 +172,7 @@ class KafkaCluster:
             self.went_wrong(error)
 
     async def topics(self, prefix: str) -> list[str]:
-        """All topics there are whose name begins like this."""
+        """Return all topics whose names begin with `prefix`."""
         return [name for name in await self._refresh(None) if name.startswith(prefix)]
 
     async def _refresh(self, topics: list[str] | None) -> list[str]:

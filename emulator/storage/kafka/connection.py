@@ -73,7 +73,7 @@ class KafkaConnection(asyncio.Protocol):
             raise self.lost from None
 
     def close(self) -> None:
-        """Let go at once; whoever waits for an answer is told."""
+        """Close at once; pending requests raise `Away`."""
         self._lose(Away("the connection was closed"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

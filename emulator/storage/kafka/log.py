@@ -1,7 +1,7 @@
 """The entries of one topic: one record each, entry id = offset.
 
-Fences, burials and whatever else has a key lie between them, so ids jump. Of an open log the ends and the size are
-known; `LogState` is what the key topic keeps of it, so that the next owner need not read it all.
+Fences, burials and other records with a key lie between them, so ids have gaps. The ends and the size of an open log
+are known; the key topic stores them as `LogState`, so that the next owner need not read the whole log.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def find_end(cluster: KafkaCluster, state: LogState, fence: int) -> None:
             state.next_entry_id = batch.next_offset
             state.bytes_before_next = batch.bytes_before + sum(len(entry.data) for entry in batch.entries)
             break
-        offset = batch.first_offset - 1  # the fence of somebody before us who wrote nothing
+        offset = batch.first_offset - 1  # the fence of an earlier owner that wrote nothing
     state.known_up_to = fence + 1
 
 

@@ -5,10 +5,10 @@ A region has one topic for its key-value part and one for each Pulsar topic that
     <prefix>.<region>.keys
     <prefix>.<region>.<ledger id>.<name of the Pulsar topic>
 
-The ledger id makes a topic that is deleted and created again another one: Kafka lets go of a deleted topic in its
-own time, and nobody has to wait for that. Kafka allows letters, digits, '.', '_' and '-'. Everything else, and '.'
-and '_' themselves (Kafka holds names for equal that differ in these two only), is written as '_' and two
-hexadecimal digits for each byte of UTF-8, so that the name can be read back.
+The ledger id gives a topic that is deleted and created again another name: Kafka removes a deleted topic
+asynchronously, and no caller has to wait for that. Kafka allows letters, digits, '.', '_' and '-'. Everything else,
+and '.' and '_' themselves (Kafka treats names as equal that differ in these two only), is written as '_' and two
+hexadecimal digits for each byte of UTF-8, so that the name can be decoded.
 
 Keys in the key-value topic: `value/<key>`, `log/<Pulsar topic>`, `ledger_id`, `fence`, `buried`.
 """

@@ -1,23 +1,23 @@
-"""One owner (S6): how a new owner shuts the older one out, and learns all that one left.
+"""One owner (S6): how a new owner fences the older one and reads everything that it wrote.
 
     1  InitProducerId with the region's transactional id: the same producer id as the owner before, a larger epoch.
-    2  A fence, a record with that epoch, into every topic of the region: first the one with the keys, then, when
-       the keys have told which there are, all logs in one request.
-    3  Read each topic up to the own fence. From there on Kafka refuses the smaller epoch, so that is all there is.
+    2  A fence, a record with that epoch, into every topic of the region: first the key topic, then all logs that it
+       lists, in one request.
+    3  Read each topic up to the own fence. From there on Kafka rejects the smaller epoch, so that is all there is.
 
-What the older one appends between 1 and 2 lies before the fence, so it is read and counts. Whoever is refused is
-the older one, and ends.
+What the older owner appends between 1 and 2 lies before the fence, so it is read and counts. An owner that Kafka
+rejects is the older one, and ends.
 
-Kafka keeps two doors open behind which an older owner would not be refused. Both are shut here:
+In two cases Kafka would not reject an older owner. Both are handled here:
 
 *   The fence is forgotten. A Kafka forgets a producer's epoch some time after its last record in a topic
     (`producer.id.expiration.ms`, a day; our own Kafkas never). A paused owner that wakes later than that would be
-    let in. So after SILENCE_SECONDS without a successful append an owner reads what was added to the keys since its
-    own last record; if a fence of somebody else is there, it ends.
+    accepted. So after SILENCE_SECONDS without a successful append an owner reads what was added to the key topic
+    since its own last record; if it finds another owner's fence, it ends.
 *   Another producer id. When the transactional id is forgotten (`transactional.id.expiration.ms`, 7 days) or all
     32 767 epochs are used up, the new owner gets a new producer id, and epochs of two ids are never compared. The
-    last fence before one's own tells: if its id is another, the new owner first *buries* it, by a record written in
-    the name of the old id with the next epoch, in every topic before its own fence.
+    last fence before its own shows this: if its id is another, the new owner first *buries* it. It writes a record
+    under the old id with the next epoch into every topic, before its own fence.
 
 Of two that start at the same time, the one whose fence comes last in the key topic is the owner.
 """
@@ -90,13 +90,13 @@ class RegionOwner:
         self._proved_at = self._clock()
 
     async def check(self) -> None:
-        """Raises StorageFenced when there was silence, and somebody else came meanwhile."""
+        """Raises StorageFenced when another owner took over during a long time without a successful append."""
         if self._clock() - self._proved_at > self._silence_seconds and self._keys.next_offset:
             await self.look()
             self.proved()
 
     async def look(self) -> None:
-        """Raises StorageFenced when there is a fence of somebody else behind what we wrote to the keys last."""
+        """Raises StorageFenced when another owner's fence follows our last record in the key topic."""
         await self._cluster.retry(self._look_for_others, self._keys.topic)
 
     async def _look_for_others(self) -> None:

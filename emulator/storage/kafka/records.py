@@ -1,8 +1,8 @@
-"""Bytes of Kafka's record batches: what we write, and what comes back.
+"""Encode and decode Kafka's record batches.
 
-A batch is what Kafka stores as a whole or not at all, so each append lies in one. The first record of a batch of
-entries carries, as a header, how many bytes of entries lie before it in the log: whoever opens a log learns its
-size from its last batch. Entries have no key; a record with one, such as a fence, is no entry.
+Kafka stores a batch atomically, so each append lies in one batch. The first record of a batch of entries carries a
+header with the bytes of all entries before it in the log: an owner that opens a log reads its size from its last
+batch. Entries have no key; a record with one, such as a fence, is no entry.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def decode_batches(data: bytes, place: str) -> Iterator[RecordBatch]:
         if not isinstance(batch, DefaultRecordBatch) or not batch.validate_crc():
             raise StorageError(f"{place} holds a damaged record batch", definite=True)
         first, end = batch.base_offset, batch.next_offset
-        if batch.is_control_batch:  # of somebody's transaction; we have none
+        if batch.is_control_batch:  # of another program's transaction; we use none
             yield RecordBatch(first, end, [])
         else:
             yield RecordBatch(first, end, [(r.offset, r.key, r.value, r.headers) for r in batch])

@@ -1,4 +1,4 @@
-"""What a region may be told about its Kafka: `bootstrap_servers` and `options` of the log's configuration."""
+"""Settings of a region's Kafka: `bootstrap_servers` and `options` of the log's configuration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The contract on Kafka: logs, keys, and the register of logs.
+"""The storage contract on Kafka: logs, keys, and the register of logs.
 
-Nothing is kept but in Kafka. Whoever opens the store takes it over (ownership.py), reads the key topic whole and
-each log's last batch, and goes on.
+All state is in Kafka. A region that opens the store takes it over (ownership.py), and reads the whole key topic and
+each log's last batch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLOSE_SECONDS = 5.0
 APPEND_BYTES_MAX = 64 * 1024 * 1024
 """Of one append. Kafka's own limit is 1 MB; a topic may set another."""
 LOOK_SECONDS = 2.0
-"""How often a store looks whether somebody else has taken it over."""
+"""Interval at which a store checks whether another owner has taken it over."""
 
 _TOPIC = {
     "max.message.bytes": str(APPEND_BYTES_MAX),
@@ -63,8 +63,8 @@ async def open_kafka(
 ) -> KafkaStore:
     """Take over the store of `region`, creating it if need be.
 
-    Whoever had it before is fenced. Raises ConfigurationError for options that cannot be meant, and StorageError
-    when no Kafka answers within `open_timeout_ms` or it says no.
+    The previous owner is fenced. Raises ConfigurationError for invalid options, and StorageError when no Kafka
+    responds within `open_timeout_ms` or it rejects the request.
     """
     settings = KafkaSettings.read(region, bootstrap_servers, options)
     cluster = KafkaCluster(settings)
@@ -151,7 +151,7 @@ class KafkaStore:
             raise StorageError(what, definite=True)
         partition, fence = self._fences.pop(state.topic)
         await find_end(self.cluster, state, fence)
-        # For the next owner's sake: so it looks at nothing twice. Nobody waits for it.
+        # Saves the next owner a second scan. No caller waits for it.
         self._issue_record(ProducedRecord(_log_key(name), state.encode()))
         return KafkaLog(self, name, state, partition)
 

@@ -1,11 +1,11 @@
-"""Group commits: everything issued while one produce request was on its way goes into the next.
+"""Group commits: everything issued while one produce request is in flight goes into the next.
 
-One request at a time, and in it one batch for each topic, so S1 holds by itself. A batch is made once; until Kafka
-says what became of it the same bytes are sent again, and Kafka, which knows producer, epoch and sequence number,
-stores them once. So a lost answer, a restart of Kafka or a new leader only take time.
+One request is in flight, with one batch for each topic, so S1 holds by itself. A batch is made once; until Kafka
+returns its outcome the same bytes are sent again, and Kafka, which knows producer, epoch and sequence number,
+stores them once. So a lost response, a restart of Kafka or a new leader only cost time.
 
-An answer that is final (too large, not allowed) breaks the lanes in that batch (S5); the sequence number is then
-free for the next. Being fenced ends everything: all that waits fails, and nothing is ever sent again (S6).
+A final error (too large, not allowed) breaks the lanes in that batch (S5); the sequence number is then
+free for the next. Being fenced is terminal: all waiting writes fail, and nothing is ever sent again (S6).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class TopicPartition:
         """Why nothing is written here any more."""
 
     def take(self, producer: ProducerId) -> _Batch | None:
-        """The next batch; what is refused is told so."""
+        """Return the next batch; writes of broken lanes fail."""
         taken: list[KafkaWrite] = []
         size = 0
         while self.pending and size < BATCH_BYTES:
@@ -255,7 +255,7 @@ class KafkaWriter:
                     await self._cluster.look_up([batch.partition.topic for batch in left])
         except StorageFenced as fenced:
             self._end(left, fenced)
-        except BaseException as error:  # also a mistake of ours: nobody may wait for ever
+        except BaseException as error:  # even a bug of ours must not leave a caller waiting
             self._end(left, self.ended or StorageError(f"writing to Kafka ended: {error!r}", definite=False))
             raise
         self.commits += 1

@@ -1,10 +1,10 @@
-"""What a commit is: a group of writes, one transaction. Also the WAL it goes into, and sweeping.
+"""Commit a group of writes as one transaction; manage the WAL; sweep deleted entries.
 
 A write that fails breaks its *lane*, the log or the key it was for, and everything behind it in that lane is
 refused (S5). A transaction holds one group, so all lanes in it break together.
 
 Nothing is deleted at once. Trimming and deleting change one row of `logs`; the entries that became garbage
-are swept a few at a time, between commits, or by the next owner.
+are swept in small portions between commits, or by the next owner.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Committer:
                     self._carry_out(change)
                 committing = True
                 self.connection.execute("COMMIT")
-        except Exception as error:  # whatever it is: writes nobody hears of again would be worse
+        except Exception as error:  # any error: no write may stay unresolved
             what = f"{self.path} could not be written"
             failure = file.storage_error(error, what, definite=not committing)
             failure.__cause__ = error
@@ -176,7 +176,7 @@ class Committer:
                 write.lane.broken = error
 
     def sweep(self) -> None:
-        """Delete a few rows nobody may read any more."""
+        """Delete a few rows that are no longer readable."""
         log_id = next(iter(self.garbage))
         self.connection.execute("PRAGMA synchronous = NORMAL")  # no fsync: it may be lost, and is done again
         try:
@@ -192,7 +192,7 @@ class Committer:
     def close(self) -> None:
         """Leave one file behind that needs no WAL to be read, and let the next owner in."""
         self.wal.close()
-        with contextlib.suppress(sqlite3.Error):  # a full disk, or somebody reads: the WAL stays and is read
+        with contextlib.suppress(sqlite3.Error):  # a full disk or an open reader: the WAL stays and is read
             self.connection.execute("PRAGMA busy_timeout = 100")
             rows.write_ends(self.connection)
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

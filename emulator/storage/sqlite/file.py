@@ -1,4 +1,4 @@
-"""The file of a SQLite store: its tables, who owns it, how it is opened, and what its errors mean.
+"""The file of a SQLite store: its tables, its owner, how it is opened, and what its errors mean.
 
 The tables are described in docs/ARCHITECTURE.md, "What is on disk". Two remarks:
 
@@ -102,7 +102,7 @@ def fill_wal(path: Path) -> int:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """A connection that sees what is committed and holds nobody up."""
+    """Open a connection that reads committed data and blocks no writer."""
     return _connect(path, "ro")
 
 
@@ -140,7 +140,7 @@ def _create(connection: sqlite3.Connection, region: str) -> None:
 
 def _check(connection: sqlite3.Connection, path: Path, region: str) -> None:
     meta: dict[str, str] = {}
-    with contextlib.suppress(sqlite3.OperationalError):  # no such table: somebody else's database
+    with contextlib.suppress(sqlite3.OperationalError):  # no such table: another program's database
         meta = dict(connection.execute("SELECT key, value FROM meta"))
     version = meta.get("format_version")
     if version is None:

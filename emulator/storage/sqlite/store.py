@@ -1,9 +1,9 @@
-"""A region's log and keys in one SQLite file: what a region uses when nothing else is said.
+"""A region's log and keys in one SQLite file: the default store.
 
     store    ids, durable ends, keys, the newest entries; on the event loop
     writer   when and in which thread a group is committed; reading
-    commit   what a commit is; the WAL; sweeping what was trimmed
-    rows     how entries are laid out in the tables
+    commit   the commit of a group; the WAL; sweeping trimmed entries
+    rows     the layout of entries in the tables
     file     the file: its tables, its owner, its errors
 
 A `SqliteLog` is a lane (S5): once broken it stays so, and opening the log again makes a new one from what is
@@ -31,7 +31,7 @@ from emulator.storage.sqlite.rows import LogFacts
 from emulator.storage.sqlite.writer import SqliteWriter
 
 RECENT_BYTES = 8 * 1024 * 1024
-"""Newest entries of all logs kept in memory, so that whoever reads at the end needs no thread and no file."""
+"""Bytes of newest entries of all logs kept in memory: reads at the end need no thread and no file."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -184,7 +184,7 @@ class SqliteStore:
 
         def finish(facts: LogFacts | None) -> SqliteLog | None:
             log = self._logs.get(name)
-            if log is not None and log.refusal is None:  # opened by somebody else meanwhile
+            if log is not None and log.refusal is None:  # another caller opened it meanwhile
                 return log
             if facts is None:
                 return None

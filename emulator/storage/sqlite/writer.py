@@ -33,13 +33,13 @@ from emulator.storage.sqlite.commit import Committer, SqliteAppend, SqliteChange
 HERE_BYTES_MAX = 64 * 1024
 """Largest group that is committed on the loop."""
 HERE_SECONDS_MAX = 0.001
-"""A commit on the loop that took longer sends the following ones to the thread..."""
+"""After a commit on the loop that took longer, the following ones go to the thread."""
 HERE_PAUSE_FACTOR = 20
-"""...for so many times as long. So a slow disk costs the loop a twentieth of its time."""
+"""They do so for this multiple of its duration. So a slow disk costs the loop a twentieth of its time."""
 
 
 class SqliteWriter:
-    """Issued writes go in, resolved futures come out. Methods without another word are the loop's."""
+    """Takes issued writes and resolves their futures. Methods run on the event loop unless documented otherwise."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SqliteWriter:
         self._resolve = resolve
         """Called on the loop with each group, in order."""
         self._turn = threading.Lock()
-        """Held by whoever uses the committer."""
+        """Held by the thread that uses the committer."""
         self._tick: list[SqliteWrite] = []
         """Issued in this tick. Invariant: empty while anything is with the thread."""
         self._with_thread = 0
