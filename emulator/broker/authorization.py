@@ -1,7 +1,7 @@
-"""Whether somebody may do something: the one place that decides, for commands and for the admin API.
+"""Authorization: the one place that decides, for commands and for the admin API.
 
-Today everything that the region offers to clients is allowed to every client, and what regions do among each other to
-proven peers only.
+Every client may use everything that the region offers to clients. Operations between regions are reserved for
+authenticated peers.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from emulator.errors import ProtocolError, ServerError
 
 
 class TrustLevel(IntEnum):
-    """What the region knows of the other side of a connection."""
+    """How far the other side of a connection is authenticated."""
 
     UNAUTHENTICATED = auto()
-    """It has not said CONNECT."""
+    """It has not sent CONNECT."""
     CLIENT = auto()
     PEER = auto()
-    """It proved to be another region of the run. May all that a client may."""
+    """Authenticated as another region of the run. It may do everything that a client may."""
 
 
 class Action(Enum):
-    """What somebody wants to do with a resource."""
+    """An operation on a resource."""
 
     LOOK_UP = auto()
     PRODUCE = auto()
     CONSUME = auto()
     READ = auto()
-    """Ask the admin API about it."""
+    """Read it by the admin API."""
     CHANGE = auto()
     """Change it by the admin API."""
     REPLICATE = auto()
-    """Act for another region."""
+    """Act as another region."""
 
 
 class ResourceScope(Enum):
@@ -46,7 +46,7 @@ class ResourceScope(Enum):
 
 
 class ProtectedResource(NamedTuple):
-    """What it is done to."""
+    """The resource of an operation."""
 
     kind: str
     """`topic`, `namespace`, `tenant` or `region`."""
@@ -54,7 +54,7 @@ class ProtectedResource(NamedTuple):
 
 
 def authorize(trust: TrustLevel, action: Action, resource: ProtectedResource) -> None:
-    """ProtocolError AuthorizationError when this is not allowed."""
+    """ProtocolError AuthorizationError when the operation is not allowed."""
     if action is Action.REPLICATE and trust is not TrustLevel.PEER:
         raise ProtocolError(
             ServerError.AuthorizationError,

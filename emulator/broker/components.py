@@ -62,26 +62,27 @@ from emulator.wire.message_metadata import EntryInfo, scan_entry
 class Components:
     """One replaceable component per field. A class stands for its constructor (and `from_json`, `from_bytes`)."""
 
-    # What one client can cost the others.
+    # Limits per client.
     flow_control: type[FlowControl] = FlowControl
     liveness: type[Liveness] = Liveness
 
-    # Which topics there are.
+    # Partitioned topics.
     is_news: Callable[[int, int], bool] = is_news
-    """(index of another region's partition, how many are known): whether that region is asked how many there are."""
+    """(index of another region's partition, known number of partitions): whether to request their number from that
+    region."""
 
-    # Who publishes, and what is stored at all.
+    # Publishers, and the admission of entries.
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
-    """(region that the connection was proven to be, name of the producer, where the connection comes from)."""
+    """(region that the connection is authenticated as, name of the producer, where the connection comes from)."""
     scan_entry: Callable[..., EntryInfo] = scan_entry
-    """(entry, verify=whether to check its checksum): what a broker must know of it. ProtocolError when it cannot be
+    """(entry, verify=whether to check its checksum): the metadata that a broker needs. ProtocolError when it cannot be
     read."""
     check_entry: Callable[[Publisher, Scanned, Marker | None, int, EntrySizeLimits], Refusal | None] = check
     """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
 
     access: type[Access] = Access
 
-    # Storing each message once.
+    # Deduplication.
     topic_state: type[TopicState] = TopicState
     deduplication: type[ProducerDeduplication] = ProducerDeduplication
     watermarks: type[SourceWatermarks] = SourceWatermarks
@@ -91,62 +92,62 @@ class Components:
     """(remote, replicated_from, replicate_to, marker_type)."""
     replication_progress: type[ReplicationProgress] = ReplicationProgress
     schema_numbers: type[RemoteSchemaVersions] = RemoteSchemaVersions
-    """What the versions of a topic's schema are called elsewhere."""
+    """The versions of a topic's schemas in other regions."""
     check_follows: Callable[[Schema, Schema, Compatibility], None] = check_follows
-    """(earlier schema, new one, strategy): Incompatible or BadSchema where the new one may not follow."""
+    """(earlier schema, new one, strategy): Incompatible or BadSchema when the new one is not allowed."""
 
     # Subscriptions.
     cursor: type[Cursor] = Cursor
     dispatcher: type[Dispatcher] = Dispatcher
     cursor_parts: type[CursorParts] = CursorParts
-    """How a cursor is stored."""
+    """The stored form of a cursor."""
     strategy_for: StrategyFactory = strategy_for
-    """(type, cursor, limits): how entries are given to the consumers of a subscription of that type."""
+    """(type, cursor, limits): the strategy that dispatches entries to the consumers of a subscription of that type."""
     inherits: Callable[[int, int, int], bool] = inherits
-    """(index of a partition, its first id, its end): whether it begins with the subscriptions of partition 0."""
+    """(index of a partition, its first id, its end): whether it copies the subscriptions of partition 0."""
     debounced_writer: type[DebouncedWriter] = DebouncedWriter
     """Makes small states durable: cursors, the progress of replicators."""
 
-    # How many, and how fast.
+    # Limits of numbers and rates.
     caps: Callable[[int, int, int, int], TopicLimits] = TopicLimits
-    """(producers, consumers, consumers of a subscription, subscriptions): how many may use a topic at once."""
+    """(producers, consumers, consumers of a subscription, subscriptions): the maximum numbers of a topic."""
     throttle_of: ThrottleFactory = throttle_of
-    """(rate, now in ms): what keeps to it."""
+    """(rate, now in ms): the limiter of that rate."""
 
     # Transactions.
     coordinator: type[Coordinator] = Coordinator
     key_book: type[KeyBook] = KeyBook
-    """Who may use which transaction key."""
+    """The holders of transaction keys."""
     transaction_journal: type[TransactionJournal] = TransactionJournal
-    """Makes durable what a coordinator decides."""
+    """Makes the decisions of a coordinator durable."""
     pending_acks: type[PendingAcks] = PendingAcks
     "Pending acknowledgements of a subscription."
 
-    # What clusters share.
+    # Metadata that clusters share.
     metadata_rule: Rule = LATEST
-    """Which of two metadata events wins."""
+    """The rule by which one of two metadata events wins."""
     metadata_outbox: type[EventOutbox] = EventOutbox
-    """What other clusters are to be told of."""
+    """Events that have to be sent to other clusters."""
     metadata: type[Metadata] = Metadata
     """The cluster's configuration store, as a region uses it."""
 
-    # What expires, and what is let go.
+    # Expiry, trimming and deletion.
     ages: type[Ages] = Ages
     trimming: type[Trimming] = Trimming
-    """(retention, ages, time, bytes of the log): which of its oldest entries go."""
+    """(retention, ages, time, bytes of the log): which of its oldest entries are trimmed."""
     disuse: type[InactivityTracker] = InactivityTracker
     """Decides whether a topic is unused, and since when."""
     deletions: type[Deletions] = Deletions
     """Remembers the topics that were deleted in this region while other regions still have them."""
     backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
-    """(bytes of a log, its first id, the first that is needed, its end): how much is needed, about."""
+    """(bytes of a log, its first id, the first that is needed, its end): estimated bytes of the needed entries."""
     exceeded: Callable[[Quotas, Backlog], list[Exceeded]] = exceeded
-    """Quotas that a backlog is over."""
+    """The quotas that a backlog exceeds."""
 
-    # Topics that keep nothing.
+    # Non-persistent topics.
     drops: type[Drops] = Drops
     store_of_fleeting: Callable[[Store], Store] = nothing_kept
-    """(the region's store): where the state of such a topic is."""
+    """(the region's store): the store for the state of such a topic."""
 
     # Compaction.
     latest_of_keys: type[LatestOfKeys] = LatestOfKeys
@@ -166,4 +167,4 @@ class Components:
 
 
 SHIPPED = Components()
-"""What ships."""
+"""The default components."""

@@ -1,10 +1,10 @@
-"""Keeping one small piece of state durable while it changes often.
+"""Keeps one small piece of state durable while it changes often.
 
-The state may lie under several keys. At most one write is under way; whatever changes meanwhile goes into the next
-one. So a cursor that moves ten thousand times a second costs one row per commit, and a wait for durability waits
-for at most two writes.
+The state may be stored under several keys. At most one write is under way; changes meanwhile are part of the next one.
+So a cursor that moves ten thousand times a second costs one row per commit, and a wait for durability waits for at most
+two writes.
 
-    changes taken ─▶ puts, step by step ─▶ durable: those who wait are answered ─▶ deletes ─▶ the next write, if any
+    changes taken ─▶ puts, step by step ─▶ durable: waiting callers resume ─▶ deletes ─▶ the next write, if any
 
 Puts of one step are issued together, and a crash may leave any of them (S1). A step begins when the one before is
 durable.
@@ -21,21 +21,21 @@ from emulator.storage.contract import Store
 
 
 class KeyChanges(NamedTuple):
-    """What makes the store hold the state as it is."""
+    """The changes that bring the stored state up to date."""
 
     puts: Sequence[Mapping[str, bytes]]
-    """Steps, each a value by key."""
+    """Steps, each with values by key."""
     deletes: Sequence[str]
-    """Keys that mean nothing any more once the puts are durable."""
+    """Keys that are unused once the puts are durable."""
 
 
 def one_key(key: str, value: Callable[[], bytes]) -> Callable[[], KeyChanges]:
-    """A state that lies under one key."""
+    """Return the changes of a state that is stored under one key."""
     return lambda: KeyChanges([{key: value()}], [])
 
 
 class DebouncedWriter:
-    """Writes what has changed of one state. `take_changes` is asked at the beginning of each write."""
+    """Writes the changes of one state. Each write begins with a call of `take_changes`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class DebouncedWriter:
     ) -> None:
         self._store = store
         self._what = what
-        """For messages."""
+        """Name of the state, for messages."""
         self._take_changes = take_changes
         self._failed = failed
         self._timer: asyncio.TimerHandle | None = None
@@ -55,7 +55,7 @@ class DebouncedWriter:
         self._waiting: list[asyncio.Future[None]] = []
         self._closed = False
         self._looked_at: set[str] = set()
-        """Keys that this keeper may put: see `_put`."""
+        """Keys that this writer may put: see `_put`."""
 
     def soon(self, delay_seconds: float) -> None:
         """The state changed; write it within the delay."""
@@ -66,7 +66,7 @@ class DebouncedWriter:
         """Write the state as it is now. Resolves once it, or a newer one, is durable; StorageError otherwise."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._closed:
-            # Another keeper may have the state by now: an old value must not follow a newer one.
+            # Another writer may own the state by now: an old value must not follow a newer one.
             future.set_exception(self._not_kept())
             return future
         self._waiting.append(future)
@@ -79,7 +79,7 @@ class DebouncedWriter:
 
     @property
     def is_writing(self) -> bool:
-        """Something is under way."""
+        """A write is under way."""
         return self._under_way is not None
 
     def close(self) -> None:
@@ -88,7 +88,8 @@ class DebouncedWriter:
         self._stop_timer()
 
     async def settled(self) -> None:
-        """After `close`: wait until what is under way has its outcome. Until then nobody knows what the store holds."""
+        """After `close`: wait until the write that is under way has its outcome. Until then the stored state is
+        unknown."""
         while self._under_way is not None:
             await asyncio.wait(self._under_way)
 
@@ -113,7 +114,7 @@ class DebouncedWriter:
     def _write(
         self, steps: list[Mapping[str, bytes]], deletes: Sequence[str], waiting: list[asyncio.Future[None]]
     ) -> None:
-        """Do the first step; the others follow when it is durable."""
+        """Issue the first step; the others follow when it is durable."""
         if not steps:
             _answer(waiting, None)
             self._delete(deletes)
@@ -131,21 +132,21 @@ class DebouncedWriter:
         self._when_all(puts, done)
 
     def _put(self, key: str, value: bytes) -> asyncio.Future[int]:
-        """After a failed put the store refuses the key until somebody has looked at what is really there (S5). Our
-        owner did, or there was nothing; without this a key that failed once would fail for ever."""
+        """Put a value. After a failed put the store rejects the key until it is read (S5). The owner of the state read
+        it when it was loaded; without the read here a key that failed once would fail for ever."""
         if key not in self._looked_at:
             self._looked_at.add(key)
             self._store.get(key)
         return self._store.put(key, value)
 
     def _delete(self, keys: Sequence[str]) -> None:
-        """What is left over does no harm, so nobody waits for this but the next write."""
+        """Delete unused keys. Ones that stay do no harm, so only the next write waits for this."""
         if not keys or self._closed:
             self._written()
             return
         self._looked_at.difference_update(keys)
         for key in keys:
-            self._store.get(key)  # as in `_put`: what failed once must not fail in every later life
+            self._store.get(key)  # as in `_put`: a key that failed once must not fail for ever
 
         def done(failure: BaseException | None) -> None:
             if failure is None:
@@ -186,7 +187,7 @@ class DebouncedWriter:
             self._failed(failure)
 
     def _release(self, failure: BaseException) -> None:
-        """Nothing follows: those who wait for the next write would wait for ever."""
+        """No write follows: fail the callers that wait for the next one."""
         left, self._waiting = self._waiting, []
         _answer(left, failure)
 

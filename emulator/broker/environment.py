@@ -1,7 +1,7 @@
-"""What a broker does not own (time, chance, the network, its store), and what its parts may ask of the region.
+"""The environment of a broker (time, randomness, network, store), and the interface of the region for its components.
 
-Whoever starts a broker hands these over; `broker.main` gives real ones, the simulation its own. Monotonic time and
-timers come from the running asyncio loop, which the simulation replaces as a whole.
+The starting program passes the environment: `broker.main` a real one, the simulation its own. Monotonic time and timers
+come from the running asyncio loop, which the simulation replaces as a whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ShiftedClock:
     def __init__(self, base: Callable[[], int], ahead_ms: int = 0) -> None:
         self._base = base
         self.ahead_ms = ahead_ms
-        """How far it is ahead of the machine's; behind if negative."""
+        """Offset to the machine's clock; negative: behind."""
 
     def __call__(self) -> int:
         return self._base() + self.ahead_ms
@@ -39,33 +39,33 @@ class ShiftedClock:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The world as one region sees it."""
+    """The environment of one region."""
 
     wall_clock_ms: Callable[[], int]
-    """This region's idea of the time; may be skewed and may jump. Only for stamps that people read."""
+    """This region's wall clock; may be skewed and may jump. Only for time stamps that people read."""
     random: random.Random
     network: Network
     """For clients and the admin port."""
     peer_network: Network
-    """For links to other regions: shaped in a real process, the same as `network` in a simulation."""
+    """For links to other regions: emulated links in a real process, the same as `network` in a simulation."""
     store: Store
-    """Opened; the broker closes it."""
+    """Open; the broker closes it."""
     configuration: ConfigurationMedium
-    """Of the region's cluster; opened; the broker closes it."""
+    """Configuration store of the region's cluster. Open; the broker closes it."""
     components: Components = SHIPPED
-    """What the broker is assembled from."""
+    """The replaceable components of the broker."""
 
 
 class PoliciesObserver(Protocol):
     """The region's housekeeper, as topics see it."""
 
     def policies_changed(self, topic_name: str) -> None:
-        """A topic follows other policies."""
+        """The policies of a topic changed."""
         ...
 
 
 class RegionServices(Protocol):
-    """What topics, links and connections may ask of the region they belong to. They know no more of it."""
+    """The region, as its topics, links and connections see it."""
 
     config: RegionConfig
     environment: Environment
@@ -73,30 +73,30 @@ class RegionServices(Protocol):
     tails: TailPool
     """Memory for the newest entries of all topics."""
     forms: ReplicatedEntryCache
-    """What was sent to other regions last."""
+    """Entries that were sent to other regions last, in their replicated form."""
     access_figures: AccessFigures
-    """Of exclusive producers, for metrics."""
+    """Counters of exclusive producers, for metrics."""
     schemas: Schemas
-    """Of all topics of the cluster."""
+    """The schemas of all topics of the cluster."""
 
     @property
     def housekeeper(self) -> PoliciesObserver: ...
 
     @property
     def transactions(self) -> TransactionAuthority:
-        """Its coordinators, as those see them who take part in transactions."""
+        """The region's coordinators, as transaction participants see them."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run work that nobody waits for; it ends with the region."""
+        """Run work that no caller waits for; it ends with the region."""
         ...
 
     def topic_failed(self, full_name: str, failure: BaseException) -> None:
-        """The store did not keep something of a topic: load it again from what the store really has."""
+        """A write of a topic failed: load the topic again from the store."""
         ...
 
     def is_linked_from(self, region: str) -> bool:
-        """Whether a connection is open that was proven to come from that region."""
+        """Whether a connection is open that is authenticated as that region."""
         ...
 
     def links_changed(self) -> None:

@@ -1,4 +1,4 @@
-"""What a region's program prints: one line an event, as text or as JSON; changeable while it runs."""
+"""The log output of a region's program: one line per event, as text or as JSON; can be changed while it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """An object a line: `at`, `level`, `part`, `event`, and `traceback` where there is one."""
+    """One object per line: `at`, `level`, `part`, `event`, and `traceback` where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -41,7 +41,7 @@ def silence_kafka_client() -> None:
 
 
 def set_format(name: str) -> None:
-    """For all that is printed from now on. ValueError for what is none of `FORMATS`."""
+    """Set the format of all further lines. ValueError for a name that is not one of `FORMATS`."""
     if name not in FORMATS:
         raise ValueError(f"{name!r} is none of {', '.join(FORMATS)}")
     for handler in logging.getLogger().handlers:
@@ -49,7 +49,7 @@ def set_format(name: str) -> None:
 
 
 def set_level(name: str) -> None:
-    """Of all parts of the program. ValueError for what is none of `LEVELS`."""
+    """Set the level of all components of the program. ValueError for a name that is not one of `LEVELS`."""
     if name not in LEVELS:
         raise ValueError(f"{name!r} is none of {', '.join(LEVELS)}")
     logging.getLogger().setLevel(name)

@@ -1,6 +1,6 @@
 """The program of one region: `python -m emulator.broker.main region.json`.
 
-The one place that joins a broker with a real network, a real clock and a concrete store.
+The only module that combines a broker with a real network, a real clock and a concrete store.
 
 Exit codes: 0 stopped in an orderly way, 1 fenced or failed, 2 could not start (one sentence on stderr).
 """
@@ -37,16 +37,16 @@ from emulator.storage.contract import Store
 logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_SECONDS = 100e-6
-"""After how long the interpreter's lock is passed on to a thread that waits for it.
+"""After how long a running thread passes the interpreter's lock to a waiting one.
 
-Python's 5 ms starve the store's writer when the loop is never idle: each time the loop looks at its sockets it lets
-the lock go for a moment, which starts the 5 ms anew. An append took 6 s; with 100 µs it takes two ticks.
+Python's default of 5 ms starves the store's writer when the loop is never idle: each time the loop polls its sockets it
+releases the lock for a moment, which restarts the 5 ms. An append took 6 s; with 100 µs it takes two ticks.
 """
 OWNER_CHECK_SECONDS = 0.5
 
 
 async def open_store(config: RegionConfig) -> Store:
-    """Open the backend the region was told to use. Only the one that is used is imported."""
+    """Open the configured backend. Only the configured one is imported."""
     match config.log.backend:
         case "sqlite":
             from emulator.storage.sqlite.store import open_sqlite
@@ -65,7 +65,7 @@ async def open_store(config: RegionConfig) -> Store:
 
 
 async def open_configuration(config: RegionConfig, store: Store) -> ConfigurationMedium:
-    """Open the configuration store of the region's cluster: the same one in every life of the region."""
+    """Open the configuration store of the region's cluster: the same one after each restart of the region."""
     if not config.configuration.path:
         from emulator.storage.configuration.memory import MemoryConfiguration
 
@@ -85,7 +85,7 @@ async def open_configuration(config: RegionConfig, store: Store) -> Configuratio
 
 
 async def run(config: RegionConfig) -> int:
-    """Serve until told to stop. Returns the exit code."""
+    """Serve until the region is stopped. Returns the exit code."""
     network = SocketNetwork()
     chance = random.Random()
     links = {peer.region: EmulatedLink(peer.outbound, peer.inbound, chance) for peer in config.peers}
@@ -114,7 +114,7 @@ async def run(config: RegionConfig) -> int:
         raise OSError(f"region {config.region} cannot listen on {ports}: {failure.strerror}") from failure
     served = {"pid": os.getpid(), "service_port": region.service_port, "admin_port": admin_port}
     _write_ready_file(config, served)
-    # Nothing allocated so far will ever be garbage: spare the collector the walk.
+    # Objects allocated so far live until the end: exclude them from garbage collection.
     gc.collect()
     gc.freeze()
     exit_code = await _until_told_to_stop(config, region)
@@ -130,7 +130,7 @@ def _append_line(path: Path, line: str) -> None:
 
 
 def _write_ready_file(config: RegionConfig, content: Mapping[str, int]) -> None:
-    """Once it serves, and once it has stopped in an orderly way, whoever told it to."""
+    """Write the file when the region begins to serve, and when it has stopped in an orderly way."""
     if not config.ready_file:
         return
     path = Path(config.ready_file)
@@ -157,7 +157,7 @@ async def _until_told_to_stop(config: RegionConfig, region: Region) -> int:
 
 
 async def _owner_gone(pid: int) -> None:
-    """Whoever started us is gone without stopping us: leave no orphan behind."""
+    """Return when the parent process has ended without stopping this one: then stop, to leave no orphan."""
     while True:
         try:
             os.kill(pid, 0)
@@ -170,7 +170,7 @@ async def _owner_gone(pid: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Command line of the program."""
+    """Run the program with command line arguments."""
     log_format = ""
     if len(arguments) == 3 and arguments[0] == "--log-format":
         log_format, arguments = arguments[1], arguments[2:]

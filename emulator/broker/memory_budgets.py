@@ -1,9 +1,9 @@
-"""Who holds how many bytes: accounts, and charges to them.
+"""Memory accounting: budgets, and reservations in them.
 
-An account counts what its charges hold, and so do the accounts above it. It never refuses: whoever charges asks
-`is_over` and does what its room does then (a connection stops reading, a cache lets something go).
+A budget counts the bytes of its reservations, and so do its parent budgets. It never rejects a reservation: the caller
+checks `is_over` and reacts itself (a connection stops reading, a cache drops entries).
 
-Invariants: `held_bytes` is the sum of the sizes of the account's charges and of the accounts below it; it is 0 once all
+Invariants: `held_bytes` is the sum of the sizes of the budget's reservations and of its child budgets; it is 0 once all
 of them are released (B1).
 """
 
@@ -22,11 +22,11 @@ class MemoryBudget:
         self.name = name
         self.parent = parent
         self.limit_bytes = limit_bytes
-        """None: as much as there is."""
+        """None: no limit."""
         self.held_bytes = 0
 
     def charge(self, size_bytes: int) -> Reservation:
-        """Hold so many bytes until the charge is released."""
+        """Reserve bytes until the reservation is released."""
         return Reservation(self, size_bytes)
 
     @property
@@ -38,7 +38,7 @@ class MemoryBudget:
         account: MemoryBudget | None = self
         while account is not None:
             account.held_bytes += difference_bytes
-            assert account.held_bytes >= 0, f"{account.name} holds less than nothing"
+            assert account.held_bytes >= 0, f"{account.name} has negative usage"
             account = account.parent
 
     def __repr__(self) -> str:
@@ -46,7 +46,7 @@ class MemoryBudget:
 
 
 class Reservation:
-    """What one holder has of an account. Releasing it twice is harmless, and so is leaving a `with` after that."""
+    """The bytes of one holder. Releasing it twice is harmless, and so is leaving a `with` after that."""
 
     __slots__ = ("_account", "size_bytes")
 
@@ -56,7 +56,7 @@ class Reservation:
         self.resize(size_bytes)
 
     def resize(self, size_bytes: int) -> None:
-        """It is so many bytes now."""
+        """Change the size."""
         assert size_bytes >= 0
         difference = size_bytes - self.size_bytes
         if difference:
@@ -64,7 +64,7 @@ class Reservation:
             self._account._grow(difference)
 
     def release(self) -> None:
-        """It holds nothing any more."""
+        """Release all bytes."""
         self.resize(0)
 
     def __enter__(self) -> Self:

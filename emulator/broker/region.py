@@ -57,17 +57,18 @@ OBEYS = (MAX_TOPICS,)
 """Policies that this module acts upon (P1)."""
 
 FLUSH_SECONDS = 2.0
-"""How long a region that stops waits for a store that does not take what is left to write. Together with what the
-store's `close` may take it must stay below the 10 s after which who stops a region kills it."""
+"""How long a stopping region waits for its pending writes. Together with the time that the store's `close` may take it
+must stay below the 10 s after which the region is killed."""
 
 
 class Region:
-    """Start it, let it serve, stop it. Made by whoever owns the environment."""
+    """One region: `start` it, let it serve, `stop` it. The owner of the environment creates it."""
 
     def __init__(
         self, config: RegionConfig, environment: Environment, *, topic_type: type[Topic] = Topic
     ) -> None:
-        """`topic_type`: opens the topics. A seam as those in `broker.parts`, which may not know the shell."""
+        """`topic_type`: class of the topics. It can be replaced like those in `broker.components`, which may not import
+        this class."""
         self.config = config
         self.environment = environment
         self.store: Store = environment.store
@@ -75,17 +76,17 @@ class Region:
         self.policies = Policies(self.metadata, config.region)
         self.connections: dict[ClientConnection, None] = {}
         self.memory = MemoryBudget("region")
-        """Bytes held, for clients and otherwise; the accounts of all others are below it."""
+        """Memory of the region; all other budgets are below it."""
         self.access_figures = AccessFigures()
         self.tails = TailPool(MemoryBudget("newest entries", self.memory, config.settings.region_tail_bytes))
         self.forms = ReplicatedEntryCache(config.region, MemoryBudget("replicated forms", self.memory))
         self.client_memory = MemoryBudget("clients", self.memory)
-        """What connections hold. 0 once all clients are gone (B1)."""
+        """Memory of connections. 0 once all clients are gone (B1)."""
         self.peers: dict[str, PeerLink] = {peer.region: PeerLink(self, peer) for peer in config.peers}
         self.fenced = asyncio.Event()
-        """Set when a newer owner took the log: this process must end."""
+        """Set when a newer owner fenced the log: this process must end."""
         self.is_over = asyncio.Event()
-        """Set when it must end, for that or because an admin call says so."""
+        """Set when the process must end: it is fenced, or an admin call stops it."""
         self.deletions = environment.components.deletions(self.store)
         self.housekeeper = Housekeeper(self, self._delete_unused)
         self._starts = 0
@@ -127,20 +128,20 @@ class Region:
         )
         self.coordinators = TransactionCoordinators(self)
         self.transactions: TransactionAuthority = self.coordinators
-        """The same, for participants."""
+        """The coordinators, as transaction participants see them."""
         self.topic_lists = TopicLists(self.directory)
         self.synchronizer: Synchronizer | None = None
-        """Shares metadata with other clusters; None when there is none to share it with, or nobody wants that."""
+        """Shares metadata with other clusters; None when there is no other cluster, or it is not enabled."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._listener: Listener | None = None
         self._internal_listener: Listener | None = None
         self._producer_names = 0
 
-    # Life.
+    # Starting and stopping.
 
     async def start(self) -> None:
-        """Serve, and load in the background the topics that owe something (D3). OSError when the port cannot be had;
-        StorageError when the log cannot."""
+        """Begin to serve, and load topics with pending work in the background (D3). OSError when a port is not
+        available; StorageError when the store is not."""
         if isinstance(self.store, Replaceable):
             self.store.fenced.add_done_callback(lambda fenced: self.topic_failed("", fenced.result()))
         await self._check_format()
@@ -200,12 +201,12 @@ class Region:
         return list(dict.fromkeys([*owing, *kept]))
 
     def _with_policies(self) -> list[str]:
-        """Topics whose namespaces exist."""
+        """Return the topics whose namespaces exist."""
         namespaces = self.policies.namespaces()
         return [name for namespace in namespaces for name in self.directory.names(namespace)]
 
     def _tell_of_strangers(self) -> None:
-        """D5: logs that nobody can reach keep nobody from starting."""
+        """D5: log the logs that no client can reach; they do not prevent the start."""
         known = tuple(f"{LogKind.MESSAGES.value}://{namespace}/" for namespace in self.policies.namespaces())
         strangers = []
         for name in self.store.log_names():
@@ -224,7 +225,7 @@ class Region:
             )
 
     async def _check_format(self) -> None:
-        """StorageError for a store whose keys this program does not read."""
+        """StorageError for a store in a format that this program cannot read."""
         stored = self.store.get(FORMAT_KEY.text)
         if stored is None and self.store.get(STARTS_KEY.text) is None:
             await self.store.put(FORMAT_KEY.text, str(STORE_FORMAT).encode())
@@ -245,7 +246,7 @@ class Region:
         await self.store.put(STARTS_KEY.text, str(self._starts).encode())
 
     async def stop(self) -> None:
-        """End in an orderly way: what is known is written, as far as the store takes it, then the store is closed."""
+        """Stop in an orderly way: write everything pending, as far as the store accepts it, then close the store."""
         for listener in (self._listener, self._internal_listener):
             if listener is not None:
                 listener.close()
@@ -274,7 +275,7 @@ class Region:
         return await self._within_flush_seconds([self._assembly.write_pending(topic) for topic in topics])
 
     async def _within_flush_seconds(self, flushing: list[Coroutine[Any, Any, Any]]) -> bool:
-        """A store that was taken over, or is away, must not keep the region from ending."""
+        """Limit the time of pending writes: a store that is fenced or away must not keep the region from stopping."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 outcomes = await asyncio.gather(*flushing, return_exceptions=True)
@@ -289,7 +290,7 @@ class Region:
         return True
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run work that nobody waits for. It ends with the region; its failure is our bug and is logged."""
+        """Run work that no caller waits for. It ends with the region; an exception is a bug of ours and is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._task_done)
@@ -304,25 +305,25 @@ class Region:
         return self._listener.port if self._listener is not None else self.config.service_port
 
     def service_url(self, came_by: str) -> str:
-        """What lookups tell a client that connected to our address `came_by`."""
+        """The address in lookup responses for a client that connected to our address `came_by`."""
         port = self.config.advertised_service_port or self.service_port
         return f"pulsar://{in_url(self.config.advertised_host or came_by)}:{port}"
 
     @property
     def internal_url(self) -> str:
-        """What lookups tell those who came by the internal port."""
+        """The address in lookup responses on the internal port."""
         port = self._internal_listener.port if self._internal_listener else self.config.internal_port
         return f"pulsar://{in_url(self.config.internal_host)}:{port}"
 
     def new_producer_name(self) -> str:
-        """Unique over all regions and restarts, because deduplication by name travels."""
+        """A name that is unique over all regions and restarts, because deduplication by name includes other regions."""
         self._producer_names += 1
         return f"{self.config.region}-{self._starts}-{self._producer_names}"
 
     # Topics.
 
     def check_topic(self, name: str) -> TopicName:
-        """The parsed name of a topic that may live here. ProtocolError otherwise."""
+        """Return the parsed name of a topic that this region may have. ProtocolError otherwise."""
         try:
             parsed = TopicName.parse(name)
         except ValueError as problem:
@@ -336,13 +337,13 @@ class Region:
         return parsed
 
     def check_open_to_clients(self, topic: str, subscription: str = "") -> None:
-        """ProtocolError for a client that would publish to what regions tell each other by, or take from it what is
-        meant for the region. `subscription`: that it wants to consume; empty: it wants to publish."""
+        """ProtocolError for a client that would publish to an internal topic of the regions, or consume messages that
+        are meant for the region. `subscription`: the one that it wants to consume; empty: it wants to publish."""
         if self.synchronizer is not None:
             self.synchronizer.settings.check_client(topic, subscription)
 
     def _may_be_created(self, topic: TopicName) -> bool:
-        """When somebody uses it. ProtocolError when its namespace has too many."""
+        """Whether a request may create the topic. ProtocolError when its namespace has too many topics."""
         if topic.full_namespace in self.tenancy.closing or not self.partitioned.may_be_created(topic):
             return False
         if not self.store.has_log(str(topic)):
@@ -350,7 +351,7 @@ class Region:
         return True
 
     def check_room(self, topic: TopicName, more: int) -> None:
-        """ProtocolError when so many more topics are too many for the namespace."""
+        """ProtocolError when `more` additional topics are too many for the namespace."""
         namespace = topic.full_namespace
         most = self.policies.of_namespace(namespace, MAX_TOPICS)
         if not most:
@@ -361,32 +362,32 @@ class Region:
             )
 
     def _namespace_changed(self, change: Change) -> None:
-        """Another region of the cluster may have deleted it: its topics serve nobody any more, and their logs are left
-        alone (D5)."""
+        """Close the topics of a namespace that another region of the cluster deleted. Their logs stay as they are
+        (D5)."""
         key = parse_path(change.path)
         if change.value is None and isinstance(key, NamespacePath):
             for name in (*self.directory.names(key.name), *self.directory.non_persistent_names(key.name)):
                 self.spawn(self.directory.unload(name, "its namespace was deleted"))
 
     def check_not_deleted(self, topic: TopicName, peer: str) -> None:
-        """Region `peer` replicates a topic to us. ProtocolError when somebody deleted it here."""
+        """Region `peer` replicates a topic to us. ProtocolError when a user deleted it here."""
         if self.directory.exists(str(topic)):
             return
         if self._was_deleted(topic):
             raise refusal(str(topic.partitioned or topic), self.config.region, peer)
 
     def _was_deleted(self, topic: TopicName) -> bool:
-        """By somebody, and nobody has used it here since."""
+        """Whether a user deleted it, and no client has used it here since."""
         return str(topic) in self.deletions or self.partitioned.was_deleted(topic)
 
     async def _delete_unused(self, name: str) -> None:
-        """Nobody uses a topic, and its policy says that it goes then. It is back when somebody uses it, here or in
+        """Delete an unused topic because its policy requires it. It is created again when it is used, here or in
         another region."""
         with contextlib.suppress(ProtocolError):
             await self.directory.delete(name, force=False, for_good=False)
 
     async def every_topic(self) -> list[Topic]:
-        """All there are, opened; those that cannot be had now are left out."""
+        """Load and return all topics, except those that cannot be loaded now."""
         topics = []
         for name in self.directory.all_names():
             with contextlib.suppress(ProtocolError, StorageError):
@@ -410,13 +411,13 @@ class Region:
         return any(one.peer is not None and one.peer.region == region for one in self.connections)
 
     def links_changed(self) -> None:
-        """A link came up or went down; snapshots may become possible."""
+        """A link connected or disconnected; snapshots may become possible."""
         for topic in self.directory.serving.values():
             if topic.subscriptions.replicated is not None:
                 topic.subscriptions.replicated.links_changed()
 
     def waiting_for(self, expected_peers: set[str]) -> list[Reason]:
-        """Why clients should not be let in yet, a sentence each. Peers that are not expected are not waited for."""
+        """Return why clients should not be admitted yet, a sentence each. Only expected peers are waited for."""
         return [
             Cause.READINESS_LINK(region=name, reason=peer.why_not)
             for name, peer in sorted(self.peers.items())

@@ -1,6 +1,6 @@
-"""What a topic is put together from, and how it is taken apart: its log, its cursors, its replicators.
+"""Assembles a topic from its log, its cursors and its replicators, and disassembles it.
 
-The directory decides when (`broker/topic_directory/directory.py`); this file knows what.
+The directory decides when (`broker/topic_directory/directory.py`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from emulator.storage.contract import Log
 logger = logging.getLogger(__name__)
 
 VOLATILE_BITS: Final = 24
-"""So many non-persistent topics can be made between two starts of a region before ids repeat."""
+"""2**24 non-persistent topics can be created between two starts of a region before ids repeat."""
 
 
 class Assembly:
-    """Implements `topic_directory.Opener`."""
+    """Implements `topic_directory.TopicOpener`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Assembly:
         starts: Callable[[], int],
         partitions: Callable[[TopicName], int],
     ) -> None:
-        """`starts`: how often the region was started. `partitions`: how many a topic has, 0 for none."""
+        """`starts`: number of starts of the region. `partitions`: number of partitions of a topic, 0 for none."""
         self._region = region
         self._policies = policies
         self._peers = peers
@@ -61,7 +61,7 @@ class Assembly:
         self._starts = starts
         self._partitions = partitions
         self._volatile_made = 0
-        """Non-persistent topics, since the region was started."""
+        """Number of non-persistent topics created since the region was started."""
         self._send_away = send_away
 
     async def open(self, name: TopicName, *, create: bool) -> Topic | None:
@@ -91,8 +91,8 @@ class Assembly:
         return topic
 
     async def _load(self, name: TopicName, log: Log) -> Topic:
-        """CheckpointDamaged when a cursor needs a part of the checkpoint that cannot be read. It is discarded then, and
-        the topic can be made from its log."""
+        """CheckpointDamaged when a cursor needs a part of the checkpoint that cannot be read. The checkpoint is then
+        discarded, and the next attempt loads the topic from its log."""
         if self._remotes(self._policies.of_topic(name)):
             await note_owing(self._region, name)
         deduplicates = self._policies.of_topic(name)[DEDUPLICATION]
@@ -111,7 +111,7 @@ class Assembly:
         return topic
 
     def _follow_policies(self, topic: Topic) -> None:
-        """From this step on the topic follows its policies."""
+        """Apply the topic's policies, now and whenever they change."""
         self._policies.follow(topic)
         try:
             remotes = self._remotes(topic.policies)
@@ -141,7 +141,7 @@ class Assembly:
                 subscription.pending_acks.load(rows)
             if topic.subscriptions.replicated is not None and subscription.cursor.replicated:
                 topic.subscriptions.replicated.subscription_added(subscription)
-        # What an interrupted deletion left. What cannot be deleted now is found again.
+        # Left by an interrupted deletion. If deleting fails now, the next load finds them again.
         for name, rows in pending_rows.items():
             for row in rows:
                 key = PendingAckKey(topic.full_name, name, str(row)).text
@@ -159,10 +159,10 @@ class Assembly:
     def send_away(self, topic: Topic) -> None:
         self._policies.forget(topic)
         self._housekeeper.forget(topic)
-        topic.access.close()  # before its producers are gone: they lose nothing
+        topic.access.close()  # before its producers are gone: they keep their grant
         self._send_away(topic)
 
-    # Use and debt.
+    # Use and pending work.
 
     def is_used(self, topic: Topic) -> bool:
         return topic.is_used
@@ -172,11 +172,11 @@ class Assembly:
             return True
         if not topic.replicators or not topic.keeps_messages:
             return False
-        # What became durable after the topic was closed counts too: nobody was told of it, yet it is in the log.
+        # Entries that became durable after the topic was closed count too: they are not acknowledged, but in the log.
         last = max(topic.log.next_entry_id, topic.stored_end) - 1
         if any(replicator.progress.confirmed < last for replicator in topic.replicators.values()):
             return True
-        # A replicated subscription takes part in snapshots, and tells other regions where it is.
+        # A replicated subscription takes part in snapshots, and sends its position to other regions.
         return any(one.cursor.replicated for one in topic.subscriptions.values())
 
     async def forget_owing(self, topic: Topic) -> bool:
@@ -184,7 +184,7 @@ class Assembly:
             return False
         if topic.replicators:
             store, key = self._region.store, OwesKey(topic.full_name).text
-            store.get(key)  # a key whose last write failed is refused until somebody looked (S5)
+            store.get(key)  # after a failed write the store rejects the key until it is read (S5)
             await store.delete(key)
         return True
 
@@ -193,7 +193,7 @@ class Assembly:
         await topic.settled()
         await self.forget_owing(topic)
 
-    # Taking apart.
+    # Disassembling.
 
     async def write_pending(self, topic: Topic) -> None:
         writing = [subscription.flush() for subscription in topic.subscriptions.values()]
@@ -211,12 +211,12 @@ class Assembly:
             key for prefix in keys_of_topic(name) for key, _ in store.scan(prefix) if _belongs_to(key, name)
         ]
         for key in keys:
-            store.get(key)  # a key whose last write failed is refused until somebody looked (S5)
+            store.get(key)  # after a failed write the store rejects the key until it is read (S5)
             await store.delete(key)
         await store.delete_log(name)
 
     def _is_shared(self, name: str) -> bool:
-        """Another region may have the topic, and replicate it to us."""
+        """Whether another region may have the topic, and replicate it to us."""
         sharing = self._policies.of_topic(TopicName.parse(name))[REPLICATION_CLUSTERS]
         return any(region in self._peers for region in sharing)
 

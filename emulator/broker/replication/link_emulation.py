@@ -4,9 +4,10 @@ The dialling side emulates both directions of its connection, so that neither th
 sends wait before they reach the socket; bytes it receives wait before the protocol sees them. A cut or a hold of one
 direction must therefore be set in both regions.
 
-up     bytes arrive `latency + jitter` later, in order, no faster than the bandwidth held   bytes wait, in order; so do
-connection attempts cut    bytes wait as in a sender's kernel; connection attempts fail. Open connections end by their
-keep-alive, or never if the link heals before that.
+    up     bytes arrive `latency + jitter` later, in order, no faster than the bandwidth
+    held   bytes wait, in order; so do connection attempts
+    cut    bytes wait as in a sender's kernel; connection attempts fail. Open connections end by their keep-alive,
+           or never if the link heals before that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Authentication between the regions of a run, so that no client can pose as a region.
 
-dialling region                                        region that is dialled CONNECT method=geoemu-region data=its name
-──▶    is that one of my peers? ◀── AUTH_CHALLENGE 16 random bytes AUTH_RESPONSE HMAC-SHA256(secret, bytes, both names)
-──▶   is it valid? ◀── CONNECTED; from here on the connection is a Peer
+    dialling region                                        region that is dialled
+        CONNECT method=geoemu-region data=its name   ──▶    is that one of my peers?
+        ◀── AUTH_CHALLENGE 16 random bytes
+        AUTH_RESPONSE HMAC-SHA256(secret, bytes, both names) ──▶   is it valid?
+        ◀── CONNECTED; from here on the connection is a Peer
 
 The secret is the run's: every region reads it when it starts (`region.json`), clients do not have it. Both names are in
 the proof, so a proof for one region is invalid for another. Ordinary clients never use this method and are unaffected.

@@ -1,7 +1,7 @@
 """Carries out the decisions of `core.access` for one topic: stores grants, admits, fences and rejects producers.
 
-enter ──▶ decisions ──▶ sent to the producer's connection └─ WriteGrant: wait for what is issued ──▶ put the grant ──▶
-durable ──▶ decisions
+    enter ──▶ decisions ──▶ sent to the producer's connection
+                  └─ WriteGrant: wait for what is issued ──▶ put the grant ──▶ durable ──▶ decisions
 
 The wait queue is stored too, but no response waits for that: losing it costs only the order of the producers.
 """

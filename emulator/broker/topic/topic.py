@@ -1,7 +1,7 @@
 """One topic of a region: its log, its producers and its subscriptions.
 
-Keeps the order of docs/ARCHITECTURE.md, "Durable, visible, applied": admitted → issued → durable → applied → visible →
-acknowledged.
+Keeps the order of docs/ARCHITECTURE.md, "Durable, visible, applied":
+admitted → issued → durable → applied → visible → acknowledged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Trims the oldest entries of one topic's log: never an entry that is still needed, nor one that a restart needs.
 
-needed from, now ─▶ cursors and progress durable ─▶ checkpoint durable ─▶ trim ─▶ cursors pass, parts deleted
+    needed from, now ─▶ cursors and progress durable ─▶ checkpoint durable ─▶ trim ─▶ cursors pass, parts deleted
 
 A topic's state (each producer's last sequence id, each region's last position) is folded from the log. So an entry is
 trimmed only when a durable checkpoint includes it (L2). The first needed entry is computed before anything is made

@@ -3,14 +3,16 @@
 A topic creates them, so knowing the Topic itself would be a circle (T4). Each takes the narrowest of these protocols;
 `Topic` implements all of them. None may write to a topic, except for the markers of replicated subscriptions.
 
-TopicView            ends, reading, facts of ids             all SubscriptionHost     + events of a subscription
-Subscription ReplicatorHost       + events of a replicator                Replicator PositionsHost        +
-subscriptions, links, markers         ReplicatedSubscriptions
+    TopicView            ends, reading, facts of ids             all
+    SubscriptionHost     + events of a subscription              Subscription
+    ReplicatorHost       + events of a replicator                Replicator
+    PositionsHost        + subscriptions, links, markers         ReplicatedSubscriptions
 
 The ends, all exclusive, and each only grows:
 
-stored_end       everything below is durable and was folded into the topic's state readable_end     entries below may be
-sent to consumers       (<= stored_end) replicable_end   entries below may be sent to other regions   (<= stored_end)
+    stored_end       everything below is durable and was folded into the topic's state
+    readable_end     entries below may be sent to consumers       (<= stored_end)
+    replicable_end   entries below may be sent to other regions   (<= stored_end)
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class TopicView(Readable, Protocol):
 
     @property
     def hidden_ids(self) -> IdSet:
-        """Ids of entries that consumers never receive: markers and aborted messages."""
+        """Ids of markers: consumers never receive them."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Topics whose stored state is damaged: refused for a while without reading the store again."""
+"""Topics whose stored state is damaged: requests fail for a while without reading the store again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emulator.errors import StorageDamaged
 logger = logging.getLogger(__name__)
 
 DAMAGED_SECONDS = 30.0
-"""How long a damaged topic is refused without reading the store: clients and other regions ask again and again."""
+"""How long requests for a damaged topic fail without reading the store: clients and other regions retry often."""
 
 
 class DamagedTopics:
@@ -21,7 +21,7 @@ class DamagedTopics:
         """Why a topic could not be loaded, and the loop time after which the store is read again."""
 
     def check(self, name: str) -> None:
-        """StorageDamaged while reading the store again would find the same."""
+        """StorageDamaged while the store is not to be read again."""
         if not self._damaged or name not in self._damaged:
             return
         damage, until = self._damaged[name]

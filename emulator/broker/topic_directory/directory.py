@@ -1,7 +1,7 @@
-"""Which topics a region has, and which of them are in memory (docs/components/topic-directory.md, D1 to D5).
+"""The topics of a region, and which of them are loaded (docs/components/topic-directory.md, D1 to D5).
 
-One slot a name. A slot leaves the table when it is ABSENT and nobody waits for it, so asking for names that do not
-exist costs nothing for good. What a topic is made of is its opener's business (`broker/topic_assembly.py`).
+One slot per name. A slot leaves the table when it is ABSENT and no request waits for it, so requests for names that do
+not exist use no memory permanently. The opener assembles topics (`broker/topic_assembly.py`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ logger = logging.getLogger(__name__)
 
 ACQUIRED_AGAIN_MAX = 10
 OWING_AT_ONCE = 8
-"""Topics that owe something are opened so many at a time after a start, so that clients get their turn."""
+"""Topics with pending work that are opened concurrently after a start. The limit lets clients have their turn."""
 RETRY_SECONDS = 0.05
 RETRY_SECONDS_MAX = 2.0
 
 
 class StoredLogs(Protocol):
-    """Of the store: which there are."""
+    """The store, as far as it lists logs."""
 
     def log_names(self) -> list[str]: ...
 
@@ -39,39 +39,40 @@ class StoredLogs(Protocol):
 
 
 class TopicOpener(Protocol):
-    """Makes topics and ends them."""
+    """Loads topics and closes them."""
 
     async def open(self, name: TopicName, *, create: bool) -> Topic | None:
-        """Load a topic, or create it. None: there is none. StorageError, ProtocolError when it cannot be had."""
+        """Load a topic, or create it. None: it does not exist. StorageError, ProtocolError when it cannot be loaded."""
         ...
 
     def serve(self, topic: Topic) -> None:
-        """The topic serves from now on: let its replicators begin."""
+        """The topic serves from now on: start its replicators."""
         ...
 
     def send_away(self, topic: Topic) -> None:
-        """Tell all clients of a topic to connect again."""
+        """Disconnect all clients of a topic, so that they connect again."""
         ...
 
     def is_used(self, topic: Topic) -> bool:
-        """It has producers or consumers."""
+        """Whether it has producers or consumers."""
         ...
 
     def owes(self, topic: Topic) -> bool:
-        """It has work to do although nobody uses it (D3)."""
+        """Whether it has pending work without any client (D3)."""
         ...
 
     async def write_pending(self, topic: Topic) -> None:
-        """Make durable what a topic would have written a little later. StorageError when that fails."""
+        """Make pending changes of a topic durable now. StorageError when that fails."""
         ...
 
     async def forget_owing(self, topic: Topic) -> bool:
-        """Of a closed topic with nothing under way: that it need not be opened at the next start. False: it must."""
+        """Record that a closed topic, with no write under way, need not be loaded at the next start. Returns False if
+        it must."""
         ...
 
     async def erase(self, name: str, *, for_good: bool) -> None:
-        """Remove everything that the store has of a topic. `for_good`: other regions must not bring it back.
-        StorageError when that fails; it may be tried again."""
+        """Remove everything stored of a topic. `for_good`: other regions must not create it again. StorageError when
+        that fails; it may be retried."""
         ...
 
 
@@ -89,9 +90,9 @@ class TopicDirectory:
         was_deleted: Callable[[TopicName], bool],
         idle_seconds: float,
     ) -> None:
-        """`check`: the parsed name of a topic that may live here, or ProtocolError. `may_create`: whether a topic is
-        created when somebody wishes it; `was_deleted`: whether other regions' wishes do not count, because somebody
-        deleted it here. `idle_seconds`: how long a topic that nobody uses stays in memory; 0: for ever."""
+        """`check`: returns the parsed name of a valid topic, or raises ProtocolError. `may_create`: whether a request
+        creates the topic; `was_deleted`: whether requests of other regions do not, because a user deleted it here.
+        `idle_seconds`: how long an unused topic stays loaded; 0: for ever."""
         self._opener = opener
         self._log_names = logs.log_names
         self._has_log = logs.has_log
@@ -104,37 +105,37 @@ class TopicDirectory:
         self._lives = 0
         self._damaged = DamagedTopics()
         self._creating: dict[str, None] = {}
-        """Those that may be made, and are being made."""
+        """Topics that are being opened, and may be created."""
         self._observers: list[Callable[[LoadStateChange], None]] = []
         self._closed = False
         self.serving: dict[str, Topic] = {}
-        """By full name. For reading only."""
+        """By full name. Read only."""
         self.owing: dict[str, None] = {}
-        """Topics that owe something since before the start, and are not open yet."""
+        """Topics with pending work of before the start that are not open yet."""
 
-    # What there is.
+    # Existing topics.
 
     def names(self, namespace: str) -> list[str]:
-        """Full names of the persistent topics of a namespace, in memory or not, sorted."""
+        """Full names of the persistent topics of a namespace, loaded or not, sorted."""
         prefix = f"{LogKind.MESSAGES.value}://{namespace}/"
         return [name for name in self._log_names() if name.startswith(prefix)]
 
     def non_persistent_names(self, namespace: str) -> list[str]:
-        """Full names of those of its topics that keep nothing, sorted: they are there while they are in memory."""
+        """Full names of a namespace's non-persistent topics, sorted: they exist while they are loaded."""
         prefix = f"{NON_PERSISTENT}://{namespace}/"
         return sorted(name for name in self.serving if name.startswith(prefix))
 
     def count(self, namespace: str) -> int:
-        """Of all topics of a namespace, those counted that are being created."""
+        """Number of all topics of a namespace, including those being created."""
         creating = [name for name in self._creating if TopicName.parse(name).full_namespace == namespace]
         return len({*self.names(namespace), *self.non_persistent_names(namespace), *creating})
 
     def exists(self, name: str) -> bool:
-        """Whether there is a topic of this full name, in memory or not."""
+        """Whether a topic of this full name exists, loaded or not."""
         return self.state_of(name) is not LoadState.ABSENT or self._has_log(name)
 
     def all_names(self) -> list[str]:
-        """The same of all namespaces."""
+        """Full names of the persistent topics of all namespaces."""
         return [name for name in self._log_names() if name.startswith(f"{LogKind.MESSAGES.value}://")]
 
     def state_of(self, name: str) -> LoadState:
@@ -142,15 +143,15 @@ class TopicDirectory:
         return LoadState.ABSENT if slot is None else slot.state
 
     def observe(self, observer: Callable[[LoadStateChange], None]) -> None:
-        """Have every change of a state told, in the step in which it happens."""
+        """Call `observer` for every change of a state, in the step in which it happens."""
         self._observers.append(observer)
 
-    # Having a topic.
+    # Requests.
 
     async def acquire(self, name: str, wish: OpenMode) -> Topic:
-        """The topic, in memory. ProtocolError or StorageError when it cannot be had.
+        """Return the loaded topic. ProtocolError or StorageError when it cannot be loaded.
 
-        Who goes on waiting for something else afterwards looks at `topic.closed` before using it.
+        A caller that waits for something else afterwards must check `topic.closed` before using it.
         """
         if self._closed:
             raise ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
@@ -202,7 +203,7 @@ class TopicDirectory:
         slot.serve(topic)
 
     async def _find(self, slot: LoadedTopic) -> Topic | None:
-        """Until there is a topic or nobody waits any more (D1)."""
+        """Open the topic, until it exists or no request waits any more (D1)."""
         while True:
             creating = self._creating_wishes(slot.name)
             asking = list(slot.waiters.items())
@@ -221,16 +222,16 @@ class TopicDirectory:
                 return None
 
     def _creating_wishes(self, name: TopicName) -> set[OpenMode]:
-        """Those for which a topic that is not there is created now."""
+        """Return the modes that create a missing topic now."""
         creating = {OpenMode.CREATE_BY_COMMAND}
         if self._may_create(name):
             creating.add(OpenMode.CREATE)
-            if not self._was_deleted(name):  # it may have been deleted since the other region was let in (L6)
+            if not self._was_deleted(name):  # maybe deleted since the region was accepted (L6)
                 creating.add(OpenMode.REPLICATE)
         return creating
 
     def _drop_or_begin(self, slot: LoadedTopic) -> None:
-        """Nothing is in memory. Those that came meanwhile have it opened anew."""
+        """Drop an unloaded slot, or open the topic again for requests that arrived meanwhile."""
         assert slot.state is LoadState.ABSENT
         slot.topic = None
         if slot.waiters and not self._closed:
@@ -238,11 +239,11 @@ class TopicDirectory:
         elif self._slots.get(str(slot.name)) is slot:
             del self._slots[str(slot.name)]
 
-    # Letting go.
+    # Unloading.
 
     def failed(self, name: str, failure: BaseException, *, again: bool) -> None:
-        """The store did not keep something of a topic, so what is in memory may be wrong: send everybody away. With
-        `again`, load it from what the store really has, because replication must go on even if no client comes back."""
+        """A write of a topic failed, so its memory may be wrong: disconnect all clients. With `again`, load it from the
+        store, because replication must continue even if no client reconnects."""
         slot = self._slots.get(name)
         if slot is None or slot.state is not LoadState.SERVING or self._closed:
             return
@@ -253,8 +254,8 @@ class TopicDirectory:
             self._spawn(self.open_again(name))
 
     async def unload(self, name: str, why: str, *, only_if: Callable[[Topic], bool] | None = None) -> None:
-        """Close a topic in an orderly way; nothing of it is lost. `only_if` is asked once more after what had to be
-        written was written."""
+        """Close a topic in an orderly way; nothing of it is lost. `only_if` is checked once more after pending changes
+        were written."""
         slot = self._slots.get(name)
         if slot is None or slot.state is not LoadState.SERVING:
             return
@@ -268,8 +269,8 @@ class TopicDirectory:
             await _detached(self._spawn, self._left(slot, orderly=True))
 
     async def delete(self, name: str, *, force: bool, for_good: bool = True) -> None:
-        """Remove a topic from the store. `for_good`: other regions must not bring it back. ProtocolError when there is
-        none, or it is in use and not `force`."""
+        """Remove a topic from the store. `for_good`: other regions must not create it again. ProtocolError when it does
+        not exist, or is in use and not `force`."""
         slot = await self._serving(name)
         topic = slot.topic
         assert topic is not None
@@ -279,8 +280,8 @@ class TopicDirectory:
         await _detached(self._spawn, self._left(slot, delete=True, for_good=for_good))
 
     async def _serving(self, name: str) -> LoadedTopic:
-        """The slot of a topic at a moment when it serves. Somebody else may have begun to delete or to unload it when
-        we are told of it: once more, then. ProtocolError."""
+        """Return the slot of a topic while it serves. Loads it again if it was deleted or unloaded before this task
+        resumed. ProtocolError."""
         for _ in range(ACQUIRED_AGAIN_MAX):
             topic = await self.acquire(name, OpenMode.EXISTING)
             slot = self._slots.get(topic.full_name)
@@ -312,10 +313,10 @@ class TopicDirectory:
             self._become(slot, LoadState.ABSENT, "it is gone" if delete else "its pending writes are done")
             self._drop_or_begin(slot)
 
-    # What is owed (D3), and what is idle.
+    # Pending work (D3), and idle topics.
 
     async def open_owing(self, names: list[str]) -> None:
-        """Open topics that may owe something, a few at a time."""
+        """Open topics that may have pending work, a few at a time."""
         self.owing = dict.fromkeys(names)
         turns = asyncio.Semaphore(OWING_AT_ONCE)
 
@@ -329,14 +330,14 @@ class TopicDirectory:
         await asyncio.gather(*map(one, names))
 
     async def open_again(self, name: str) -> None:
-        """Until the store lets us, or there is no such topic any more, or what is stored of it is damaged."""
+        """Retry until the topic is loaded, does not exist any more, or its stored state is damaged."""
         delay_seconds = RETRY_SECONDS
         while not self._closed:
             try:
                 await self.acquire(name, OpenMode.EXISTING)
                 return
             except StorageDamaged:
-                return  # it was told; whoever asks for the topic after a while has it looked at again
+                return  # logged already; a request for the topic after a while reads the store again
             except StorageError as failure:
                 logger.warning("cannot load topic %s yet: %s", name, failure)
             except ProtocolError as problem:
@@ -352,7 +353,7 @@ class TopicDirectory:
         return asked_at <= loop_time and not self._opener.is_used(topic) and not self._opener.owes(topic)
 
     def close(self) -> None:
-        """The region stops: open nothing more, and close what serves."""
+        """The region stops: open no more topics, and close the loaded ones."""
         self._closed = True
         self.idle.close()
         for topic in list(self.serving.values()):
@@ -370,7 +371,7 @@ class TopicDirectory:
 async def _detached(
     spawn: Callable[[Coroutine[Any, Any, Any]], None], work: Coroutine[Any, Any, None]
 ) -> None:
-    """Wait for work that goes on even if its caller is cancelled."""
+    """Wait for work that continues even if its caller is cancelled."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def whole() -> None:

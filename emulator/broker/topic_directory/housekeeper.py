@@ -1,7 +1,7 @@
-"""Looks after topics whose policies let something go: retention, TTL, quotas (docs/components/life.md).
+"""Applies policies that delete something of a topic: retention, TTL, quotas (docs/components/life.md).
 
-One a region, with one timer that runs only while some topic in memory has such a policy. Topics are looked after one
-after the other, so that housekeeping never takes more than a small part of a region.
+One per region, with one timer that runs only while some loaded topic has such a policy. Topics are processed one after
+the other, so that housekeeping never takes more than a small part of a region's time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ OBEYS = (RETENTION, MESSAGE_TTL, BACKLOG_QUOTAS, INACTIVE_TOPICS, SUBSCRIPTION_E
 
 
 def _lets_go(policies: TopicPolicies) -> bool:
-    """Return whether any policy lets something of a topic go."""
+    """Return whether any policy deletes something of a topic."""
     if policies[RETENTION].lets_go or policies[MESSAGE_TTL] or policies[BACKLOG_QUOTAS]:
         return True
     return bool(policies[INACTIVE_TOPICS].delete or policies[SUBSCRIPTION_EXPIRATION])
 
 
 class TrackedTopic:
-    """One topic that is looked after."""
+    """One topic that the housekeeper processes."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -50,7 +50,7 @@ class TrackedTopic:
 
     @property
     def has_work(self) -> bool:
-        """Whether something is left that a policy may let go of: such a topic stays in memory."""
+        """Whether a policy may still delete something: such a topic stays loaded."""
         topic = self.topic
         if self.topic.policies[INACTIVE_TOPICS].delete:
             return True
@@ -63,14 +63,14 @@ class TrackedTopic:
 
     @property
     def _lets_go_by_age(self) -> bool:
-        """Of messages that nobody acknowledged. A quota by size lets nothing go while nothing is published."""
+        """Whether unacknowledged messages expire by age. A quota by size removes nothing while nothing is published."""
         by_age = self.topic.policies[BACKLOG_QUOTAS].get(QuotaKind.AGE)
         return bool(self.topic.policies[MESSAGE_TTL]) or (
             by_age is not None and by_age.action is QuotaAction.EVICT and by_age.limit_seconds >= 0
         )
 
     async def look(self, now_ms: int) -> None:
-        """Let go of what may go. StorageError."""
+        """Delete what the policies allow. StorageError."""
         topic, backlogs = self.topic, self.backlogs
         if ttl_seconds := topic.policies[MESSAGE_TTL]:
             await backlogs.expire(ttl_seconds * 1000, now_ms)
@@ -81,50 +81,50 @@ class TrackedTopic:
             await self.disuse.expire_subscriptions(minutes, now_ms)
 
     def is_to_be_deleted(self, now_ms: int) -> bool:
-        """Nobody has used it for so long that it goes."""
+        """Whether it has been unused for the time after which its policy deletes it."""
         policy = self.topic.policies[INACTIVE_TOPICS]
         return policy.delete and self.disuse.is_unused(policy, now_ms) and self.disuse.rest()
 
     async def look_at_quotas(self, now_ms: int) -> None:
-        """StorageError."""
+        """Compare the backlogs with their quotas. StorageError."""
         quotas = self.topic.policies[BACKLOG_QUOTAS]
         if quotas or self.topic.quota_refusal is not None:
             await self.backlogs.hold_to(quotas, now_ms)
 
 
 class Housekeeper:
-    """Of a region."""
+    """One per region."""
 
     def __init__(
         self, region: RegionServices, delete_unused: Callable[[str], Coroutine[Any, Any, None]]
     ) -> None:
-        """`delete_unused`: deletes a topic that nobody uses, by its full name. StorageError."""
+        """`delete_unused`: deletes an unused topic by its full name. StorageError."""
         self._region = region
         self._delete_unused = delete_unused
         self._kept: dict[str, TrackedTopic] = {}
-        """Every topic in memory."""
+        """Every loaded topic."""
         self._timer: asyncio.TimerHandle | None = None
         self._looking = False
         self._closed = False
 
     def follow(self, topic: Topic) -> None:
-        """From now on the topic is kept as its policies say."""
+        """Apply the topic's policies from now on."""
         kept = self._kept[topic.full_name] = TrackedTopic(topic)
         topic.before_producers = lambda: self._before_producers(kept)
         self._wake((kept,))
 
     def policies_changed(self, topic_name: str) -> None:
-        """A topic follows other policies."""
+        """The policies of a topic changed."""
         if topic_name in self._kept:
             self._wake((self._kept[topic_name],))
 
     @staticmethod
     def concerned(policies: Policies, names: Iterable[str]) -> list[str]:
-        """Of these topics those that have to be in memory, because a policy may let something of them go."""
+        """Return those of these topics that have to be loaded, because a policy may delete something of them."""
         return [name for name in names if _lets_go(policies.of_topic(TopicName.parse(name)))]
 
     def forget(self, topic: Topic) -> None:
-        """It leaves memory."""
+        """The topic is unloaded."""
         self._kept.pop(topic.full_name, None)
 
     def has_work(self, topic: Topic) -> bool:
@@ -132,29 +132,29 @@ class Housekeeper:
         return kept is not None and kept.is_wanted and kept.has_work
 
     async def _before_producers(self, kept: TrackedTopic) -> None:
-        """A producer wants to attach: what it is told is so now, and not at the last round."""
+        """Called when a producer wants to attach: check the quotas now, not only in the next round."""
         if kept.topic.policies[BACKLOG_QUOTAS] and not kept.topic.closed:
             await kept.look_at_quotas(self._now_ms())
 
     def _now_ms(self) -> int:
         return self._region.environment.wall_clock_ms()
 
-    # What somebody asks for.
+    # Requests.
 
     async def look_at_quotas(self) -> None:
-        """Compare the backlog of every topic in memory with its quotas now. StorageError."""
+        """Compare the backlog of every loaded topic with its quotas now. StorageError."""
         for kept in list(self._kept.values()):
             if not kept.topic.closed:
                 await kept.look_at_quotas(self._now_ms())
 
     async def trim(self, topic: Topic) -> None:
-        """Let go now of what retention lets go. StorageError."""
+        """Trim now what retention allows. StorageError."""
         kept = self._kept.get(topic.full_name)
         if kept is not None and kept.topic.policies[RETENTION].lets_go:
             await kept.backlogs.trim(kept.topic.policies[RETENTION], self._now_ms())
 
     async def truncate(self, topic: Topic) -> None:
-        """Every subscription passes everything that there is, and it goes. StorageError."""
+        """Move every subscription to the end, and trim everything. StorageError."""
         kept = self._kept.get(topic.full_name)
         if kept is not None:
             await kept.backlogs.truncate()
@@ -162,7 +162,7 @@ class Housekeeper:
     # Rounds.
 
     def _wake(self, changed: Iterable[TrackedTopic]) -> None:
-        """Have a round if one of these wants it."""
+        """Start a round if one of these topics needs it."""
         if self._timer is not None or self._looking or self._closed:
             return
         if any(kept.is_wanted or kept.topic.quota_refusal for kept in changed):
@@ -178,7 +178,7 @@ class Housekeeper:
             for kept in list(self._kept.values()):
                 if kept.is_wanted or kept.topic.quota_refusal is not None:
                     await self._look_after(kept)
-        finally:  # a round that failed is no reason for there to be no other one
+        finally:  # rounds continue after a failed one
             self._looking = False
             self._wake(self._kept.values())
 
@@ -191,7 +191,7 @@ class Housekeeper:
                 logger.info("topic %s is deleted: it is inactive", kept.topic.full_name)
                 await self._delete_unused(kept.topic.full_name)
         except StorageError as failure:
-            # It may have happened all the same, so what is in memory may be wrong.
+            # It may have happened all the same, so the memory may be wrong.
             if not kept.topic.closed:
                 logger.warning(
                     "topic %s: retention, expiry and inactivity checks failed: %s",
@@ -199,7 +199,7 @@ class Housekeeper:
                     failure,
                 )
                 kept.topic.failed(failure)
-        except Exception as problem:  # any: other topics are looked after all the same
+        except Exception as problem:  # any: the other topics are processed all the same
             logger.error(
                 "topic %s: retention, expiry and inactivity checks failed",
                 kept.topic.full_name,

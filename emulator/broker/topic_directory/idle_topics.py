@@ -31,7 +31,7 @@ class SweptDirectory(Protocol):
 
 
 class IdleSweeper:
-    """Looks at all topics in memory twice per idle time, until it is closed."""
+    """Checks all loaded topics twice per idle time, until it is closed."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class IdleSweeper:
         spawn: Callable[[Coroutine[Any, Any, Any]], None],
         idle_seconds: float,
     ) -> None:
-        """`idle_seconds`: how long an unused topic stays in memory; 0: for ever."""
+        """`idle_seconds`: how long an unused topic stays loaded; 0: for ever."""
         self._directory = directory
         self._spawn = spawn
         self._idle_seconds = idle_seconds

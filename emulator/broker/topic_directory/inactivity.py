@@ -1,4 +1,5 @@
-"""Inactive topics and subscriptions: since when, and whether they are deleted (docs/components/life.md, L7)."""
+"""Inactive topics and subscriptions: how long they are unused, and whether they are deleted (docs/components/life.md,
+L7)."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class Claimed(Protocol):
 
 
 class UsedTopic(Protocol):
-    """The topic, as far as it says who uses it."""
+    """The topic, as far as its use matters."""
 
     full_name: str
     closed: bool
@@ -62,7 +63,7 @@ class UsedTopic(Protocol):
 
 
 class InactivityTracker:
-    """Of one topic in memory. Time counts from the first look: nothing of it is stored."""
+    """The tracker of one loaded topic. Time counts from the first check: nothing of it is stored."""
 
     def __init__(self, topic: UsedTopic) -> None:
         self._topic = topic
@@ -72,7 +73,7 @@ class InactivityTracker:
     # Subscriptions.
 
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
-        """StorageError."""
+        """Delete subscriptions that were unused for this time. StorageError."""
         unused = [one for one in self._topic.subscriptions.values() if _may_expire(one)]
         since = {one: self._subscriptions_since_ms.get(one, now_ms) for one in unused}
         self._subscriptions_since_ms = since
@@ -90,7 +91,7 @@ class InactivityTracker:
     # The topic.
 
     def is_unused(self, policy: Inactivity, now_ms: int) -> bool:
-        """Whether it has been unused for as long as the policy asks."""
+        """Whether it has been unused for as long as the policy requires."""
         if not self._is_idle(policy.mode):
             self._topic_since_ms = None
             for replicator in self._topic.replicators.values():
@@ -101,7 +102,7 @@ class InactivityTracker:
         return now_ms - self._topic_since_ms >= policy.seconds * 1000
 
     def _is_idle(self, mode: DeleteMode) -> bool:
-        """No client uses it, and no other region lacks anything of it."""
+        """Whether no client uses it, and no other region lacks any of its entries."""
         topic = self._topic
         if topic.closed or topic.access.is_in_use:
             return False
@@ -115,15 +116,15 @@ class InactivityTracker:
         return not any(one.consumers or one.cursor.replicated or one.backlog() for one in subscriptions)
 
     def rest(self) -> bool:
-        """Let go of our producers in the other regions, so that they may delete the topic as well. Whether none of
-        theirs is here any more, and this one may go."""
+        """Close our producers in the other regions, so that they may delete the topic as well. Returns whether they
+        have closed theirs here, so that this topic may be deleted."""
         for replicator in self._topic.replicators.values():
             replicator.rest()
         return not self._topic.producers
 
 
 def _may_expire(subscription: UsedSubscription) -> bool:
-    """A replicated one is used wherever its consumers are, as upstream."""
+    """Whether it may expire. A replicated subscription is used in any region that has its consumers, as upstream."""
     return (
         subscription.durable
         and not subscription.closed

@@ -1,8 +1,8 @@
-"""Which topics of a namespace clients may find, and who is told when that changes (docs/components/topic-directory.md).
+"""Lists the topics of a namespace for clients, and notifies watchers of changes (docs/components/topic-directory.md).
 
-One listing for each namespace and pattern that is watched, however many watch it. After a topic came or went the
-directory is looked at once, a moment later: many that come together are one update. One that went and came again
-meanwhile went and came: its watchers have to subscribe anew.
+One listing for each watched namespace and pattern, however many watch it. After a topic was created or deleted the
+directory is read once, a moment later: changes at the same time are one update. A topic that was deleted and created
+again meanwhile is reported as both: its watchers have to subscribe anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from emulator.model.values import TopicName
 
 LOOK_SECONDS: Final = 0.02
 HIDDEN_PREFIX: Final = "__"
-"""Of topics that brokers keep for themselves."""
+"""Prefix of the brokers' internal topics."""
 
 
 class TopicNames(Protocol):
@@ -33,15 +33,15 @@ class TopicNames(Protocol):
 
 
 class Watcher(Protocol):
-    """Who watches."""
+    """The receiver of changes."""
 
     def changed(self, listing: Listing) -> None:
-        """There are other names now."""
+        """The listing has other names now."""
         ...
 
 
 class Listing:
-    """The topics of a namespace that a pattern fits, for as long as somebody watches."""
+    """The topics of a namespace that match a pattern, while they are watched."""
 
     def __init__(self, namespace: str, pattern: TopicPattern) -> None:
         self.namespace = namespace
@@ -58,29 +58,29 @@ class Listing:
 
 
 class TopicLists:
-    """One a region."""
+    """One per region."""
 
     def __init__(self, directory: TopicNames) -> None:
         self._directory = directory
         self._known: dict[str, frozenset[str]] = {}
-        """By namespace that is watched."""
+        """By watched namespace."""
         self._listings: dict[tuple[str, str], Listing] = {}
         """By namespace and text of the pattern."""
         self._went: set[str] = set()
-        """Since the last look; they may be there again."""
+        """Topics deleted since the last update; they may exist again."""
         self._looking: asyncio.TimerHandle | None = None
         directory.observe(self._moved)
 
     def names(self, namespace: str) -> list[str]:
-        """Full names of those that keep their messages, sorted. Partitions, not what they are partitions of."""
+        """Full names of the persistent topics, sorted: the partitions of partitioned topics."""
         return [name for name in self._directory.names(namespace) if not _is_hidden(name)]
 
     def non_persistent_names(self, namespace: str) -> list[str]:
-        """The same of those that keep nothing. Nobody is told when they come and go, as upstream."""
+        """Full names of the non-persistent topics, sorted. Watchers are not notified of them, as upstream."""
         return [name for name in self._directory.non_persistent_names(namespace) if not _is_hidden(name)]
 
     def watch(self, namespace: str, pattern: str, watcher: Watcher) -> Listing:
-        """Tell the watcher from now on. ValueError for what is no pattern."""
+        """Notify the watcher from now on. ValueError for an invalid pattern."""
         key = (namespace, pattern)
         listing = self._listings.get(key)
         if listing is None:
@@ -96,7 +96,7 @@ class TopicLists:
         return listing
 
     def leave(self, listing: Listing, watcher: Watcher) -> None:
-        """Tell it no more."""
+        """Stop notifying the watcher."""
         listing.watchers.pop(watcher, None)
         if listing.watchers:
             return

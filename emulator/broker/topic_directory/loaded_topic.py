@@ -1,4 +1,4 @@
-"""One name in a region's directory of topics: in which state it is, and who waits for it.
+"""One name in a region's directory of topics: its state, and the requests that wait for it.
 
 ABSENT ─acquire─▶ OPENING ─▶ SERVING ─idle, failure, unload─▶ LEAVING ─▶ ABSENT
                      └─nothing there, failure─▶ ABSENT           └─delete─▶ DELETING ─▶ ABSENT
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OpenMode(Enum):
-    """What somebody who asks for a topic wants done if there is none."""
+    """Whether a request creates a missing topic."""
 
     EXISTING = "a topic that exists"
     CREATE = "a topic, created if need be and allowed"
@@ -64,29 +64,29 @@ class LoadedTopic:
     name: TopicName
     state: LoadState = LoadState.ABSENT
     life: int = 0
-    """Grows with each opening."""
+    """Incremented by each opening."""
     topic: Topic | None = None
-    """While SERVING or LEAVING."""
+    """Set while SERVING or LEAVING."""
     asked_at: float = 0.0
     """Loop time of the last `acquire`."""
     waiters: dict[asyncio.Future[Topic], OpenMode] = field(default_factory=dict)
 
     def become(self, state: LoadState, why: str) -> LoadStateChange:
-        """Change the state, which must be one of those that may follow."""
+        """Change the state; the transition must be in NEXT_STATES."""
         before = self.state
         assert state in NEXT_STATES[before], f"{self.name}: {before.name} -> {state.name}"
         self.state = state
         return LoadStateChange(str(self.name), self.life, before, state, why)
 
     def serve(self, topic: Topic) -> None:
-        """Answer those that wait."""
+        """Answer the requests that wait."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(topic)
         self.waiters.clear()
 
     def fail(self, failure: BaseException, waiters: list[asyncio.Future[Topic]]) -> None:
-        """Answer these, who wait now; nobody else hears of it."""
+        """Fail these requests, which wait now, and no others."""
         told = failure if isinstance(failure, GeoemuError) else None
         for waiter in waiters:
             self.waiters.pop(waiter, None)

@@ -1,8 +1,8 @@
-"""Subscriptions of a topic that has grown: what is published to a new partition before its consumers have noticed it is
-theirs all the same (docs/components/partitions.md, N4).
+"""Subscriptions of a topic that has grown: consumers also receive messages that were published to a new partition
+before they noticed it (docs/components/partitions.md, N4).
 
-A partition in which nothing stands yet is given them whenever it is opened, before anybody can publish to it. So
-nobody has to see to it after a crash, nor in the other regions, where it is opened by whoever comes first.
+An empty partition gets the subscriptions of partition 0 whenever it is opened, before any producer can publish to it.
+So nothing has to be done after a crash, nor in the other regions, where the first request opens it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from emulator.storage.contract import Log, Store
 
 
 async def begin_like_the_first(store: Store, name: TopicName, log: Log, parts: Components) -> None:
-    """Have each durable subscription of partition 0 in this one, too, from its first entry on. StorageError."""
+    """Create each durable subscription of partition 0 in this one, too, from its first entry on. StorageError."""
     if not parts.inherits(name.partition_index, log.first_entry_id, log.next_entry_id):
         return
     for model in _subscriptions(store, f"{name.partitioned}-partition-0", parts):
@@ -29,7 +29,7 @@ async def begin_like_the_first(store: Store, name: TopicName, log: Log, parts: C
 
 
 def _subscriptions(store: Store, topic: str, parts: Components) -> list[StoredCursor]:
-    """By their heads alone: where they stand does not matter, and the topic may be writing the rest."""
+    """Read only the heads: positions do not matter here, and the topic may be writing the rest."""
     heads = [(parse_key(text), versioned.value) for text, versioned in store.scan(CursorKey.prefix(topic))]
     return list(stored_cursors(heads, parts.cursor_parts).values())
 

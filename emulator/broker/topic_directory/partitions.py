@@ -27,19 +27,19 @@ OPENED_AT_ONCE: Final = 32
 
 
 class Exists(Exception):
-    """There is something else by that name (N1)."""
+    """The name is used by another topic (N1)."""
 
 
 class PartitionCountPeer(Protocol):
     """The link to another region."""
 
     def ask_partitions(self, topic: str) -> asyncio.Future[int]:
-        """How many partitions a topic has there; 0: none, or no such topic. ProtocolError when there is no answer."""
+        """Return the number of partitions there; 0: none, or no such topic. ProtocolError without a response."""
         ...
 
 
 class PartitionedTopics:
-    """One a region."""
+    """One per region."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class PartitionedTopics:
         self._creates_by_default = creates_by_default
         self._is_news = is_news
 
-    # What there is.
+    # Queries.
 
     def count(self, topic: TopicName) -> int:
-        """How many partitions; 0: it is none, or one of them."""
+        """Return the number of partitions; 0: it is not partitioned, or is a partition."""
         found = self.get(topic)
         return 0 if found is None else found.count
 
@@ -76,7 +76,7 @@ class PartitionedTopics:
             return None
 
     def was_deleted(self, topic: TopicName) -> bool:
-        """Whether it is a partition of a topic that somebody deleted in this cluster."""
+        """Whether it is a partition of a topic that a user deleted in this cluster."""
         base = topic.partitioned
         if base is None or self.count(base):
             return False
@@ -90,7 +90,7 @@ class PartitionedTopics:
         return sorted(name for name in topics if TopicName.parse(name).full_namespace == namespace)
 
     def may_be_created(self, topic: TopicName) -> bool:
-        """Whether a topic of this name is created when somebody uses it (N1, N2)."""
+        """Whether a request creates a topic of this name (N1, N2)."""
         if self.get(topic) is not None:
             return False
         base = topic.partitioned
@@ -99,11 +99,11 @@ class PartitionedTopics:
         return self.creates(topic)
 
     def creates(self, topic: TopicName) -> bool:
-        """Whether topics of its namespace are created when somebody uses them."""
+        """Whether requests create topics of its namespace."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         return self._creates_by_default if policy is None else policy.allowed
 
-    # Changing.
+    # Changes.
 
     async def create(
         self,
@@ -112,7 +112,7 @@ class PartitionedTopics:
         count: int,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Exists when the name is taken, ValueError for a number that cannot be meant, StorageError."""
+        """Create one. Exists when the name is used, ValueError for an invalid number, StorageError."""
         made = Partitioned(count, properties or {})
         self._check_free(directory, topic)
         deleted = DeletedPartitionedTopicPath(str(topic)).text
@@ -133,7 +133,8 @@ class PartitionedTopics:
             raise Exists(f"topic {topic} exists already, and has no partitions")
 
     async def grow(self, directory: TopicDirectory, topic: TopicName, count: int) -> None:
-        """ValueError for a number that is not larger; ProtocolError when there is no such topic; StorageError."""
+        """Add partitions. ValueError for a number that is not larger; ProtocolError when the topic does not exist;
+        StorageError."""
 
         def larger(present: bytes | None) -> bytes:
             if present is None:
@@ -144,7 +145,7 @@ class PartitionedTopics:
         await self._open(directory, topic, count)
 
     async def note(self, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-        """Change its properties. ProtocolError when there is no such topic; StorageError."""
+        """Change its properties. ProtocolError when it does not exist; StorageError."""
 
         def noted(present: bytes | None) -> bytes:
             if present is None:
@@ -155,11 +156,12 @@ class PartitionedTopics:
         await self._metadata.update(PartitionedTopicPath(str(topic)).text, noted)
 
     async def open_all(self, directory: TopicDirectory, topic: TopicName) -> None:
-        """So that every partition is there."""
+        """Open all partitions, so that each of them exists."""
         await self._open(directory, topic, self.count(topic))
 
     async def delete(self, directory: TopicDirectory, topic: TopicName, *, force: bool) -> None:
-        """With its partitions. ProtocolError when there is none, or one of them is in use and not `force`."""
+        """Delete it with its partitions. ProtocolError when it does not exist, or a partition is in use and not
+        `force`."""
         found = self.get(topic)
         if found is None:
             raise ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")
@@ -170,16 +172,16 @@ class PartitionedTopics:
                     raise ProtocolError(
                         ServerError.NotAllowedError, f"topic {name} has producers or consumers"
                     )
-        # First: another region's replicator may ask between the two.
+        # First: another region's replicator may send its request between the two.
         await self._metadata.put(DeletedPartitionedTopicPath(str(topic)).text, b"{}")
-        # Without the number nobody can create a partition again while the others are still being deleted.
+        # Without the number no request can create a partition again while the others are still being deleted.
         await self._metadata.put(PartitionedTopicPath(str(topic)).text, None)
         for name in names:
             await directory.delete(name, force=force)
 
     async def _open(self, directory: TopicDirectory, topic: TopicName, count: int) -> None:
-        """So that every partition is there, and its replicators bring it to other regions. StorageError, ProtocolError
-        when one is not: the number counts all the same, and that one is opened when somebody uses it, or asks again."""
+        """Open all partitions, so that each exists and its replicators create it in other regions. StorageError,
+        ProtocolError when one fails: the number is stored all the same, and the next request opens that partition."""
         names = partition_names(topic, count)
         failures: list[ProtocolError | StorageError] = []
         for first in range(0, count, OPENED_AT_ONCE):
@@ -196,21 +198,21 @@ class PartitionedTopics:
             raise failures[0]
 
     async def created_on_use(self, directory: TopicDirectory, topic: TopicName) -> int:
-        """Somebody asked for a topic and would have it created: how many partitions it has now."""
+        """Return the number of partitions for a request that may create the topic."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         if policy is None or not policy.partitions or not policy.allowed or topic.partitioned is not None:
             return 0
         try:
             await self.create(directory, topic, policy.partitions)
-        except Exists:  # another one was quicker
+        except Exists:  # created meanwhile
             return self.count(topic)
         return policy.partitions
 
     # Other clusters.
 
     async def learn(self, directory: TopicDirectory, region: str, partition: TopicName) -> None:
-        """Region `region` replicates a partition to us: have its topic partitioned here, too. ProtocolError when we
-        have a topic of its own by that name."""
+        """Region `region` replicates a partition to us: make its topic partitioned here, too. ProtocolError when a
+        topic of our own has the name."""
         base, index = partition.partitioned, partition.partition_index
         if base is None or region not in self._peers or not self._is_news(index, self.count(base)):
             return
@@ -229,7 +231,7 @@ class PartitionedTopics:
             await self._write_down(base, count)
 
     async def _write_down(self, topic: TopicName, count: int) -> None:
-        """ProtocolError for a number that a peer cannot mean."""
+        """Store the number. ProtocolError for a peer's number that is invalid."""
         try:
             Partitioned(count)
         except ValueError as problem:

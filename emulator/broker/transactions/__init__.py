@@ -1,1 +1,1 @@
-"""The shell of transactions (docs/components/transactions.md)."""
+"""Coordinators of transactions in the broker (docs/components/transactions.md)."""

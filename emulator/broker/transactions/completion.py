@@ -1,4 +1,4 @@
-"""Tells participants how a transaction ended, until each has answered (TX4)."""
+"""Sends the outcome of a transaction to its participants, until each has confirmed it (TX4)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 0.05
 RETRY_SECONDS_MAX: Final = 2.0
 AT_ONCE: Final = 32
-"""Participants of one coordinator that are told at the same time."""
+"""Participants of one coordinator that are notified concurrently."""
 GONE: Final = frozenset({ServerError.TopicNotFound, ServerError.InvalidTopicName})
 
 Participant = tuple[str, str | None]
@@ -27,25 +27,25 @@ Participant = tuple[str, str | None]
 
 
 class HasDirectory(Protocol):
-    """A region, as far as it is asked for topics."""
+    """The region, as far as topics are requested from it."""
 
     @property
     def directory(self) -> TopicDirectory: ...
 
 
 class ParticipantNotifier:
-    """Of one coordinator."""
+    """The notifier of one coordinator."""
 
     def __init__(self, region: HasDirectory, low_watermark: Callable[[], int]) -> None:
         self._region = region
         self._low_watermark = low_watermark
         self._turns = asyncio.Semaphore(AT_ONCE)
         self.refused: dict[int, dict[Participant, str]] = {}
-        """Number of a transaction -> who could not be told, and why. For people."""
+        """Number of a transaction -> participants that could not be notified, and why. For explanations."""
 
     def tell_at_once(self, transaction: LiveTransaction) -> asyncio.Future[Any] | None:
-        """Done when every participant has the outcome; it fails when one of them could not be told. None: somebody
-        cannot be told without waiting for something first."""
+        """Notify all participants. Done when every one has the outcome; it fails when one of them could not be
+        notified. None: a participant cannot be notified without waiting for something first."""
         if transaction.subscriptions:
             return None
         serving = self._region.directory.serving
@@ -60,7 +60,7 @@ class ParticipantNotifier:
         return told[0] if len(told) == 1 else asyncio.gather(*told)
 
     async def tell_all(self, transaction: LiveTransaction, stopped: Callable[[], bool]) -> None:
-        """Returns when every participant has the outcome, or `stopped`."""
+        """Notify until every participant has the outcome, or `stopped`."""
         waiting: list[Participant] = [(topic, None) for topic in transaction.topics]
         waiting += transaction.subscriptions
         delay_seconds = RETRY_SECONDS
@@ -83,7 +83,7 @@ class ParticipantNotifier:
             if not (isinstance(problem, ProtocolError) and problem.code in GONE):
                 refused[participant] = str(problem)
                 return
-        except Exception as problem:  # any: the others have to get the outcome, and this one is tried again
+        except Exception as problem:  # any: the others have to get the outcome, and this one is retried
             logger.error("transaction %s: %s failed", transaction.txn.text, participant, exc_info=problem)
             refused[participant] = f"{type(problem).__name__}: {problem}"
             return

@@ -1,17 +1,17 @@
-"""What a transaction's coordinator and its participants owe each other (docs/components/transactions.md).
+"""The contract between a transaction's coordinator and its participants (docs/components/transactions.md).
 
 A participant is a topic that a transaction publishes to, or a subscription that it acknowledges at. The coordinator
-finds a topic through the region's directory, which loads it if need be, and a subscription in its topic. A topic or
-subscription that does not exist has nothing to end: that counts as told.
+finds a topic through the region's directory, which loads it if necessary, and a subscription in its topic. A topic or
+subscription that does not exist has nothing to end: that counts as confirmed.
 
-    T1  The coordinator knows a participant durably before the participant takes anything of the transaction:
-        `check_publish` and `check_acknowledge` say so, and are asked before each message and acknowledgement.
+    T1  The coordinator knows a participant durably before the participant accepts anything of the transaction:
+        `check_publish` and `check_acknowledge` verify it before each message and acknowledgement.
     T2  `end_*` is called only when the decision is durable. It may be called more than once, also for a transaction
-        that the participant never heard of, or has ended: then it returns at once.
+        that is unknown to the participant, or has ended there: then it returns at once.
     T3  `end_*` is done when the outcome is durable at the participant. If it fails (StorageError, ProtocolError), it
         is called again later, for ever, also after a restart of the region.
-    T4  The coordinator says "over" (COMMITTED, ABORTED) only when every participant has returned. So a participant that
-        holds an open transaction of which `status` is None must abort it: nobody was ever told that it committed.
+    T4  The coordinator returns "over" (COMMITTED, ABORTED) only when every participant has confirmed. So a participant
+        that holds an open transaction of which `status` is None must abort it: no client received a commit of it.
     T5  Coordinators are ready before the first topic is loaded.
 """
 
@@ -36,7 +36,7 @@ class PartitionParticipant(Protocol):
 
 
 class SubscriptionParticipant(Protocol):
-    """A subscription, seen likewise. `broker.subscription.subscription.Subscription` is one."""
+    """A subscription, as the coordinator sees it. `broker.subscription.subscription.Subscription` is one."""
 
     async def end_subscription(self, txn: TxnId, committed: bool, low_watermark: int) -> None:
         """Apply the pending acknowledgements, or drop them; durable when it returns (T2, T3)."""
@@ -47,14 +47,14 @@ class TransactionAuthority(Protocol):
     """The coordinators of a region, as participants see them. Nothing here waits. `RegionServices.transactions`."""
 
     def status(self, txn: TxnId) -> TransactionStatus | None:
-        """None: never heard of, or forgotten. See T4. ProtocolError ServiceNotReady while its coordinator, whose store
-        failed, is being loaded again: nothing may be presumed then."""
+        """None: unknown or forgotten. See T4. ProtocolError ServiceNotReady while its coordinator is being loaded again
+        after a failure of its store: then the outcome is open."""
         ...
 
     def check_publish(self, txn: TxnId, topic: str) -> None:
         """ProtocolError unless the transaction is open and the topic (full name) was added to it: NotAllowedError,
-        which fails the message alone, or ServiceNotReady. To be asked for each SEND with a transaction: a
-        dictionary's look-up."""
+        which fails the message alone, or ServiceNotReady. Called for each SEND with a transaction; costs a dictionary
+        look-up."""
         ...
 
     def check_acknowledge(self, txn: TxnId, topic: str, subscription: str) -> None:
@@ -62,5 +62,5 @@ class TransactionAuthority(Protocol):
         ...
 
     def abort(self, txn: TxnId, why: str) -> None:
-        """Have a transaction aborted, if it is open; its participants are told as ever. Nobody waits for it."""
+        """Abort a transaction, if it is open; its participants are notified as usual. No caller waits for it."""
         ...

@@ -1,8 +1,8 @@
-"""One coordinator as it runs: the rules of `core.transactions`, a log for what they decide, and time. Its keys have a
-log of their own (`broker/transactions/key_registry.py`).
+"""One running coordinator: the rules of `core.transactions`, a log for their decisions, and timers. Its keys have a log
+of their own (`broker/transactions/key_registry.py`).
 
-A life ends when its log fails: what is in memory may be ahead of the store, so the next life reads the store
-(`coordinators.py`). Everything that must not stop half-way when a client goes away runs in tasks of the region.
+A running coordinator ends when its log fails: its memory may be ahead of the store, so a new one is loaded from the
+store (`coordinators.py`). Everything that must not stop half-way when a client disconnects runs in tasks of the region.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 
 Promised = asyncio.Future[Any]
-"""Whoever waits for it must not cancel it: it is shared."""
+"""Callers that wait for it must not cancel it: it is shared."""
 LOG: Final = "internal://pulsar/system/__transaction_log_"
 KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
 ROUNDING_SECONDS: Final = 0.001
@@ -36,7 +36,7 @@ class CoordinatingRegion(RegionServices, HasDirectory, Protocol):
 
 @dataclass(slots=True)
 class CoordinatorMetrics:
-    """Of one coordinator since the region started, for metrics."""
+    """Counters of one coordinator since the region started, for metrics."""
 
     created: int = 0
     committed: int = 0
@@ -54,16 +54,16 @@ class DueTimer:
         self._closed = False
 
     def arm(self) -> None:
-        """Follow the earliest time-out of the coordinator."""
+        """Set the timer to the earliest time-out of the coordinator."""
         due_ms = self._core.next_due_ms
         if self._timer is not None:
             if due_ms is not None and self._timer.when() <= due_ms / 1_000:
-                return  # it is asked again in time; a transaction that begins need not move it
+                return  # it fires in time and is set again; a new transaction need not move it
             self._timer.cancel()
             self._timer = None
         if due_ms is not None and not self._closed:
             loop = asyncio.get_running_loop()
-            # The division may round down: asked too early once, it would be asked again at once, and for ever.
+            # The division may round down: a timer that fires too early would fire again at once, and for ever.
             self._timer = loop.call_at(max(due_ms / 1_000, loop.time() + ROUNDING_SECONDS), self._fire)
 
     def _fire(self) -> None:
@@ -80,7 +80,7 @@ class DueTimer:
 
 
 class RunningCoordinator:
-    """Of one coordinator, from reading its log until that fails."""
+    """One coordinator, from reading its log until the log fails."""
 
     def __init__(
         self,
@@ -115,12 +115,12 @@ class RunningCoordinator:
         )
         self._written: asyncio.Future[int] | None = None
         self._entries: list[JournalEntry] = []
-        """The journal's newest write, and what it brings."""
+        """Entries of the journal's newest write."""
         self._told: dict[int, asyncio.Future[None]] = {}
-        """Number of a decided transaction -> done when every participant was told."""
+        """Number of a decided transaction -> done when every participant has confirmed."""
         self._due = DueTimer(self.core, self._time_out)
 
-    # Beginning and end.
+    # Loading and failure.
 
     async def load(self) -> None:
         """Read the logs. StorageError when they cannot be read."""
@@ -135,7 +135,7 @@ class RunningCoordinator:
         await self.keys.load()
 
     def go_on(self) -> None:
-        """Finish what was decided, abort what was fenced, and mind the time-outs (TX6)."""
+        """Finish decided transactions, abort fenced ones, and start the time-outs (TX6)."""
         for least, transaction in list(self.core.live.items()):
             holder = transaction.holder
             if transaction.status.is_decided:
@@ -145,17 +145,17 @@ class RunningCoordinator:
         self._due.arm()
 
     def end(self, failure: StorageError) -> None:
-        """Nothing may be decided any more. Who waits is told."""
+        """Nothing may be decided any more. Fail all callers that wait."""
         self.over = True
         self._due.close()
         for told in self._told.values():
             if not told.done():
                 told.set_exception(failure)
-                told.exception()  # nobody may be waiting; that is no news
+                told.exception()  # mark as retrieved: maybe no caller waits
         self._told.clear()
 
     async def settled(self) -> None:
-        """Nothing that it wrote is under way any more: it failed, or is durable, and the next life will read it."""
+        """Wait until no write is under way: each failed, or is durable and will be read by the next load."""
         newest = [self.journal.newest, self.keys.newest_write]
         if writes := [write for write in newest if write is not None]:
             await asyncio.wait(writes)
@@ -179,11 +179,11 @@ class RunningCoordinator:
 
     @property
     def may_begin_at_once(self) -> bool:
-        """There is nothing to wait for first."""
+        """Whether `begin_at_once` is possible."""
         return self.journal.is_ready and not self.over
 
     def begin_at_once(self, timeout_ms: int, holder: Holder | None = None) -> tuple[TxnId, Promised]:
-        """Open a transaction while `may_begin_at_once`. ProtocolError."""
+        """Open a transaction without waiting, while `may_begin_at_once`. ProtocolError."""
         wall_ms = self._region.environment.wall_clock_ms()
         entry = self.core.begin(timeout_ms, wall_ms, holder, _now_ms())
         self.figures.created += 1
@@ -192,25 +192,28 @@ class RunningCoordinator:
         return TxnId(self.number, entry.least), written
 
     def add_partitions(self, least: int, topics: Sequence[str]) -> Promised:
-        """Done when the log has it; it may fail with a StorageError or ProtocolError. ProtocolError."""
+        """Add topics. Done when they are durable in the log; may fail with a StorageError or ProtocolError.
+        ProtocolError."""
         return self._sure(lambda: self._added(self.core.add_partitions(least, topics)))
 
     def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> Promised:
-        """The same for (topic, subscription)."""
+        """Add (topic, subscription), in the same way."""
         return self._sure(lambda: self._added(self.core.add_subscriptions(least, subscriptions)))
 
     def _added(self, entry: JournalEntry | None) -> Promised:
-        """Who asks for what was asked for before waits for that: it may still be on its way to the store."""
+        """Return what a request to add waits for. A repeated request waits for the first one, which may not be durable
+        yet."""
         written = self.journal.newest if entry is None else self._issue(entry)
         return _done() if written is None else written
 
     def finish(self, least: int, *, commit: bool, why: str) -> Promised:
-        """Commit or abort. Done when every participant was told; it may fail with a StorageError. ProtocolError, now or
-        then, when it cannot be."""
+        """Commit or abort. Done when every participant has confirmed; may fail with a StorageError. ProtocolError, now
+        or then, when it cannot be ended this way."""
         return self._sure(lambda: self.decide(least, commit=commit, why=why) or _done())
 
     def _sure(self, ask: Callable[[], Promised]) -> Promised:
-        """What `ask` gives. A refusal tells what was decided: it waits for what is on its way to the store (TX1)."""
+        """Return the result of `ask`. A rejection reveals a decision: it waits until pending writes are durable
+        (TX1)."""
         try:
             return ask()
         except ProtocolError as problem:
@@ -222,24 +225,24 @@ class RunningCoordinator:
             return refused
 
     def decide(self, least: int, *, commit: bool, why: str) -> asyncio.Future[None] | None:
-        """Have it committed or aborted. The future is done when every participant was told; None: that was so before.
-        ProtocolError when it cannot be."""
+        """Decide to commit or abort. The future is done when every participant has confirmed; None: all had confirmed
+        before. ProtocolError when the decision is not possible."""
         entry = self.core.decide(least, commit=commit, why=why)
         if entry is not None:
             self._carry_out(least, entry)
         return self._told.get(least)
 
     def _carry_out(self, least: int, entry: Decided | None) -> None:
-        """`entry`: None when the log has it already. It is written at once: what is begun next under the same key comes
-        behind it in the log (INV-57)."""
+        """Write a decision and notify the participants. `entry`: None when the log has it already. It is issued at
+        once: a later transaction of the same key must follow it in the log (INV-57)."""
         self._told[least] = asyncio.get_running_loop().create_future()
         if entry is None:
             self._tell(least)
         else:
-            self._issue(entry)  # told when it is durable (TX3)
+            self._issue(entry)  # participants are notified when it is durable (TX3)
 
     def _tell(self, least: int) -> None:
-        """TX4. Where every participant is at hand no task is needed; whoever could not be told is told again in one."""
+        """TX4: notify the participants. A task is needed only for those that have to be loaded or were not reached."""
         told = self.teller.tell_at_once(self.core.live[least])
         if told is None:
             self._region.spawn(self._tell_patiently(least))
@@ -261,14 +264,14 @@ class RunningCoordinator:
             self._over(least)
 
     def _over(self, least: int) -> None:
-        """TX5: everybody was told."""
+        """TX5: every participant has confirmed."""
         transaction = self.core.live[least]
         self._issue(self.core.ended(least, _now_ms()))
         self.figures.committed += transaction.status.is_committed
         self.figures.aborted += not transaction.status.is_committed
         self._told.pop(least).set_result(None)
 
-    # For its keys (key_life.KeyedTransactions).
+    # Interface for its keys (key_registry.KeyedTransactions).
 
     async def ready(self) -> None:
         await self.journal.ready()
@@ -284,7 +287,8 @@ class RunningCoordinator:
     def abort_of(
         self, owner: str, key: str, why: str, before_epoch: int | None = None
     ) -> list[asyncio.Future[None]]:
-        """Abort what is open under a key. Gives what to wait for: also for one that was decided before."""
+        """Abort the open transactions of a key. Returns the futures to wait for, also of one that was decided
+        before."""
         told = []
         for transaction in self.core.of_key(owner, key):
             assert transaction.holder is not None
@@ -297,7 +301,7 @@ class RunningCoordinator:
                 told.append(self._told[least])
         return told
 
-    # Time.
+    # Time-outs.
 
     def _time_out(self) -> None:
         for least in self.core.due(_now_ms()):
@@ -307,7 +311,7 @@ class RunningCoordinator:
     # The logs.
 
     def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
-        """Whoever waits for the write finds the entry durable in the books, too (T1)."""
+        """Write an entry. When the write is done, the entry is marked durable in memory, too (T1)."""
         written = self.journal.append([journal_format.encode(entry)])
         if written is not self._written:
             self._written, self._entries = written, []
@@ -340,17 +344,17 @@ def _now_ms() -> float:
 
 def _refuse(refused: Promised, problem: ProtocolError, newest: asyncio.Future[int]) -> None:
     refused.set_exception(newest.exception() or problem)
-    refused.exception()  # whoever asked may be gone
+    refused.exception()  # mark as retrieved: the caller may be gone
 
 
 def _done() -> Promised:
-    """There is nothing to wait for."""
+    """Return a future that is done."""
     done: Promised = asyncio.get_running_loop().create_future()
     done.set_result(None)
     return done
 
 
 def loading(number: int) -> ProtocolError:
-    """Clients look the coordinator up again, and try once more."""
+    """Return the error upon which clients look the coordinator up again, and retry."""
     sentence = f"transaction coordinator {number} is being loaded: repeat the request"
     return ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)

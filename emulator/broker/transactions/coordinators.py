@@ -1,4 +1,4 @@
-"""All coordinators of a region: which there are, which is being loaded, what participants ask of them (T1 to T5)."""
+"""All coordinators of a region: which exist, which are being loaded, and the interface for participants (T1 to T5)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_ENABLED: Final = "Transactions are not enabled."
 
 
 class TransactionCoordinators:
-    """Of one region. `count` of them take new transactions; more may be there to finish old ones."""
+    """Coordinators of one region. `count` of them accept new transactions; more may exist to finish old ones."""
 
     def __init__(self, region: CoordinatingRegion) -> None:
         self._region = region
@@ -38,17 +38,17 @@ class TransactionCoordinators:
         self._damaged: dict[int, str] = {}
         """Number -> why its log cannot be read."""
 
-    # Beginning.
+    # Starting.
 
     async def start(self) -> None:
-        """Read what is stored. To be awaited before a topic is loaded (T5). StorageError when the store fails, or the
-        number of coordinators was changed while there are keys."""
+        """Read the logs, before a topic is loaded (T5). StorageError when the store fails, or the number of
+        coordinators was changed while keys exist."""
         numbers = {*range(self.count), *self._stored_numbers()}
         await asyncio.gather(*map(self._load, sorted(numbers)))
         await self._bind_keys()
 
     def go_on(self) -> None:
-        """Finish what is decided, mind the time-outs. Topics may be loaded from now on."""
+        """Finish decided transactions and start the time-outs. Topics may be loaded from now on."""
         for life in self._lives.values():
             life.go_on()
 
@@ -77,7 +77,7 @@ class TransactionCoordinators:
         return life
 
     async def _bind_keys(self) -> None:
-        """Keys are bound to coordinators by how many there are."""
+        """Bind keys to coordinators. The binding depends on the number of coordinators."""
         books = [life.keys.book for life in self._lives.values()]
         if not self.count or all(book.coordinators in (None, self.count) for book in books):
             return
@@ -98,7 +98,8 @@ class TransactionCoordinators:
             )
 
     def _check_readable(self) -> None:
-        """What a damaged log says of keys nobody knows: an epoch could be granted a second time (INV-55)."""
+        """StorageError for a damaged log of keys: its epochs are unknown and could be granted a second time
+        (INV-55)."""
         for number, damage in self._damaged.items():
             raise StorageError(
                 f"transaction_coordinators cannot become {self.count}: coordinator {number} may have transaction keys "
@@ -109,7 +110,7 @@ class TransactionCoordinators:
     # Failure.
 
     def _failed(self, life: RunningCoordinator, failure: StorageError) -> None:
-        """Its log may say less, or more, than is in memory."""
+        """A coordinator's log failed. It may contain less, or more, than the memory."""
         logger.error("storage of transaction coordinator %d failed: %s", life.number, failure)
         del self._lives[life.number]
         life.end(failure)
@@ -144,15 +145,16 @@ class TransactionCoordinators:
         """Number of the coordinator that a transaction key is bound to."""
         return coordinator_of(key, self.count)
 
-    # For those who ask for it by command or over the admin port.
+    # Interface for commands and the admin port.
 
     @property
     def lives(self) -> list[RunningCoordinator]:
-        """Those that are loaded, by number."""
+        """Loaded coordinators, by number."""
         return [self._lives[number] for number in sorted(self._lives)]
 
     def life(self, number: int) -> RunningCoordinator:
-        """ProtocolError TransactionCoordinatorNotFound when it cannot be had now, or there is none."""
+        """Return a loaded coordinator. ProtocolError TransactionCoordinatorNotFound when it is not loaded or does not
+        exist."""
         life = self._lives.get(number)
         if life is not None:
             return life
@@ -166,14 +168,14 @@ class TransactionCoordinators:
         raise loading(number)
 
     def opening_life(self, number: int) -> RunningCoordinator:
-        """The same, for one that takes new transactions."""
+        """Return one that accepts new transactions; errors as `life`."""
         life = self.life(number)
         if number >= self.count:
             sentence = f"transaction coordinator {number} accepts no new transactions"
             raise ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)
         return life
 
-    # For participants (contract.TransactionAuthority).
+    # Interface for participants (contract.TransactionAuthority).
 
     def status(self, txn: TxnId) -> TransactionStatus | None:
         life = self._lives.get(txn.most)
@@ -187,7 +189,7 @@ class TransactionCoordinators:
         try:
             life.core.check_publish(txn.least, topic)
         except ProtocolError as problem:
-            # The only refusal of a SEND that fails the message and nothing else, in every client.
+            # The only error of a SEND upon which every client fails the message alone.
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
 
     def check_acknowledge(self, txn: TxnId, topic: str, subscription: str) -> None:
@@ -196,7 +198,7 @@ class TransactionCoordinators:
     def abort(self, txn: TxnId, why: str) -> None:
         life = self._lives.get(txn.most)
         if life is not None:
-            with contextlib.suppress(ProtocolError):  # it is over, or decided
+            with contextlib.suppress(ProtocolError):  # it has ended, or is decided
                 life.decide(txn.least, commit=False, why=why)
 
     def _participated(self, txn: TxnId) -> RunningCoordinator:
@@ -208,7 +210,7 @@ class TransactionCoordinators:
         return life
 
     def _without_life(self, number: int) -> None:
-        """Nothing is presumed of a coordinator that is there and cannot be asked."""
+        """ProtocolError for a coordinator that exists and is not loaded: the outcome of its transactions is open."""
         if number < self.count or number in self._damaged:
             why = self._damaged.get(number, "it is being loaded")
             sentence = f"transaction coordinator {number} is unavailable: {why}"

@@ -1,4 +1,4 @@
-"""A coordinator's log: entries that are written one after the other, read at a start, and gathered into checkpoints."""
+"""A coordinator's log: appends entries, reads them at a start, and replaces them by checkpoints."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ logger = logging.getLogger(__name__)
 READ_ENTRIES: Final = 1_000
 READ_BYTES: Final = 4_194_304
 CHECKPOINT_ENTRIES: Final = 1_000
-"""So many entries are written before a checkpoint is worth its bytes."""
+"""Number of entries after which a checkpoint is written."""
 
 
 class TransactionJournal:
-    """One internal log. It is created when something is to be written for the first time."""
+    """One internal log. It is created before the first write."""
 
     def __init__(self, store: Store, name: str, spawn: Callable[[Coroutine[Any, Any, Any]], None]) -> None:
         self._store = store
@@ -31,12 +31,12 @@ class TransactionJournal:
         self.unsummed = 0
         """Entries since the last checkpoint."""
         self.newest: asyncio.Future[int] | None = None
-        """The newest write; when it is done, all are."""
+        """The newest write; when it is done, all earlier ones are."""
         self._batch: list[bytes] = []
-        """What was appended in this turn of the loop. Invariant: while it is not empty, `newest` is its write."""
+        """Entries appended in this turn of the loop. Invariant: while it is not empty, `newest` is its write."""
 
     async def read(self) -> list[bytes]:
-        """Everything durable, from the store. StorageError when it fails."""
+        """Return everything durable from the store. StorageError when it fails."""
         self._log = await self._store.open_log(self.name, create=False)
         if self._log is None:
             return []
@@ -49,7 +49,7 @@ class TransactionJournal:
         return entries
 
     async def ready(self) -> None:
-        """From now on `append` may be called. StorageError when the log cannot be created."""
+        """Create the log, so that `append` may be called. StorageError when that fails."""
         if self._log is None:
             async with self._creating:
                 if self._log is None:
@@ -57,12 +57,12 @@ class TransactionJournal:
 
     @property
     def is_ready(self) -> bool:
-        """`append` may be called."""
+        """Whether `append` may be called."""
         return self._log is not None
 
     def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
-        """Write entries; they are durable in the order of the calls. Everything of one turn of the loop is one write,
-        all of it or none of it, and has one future: whoever waits for it must not cancel it."""
+        """Write entries; they are durable in the order of the calls. Everything of one turn of the loop is one atomic
+        write with one future, which callers must not cancel."""
         assert self._log is not None, f"{self.name} is not ready"
         self.unsummed += len(entries)
         if not self._batch:
@@ -74,7 +74,7 @@ class TransactionJournal:
         return self.newest
 
     def flush(self) -> None:
-        """Issue what was appended: something else that is issued now must come behind it."""
+        """Issue appended entries: another log's write that is issued next must follow them."""
         batch, self._batch = self._batch, []
         if batch:
             assert self._log is not None
@@ -82,7 +82,7 @@ class TransactionJournal:
             self._log.append(batch).add_done_callback(partial(_pass_on, self.newest))
 
     def checkpoint(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
-        """Write entries that tell everything, and let go of what is before them once they are durable."""
+        """Write entries that contain the whole state, and trim the log before them once they are durable."""
         assert self._log is not None, f"{self.name} is not ready"
         self.flush()
         self.newest = self._log.append(entries)
@@ -95,7 +95,7 @@ class TransactionJournal:
             self._spawn(self._trim(written.result()))
 
     def figures(self) -> dict[str, str | int]:
-        """For people."""
+        """Figures for the admin API."""
         log = self._log
         if log is None:
             return {"managedLedgerName": self.name, "numberOfEntries": 0, "totalSize": 0}
@@ -110,7 +110,7 @@ class TransactionJournal:
         assert self._log is not None
         try:
             await self._log.trim(before_entry_id)
-        except StorageError as failure:  # the next checkpoint tries again
+        except StorageError as failure:  # the next checkpoint retries it
             logger.warning("%s is not trimmed: %s", self.name, failure)
 
 
@@ -120,9 +120,9 @@ def _pass_on(promised: asyncio.Future[int], written: asyncio.Future[int]) -> Non
         promised.set_result(written.result())
     else:
         promised.set_exception(failure)
-        promised.exception()  # nobody may be waiting; that is no news
+        promised.exception()  # mark as retrieved: maybe no caller waits
 
 
 def damaged(name: str, problem: ValueError) -> StorageDamaged:
-    """What a log says that cannot be read."""
+    """Return the error for an entry that cannot be read."""
     return StorageDamaged(f"{name}: {problem}")

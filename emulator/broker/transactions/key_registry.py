@@ -1,8 +1,8 @@
-"""The keys of one coordinator as they run: the rules of `core.transactions.keys`, a log for what they decide, and the
-connections that have a key.
+"""The keys of one running coordinator: the rules of `core.transactions.keys`, a log for their decisions, and the
+connections that hold a key.
 
-Nobody hears of an epoch, a deletion or a refusal before what it rests on is durable; then whoever had the key is cut
-off, and what it had open is aborted (TX8).
+An epoch, a deletion or an error is sent to clients only when the state behind it is durable. Then the connection of the
+former holder is closed, and its open transaction is aborted (TX8).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from emulator.core.transactions.keys import KeyBook
 from emulator.errors import ProtocolError, StorageError
 
 FENCE_SECONDS: Final = 5.0
-"""So long a connection waits until the participants of the transaction that it fenced have been told."""
+"""How long a connection waits for the participants of the transaction that it fenced."""
 
 
 class Closable(Protocol):
@@ -32,20 +32,20 @@ class Closable(Protocol):
 
 
 Holders = dict[tuple[str, str], WeakKeyDictionary[Closable, None]]
-"""(owner, key) -> the connection that was accepted last, and those that it has not fenced durably yet; in the order in
-which they connected."""
+"""(owner, key) -> the connection that was accepted last, and earlier ones that are not fenced durably yet; in the order
+in which they connected."""
 
 
 class _Fence(NamedTuple):
-    """Who is kept from going on."""
+    """The former holders of a key, which are fenced."""
 
     owner: str
     key: str
     epoch: int
-    """The new one: whatever has an older one."""
+    """The new epoch: older ones are fenced."""
     why: str
     former: list[Closable]
-    """Connections that had it, or may have had it."""
+    """Connections that had an older epoch, or may have had one."""
 
 
 class KeyedTransactions(Protocol):
@@ -53,30 +53,30 @@ class KeyedTransactions(Protocol):
 
     @property
     def over(self) -> bool:
-        """Its life has ended: nothing may be decided."""
+        """The running coordinator has ended: nothing may be decided."""
         ...
 
     async def ready(self) -> None:
-        """From now on something can be decided. StorageError; ProtocolError when its life has ended."""
+        """Wait until decisions are possible. StorageError; ProtocolError when the running coordinator has ended."""
         ...
 
     def issue_all(self) -> None:
-        """Have everything that was begun or decided on its way to the store."""
+        """Issue the writes of all transactions that were begun or decided."""
         ...
 
     def abort_of(
         self, owner: str, key: str, why: str, before_epoch: int | None = None
     ) -> list[asyncio.Future[None]]:
-        """Abort what is open under a key. Gives what to wait for."""
+        """Abort the open transactions of a key. Returns the futures to wait for."""
         ...
 
     def key_stored(self, written: asyncio.Future[int]) -> None:
-        """A write is durable, or failed."""
+        """A write of the keys' log is durable, or failed."""
         ...
 
 
 class KeyRegistry:
-    """From reading the log of keys until a log of the coordinator fails."""
+    """The registry, from reading the log of keys until a log of the coordinator fails."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class KeyRegistry:
         wall_clock_ms: Callable[[], int],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """`coordinators`: how many there are, to which the first key binds all."""
+        """`coordinators`: their number, to which the first key binds all."""
         self.book = book
         self.holders: Holders = {}
-        """A life leaves them to the next one."""
+        """Passed on to the registry of the next load."""
         self._journal = journal
         self._coordinators = coordinators
         self._transactions = transactions
@@ -111,16 +111,16 @@ class KeyRegistry:
 
     @property
     def newest_write(self) -> asyncio.Future[int] | None:
-        """When it is done, all are."""
+        """The newest write; when it is done, all earlier ones are."""
         return self._journal.newest
 
-    # Asked for.
+    # Requests.
 
     async def connect(
         self, owner: str, key: str, epoch: int, process: str, connection: Closable, client: str = ""
     ) -> int:
-        """Give a connection the next epoch of a key; whoever had it is fenced, and its transaction aborted. Returns
-        when that is done. ProtocolError for a stale epoch; StorageError."""
+        """Grant a connection the next epoch of a key. The former holder is fenced, and its transaction aborted, before
+        this returns. ProtocolError for a stale epoch; StorageError."""
         await self._journal.ready()
         await self._transactions.ready()
         entries: list[KeyEntry] = []
@@ -140,7 +140,7 @@ class KeyRegistry:
         return granted.epoch
 
     async def delete(self, owner: str, key: str) -> None:
-        """Forget a key; its transaction is aborted and its connection closed. ProtocolError, StorageError."""
+        """Delete a key; its transaction is aborted and its connection closed. ProtocolError, StorageError."""
         await self._transactions.ready()
         deleted = self.book.delete(owner, key)
         former = list(self.holders.get((owner, key), ()))
@@ -150,7 +150,8 @@ class KeyRegistry:
         )
 
     async def holder(self, asked: Holder) -> Holder:
-        """What a connection may begin transactions as. ProtocolError when a newer one has the key; StorageError."""
+        """Return the holder under which a connection may begin transactions. ProtocolError when a newer one has the
+        key; StorageError."""
         try:
             return self.book.holder(asked.owner, asked.key, asked.epoch)
         except ProtocolError:
@@ -158,21 +159,21 @@ class KeyRegistry:
             raise
 
     def begun(self, holder: Holder, least: int) -> asyncio.Future[int]:
-        """Note the newest transaction of a key; done when the log has it."""
+        """Record the newest transaction of a key; done when it is durable in the log."""
         return self._issue(self.book.begun(holder, least))
 
     async def raise_floor(self, epoch: int, coordinators: int) -> None:
-        """Bind keys to so many coordinators from now on; none is granted this epoch or a lower one."""
+        """Bind keys to this number of coordinators from now on; this epoch and lower ones are never granted again."""
         await self._journal.ready()
         await asyncio.shield(self._issue(self.book.raise_floor(epoch, coordinators)))
 
     async def _settled(self) -> None:
-        """A refusal tells of a newer epoch, which may be on its way to the store (TX8). StorageError."""
+        """Wait before a rejection, which reveals a newer epoch, until that is durable (TX8). StorageError."""
         newest = self._journal.newest
         if newest is not None:
             await asyncio.shield(newest)
 
-    # Fencing. Whoever asked may go away meanwhile: it is done all the same.
+    # Fencing. It is completed even if the requesting client disconnects.
 
     async def _fenced(self, fence: _Fence, written: asyncio.Future[int]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -180,7 +181,7 @@ class KeyRegistry:
         await asyncio.shield(done)
 
     async def _fence(self, fence: _Fence, written: asyncio.Future[int], done: asyncio.Future[None]) -> None:
-        """TX8: once the epoch is durable, what was begun before it ends."""
+        """TX8: once the epoch is durable, end the transactions of older epochs."""
         try:
             await asyncio.shield(written)
             self._close_former(fence)
@@ -205,7 +206,8 @@ class KeyRegistry:
     # The log.
 
     def _issue(self, *entries: KeyEntry) -> asyncio.Future[int]:
-        self._transactions.issue_all()  # what was begun or decided before is not behind it in time (INV-57)
+        # transactions that were begun or decided before must precede it in the store (INV-57)
+        self._transactions.issue_all()
         written = self._journal.append([encode_key_entry(entry) for entry in entries])
         written.add_done_callback(self._transactions.key_stored)
         if self._journal.unsummed > max(CHECKPOINT_ENTRIES, 16 * len(self.book.keys)):
