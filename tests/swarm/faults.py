@@ -63,7 +63,7 @@ class Kill(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class PowerOff(RegionFault):
-    """The machine is gone; nobody is told."""
+    """The machine is gone; peers receive no reset."""
 
     op = "kill"
     end_op = "start"
@@ -285,7 +285,7 @@ class ConfigurationLosesAnswers(Fault):
 
 @dataclass(frozen=True, slots=True)
 class ClockJump(RegionFault):
-    """Somebody sets the wall clock."""
+    """Set the wall clock of a region."""
 
     milliseconds: float = 60_000
 

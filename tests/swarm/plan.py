@@ -153,7 +153,7 @@ class Plan:
     break_seconds: float = 15.0
     """How long things go wrong."""
     heal_seconds_max: float = 180.0
-    """Within so many seconds after that everything must have converged."""
+    """Everything must have converged within this time after the repair."""
     dies_at_the_end: bool = False
     """When all is repaired and consumed, every region is killed and started once more."""
     variation: int = 0

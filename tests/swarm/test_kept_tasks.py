@@ -14,8 +14,8 @@ from tests.swarm.runner import run_seed
 
 @pytest.mark.parametrize("seed", [1, 3, 7])
 def test_a_kept_world_of_tasks_is_judged_from_its_folder_alone(seed: int, tmp_path: Path) -> None:
-    """Of those that were killed, cut off and fenced too: nothing that they wrote comes from a stranger, and what they
-    were told was not stored is not."""
+    """Also for programs that were killed, cut off or fenced: every stored message has a known producer, and no publish
+    with a definite failure is stored."""
     outcome = run_seed("transaction-key", seed)
     assert outcome.violation is None
     store_run(outcome, tmp_path / "run")

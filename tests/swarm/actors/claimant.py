@@ -1,7 +1,7 @@
-"""A program that wants a topic for itself: it claims, waits, publishes while it has it, leaves, and wants it again.
+"""A program with an exclusive producer: it opens the topic, waits, publishes as its owner, closes, and starts again.
 
-Once everything is repaired each claimant waits for its turn once more, publishes a last time and is done: so nobody may
-be left waiting.
+After the repair each claimant waits for the topic once more, publishes a last time and ends: so no claimant may be left
+waiting.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class ClaimantActor(Actor):
         super().__init__(world, record, plan.name, plan.region, plan.place or plan.region)
         self.plan = plan
         self.finished = False
-        """It had the topic once more after everything was repaired."""
+        """It owned the topic once more after the repair."""
         self.last: Attempt | None = None
-        """How it asked last."""
+        """Its latest request."""
         self._opened: Attempt | None = None
-        """Its last that was answered."""
+        """Its latest successful request."""
         self._instances = 0
         self._session = ""
         self._asked = 0
@@ -97,7 +97,7 @@ class ClaimantActor(Actor):
     def _about(self, seconds: float) -> float:
         return seconds * self.random.uniform(0.1, 1.9)
 
-    # What it is told.
+    # Responses of the region.
 
     def _stands(self, mode: AccessMode, instance: int, producer: Producer, standing: Standing) -> None:
         now, place = self.world.simulation.now, (self.region, full(self.plan.topic))

@@ -1,7 +1,7 @@
-"""Programs that work in a world: producers, consumers and readers that write down what they were told.
+"""The programs of a simulated run: producers, consumers and readers that record the responses that they receive.
 
-Each runs on a host of its own, may be killed at any moment, and goes on in its next life as an application would: from
-what it had written down outside (here: the actor's own fields), not from what was in its memory.
+Each runs on a host of its own, may be killed at any moment, and continues in its next life like an application: from
+its persistent state (here: the actor's own fields), not from its memory.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What programs with a transaction key say of their work in the run's folder, as anybody's programs would
-(docs/HISTORY.md). The swarm judges them by `tasks.py`; this is for whoever verifies a folder that was kept.
+"""The history files of programs with a transaction key, as in any run directory (docs/HISTORY.md). The swarm checks the
+programs with `tasks.py`; the files are for verifying a run directory that was kept.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TaskLines:
 
     @contextmanager
     def _asked(self, op: str, said: dict[str, Any], **asked: Any) -> Iterator[dict[str, Any]]:
-        """Whoever is killed meanwhile says nothing more: it may have happened."""
+        """Record the request and its outcome. A program that is killed meanwhile records no outcome: it is unknown."""
         self._tell(op, "asked", **said, **asked)
         told: dict[str, Any] = {}
         try:

@@ -1,7 +1,8 @@
-"""A program with a transaction key: it takes messages from the inbox, and writes their results and acknowledges them in
-one transaction. Several have one key: they stand in for each other, and whoever comes last fences the one before.
+"""A program with a transaction key: it consumes messages of the inbox, publishes their results and acknowledges them
+in one transaction. Several programs share a key: they replace each other, and the latest one fences the one before.
 
-It begins a transaction before it asks for messages, so that whoever had the key is done for when it is given any.
+It begins a transaction before it requests messages, so that the former owner of the key is fenced before it receives
+any.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ NAME = "hold-key"
 HEALED_TIMEOUT_SECONDS = 30.0
 """Longer than the slowest of links and disks needs for one transaction."""
 LOOK_SECONDS = 0.5
-"""How long it waits for a message before it looks whether somebody else is to go on."""
+"""How long it waits for a message before it checks whether another program is to go on."""
 
 
 class _Unfinished(Exception):
-    """A transaction was not committed: what it took is to be taken again."""
+    """A transaction was not committed: its messages are consumed again."""
 
 
 class WorkerActor(Actor):
@@ -56,7 +57,7 @@ class WorkerActor(Actor):
 
     @property
     def gives_way(self) -> bool:
-        """Once everything is repaired one of each key goes on."""
+        """Whether it ends after the repair: one program of each key goes on."""
         return self.world.healing and not self.plan.goes_on
 
     async def _program(self) -> None:
@@ -77,7 +78,7 @@ class WorkerActor(Actor):
             await asyncio.sleep(rest * self.random.uniform(0.2, 1.8))
 
     async def _work(self, client: Client) -> None:
-        """As long as all goes well. ClientError when it does not; most often: somebody else has the key."""
+        """Process messages. Raises ClientError on any failure; most often another program has the key."""
         work, transaction = await self._begin(client)
         producer = await client.producer(outbox_of(self.plan.key))
         self._lines.opened(producer)

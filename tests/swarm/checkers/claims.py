@@ -1,7 +1,7 @@
-"""Who asked for a topic, what it was told, and what lay on the disk when it heard of it: evidence on exclusive access.
+"""Evidence on exclusive access: the requests of claimants, their responses, and the state of the disk at each response.
 
-Written by claimants (`claimant.py`), read by the checks of the workload `exclusive-access`. Grants are read from
-the disks with code of its own: a judge that read them with the code that wrote them would believe its mistakes.
+Written by claimants (`claimant.py`), read by the checks of the workload `exclusive-access`. Grants are read from the
+disks with separate code: a checker that shares the code of the brokers would share its mistakes.
 """
 
 from __future__ import annotations
@@ -65,25 +65,25 @@ def stored_grants(disks: Mapping[str, Medium]) -> dict[Place, list[GrantRow]]:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One time that a producer asked to be opened. Virtual seconds."""
+    """One request to open a producer. Times are virtual seconds."""
 
     name: str
     place: Place
     mode: AccessMode
     priority: int
     instance: int
-    """The producer object that asked: it asks again when its connection is lost."""
+    """The producer object that sent the request: it repeats it when its connection is lost."""
     asked: float
     waits: float | None = None
-    """When it heard that it stands in line."""
+    """When the region responded that it is queued."""
     opened: float | None = None
     epoch: int | None = None
-    """What it was told when it was opened."""
+    """The epoch in the response that opened it."""
     lines: list[object] = field(default_factory=list)
-    """Which life of the topic it stood in line in, when it heard that it waits and when it was opened. An order holds
-    within one: for what is carried over, nothing is promised."""
+    """The life of the topic at the response that it is queued and at the one that it is open. The order of the queue is
+    guaranteed within one life only."""
     stored_owner: str | None = None
-    """Whom the disk named for that epoch when it heard of it."""
+    """The owner of that epoch on the disk when the response arrived."""
 
     @property
     def line(self) -> object:
@@ -106,25 +106,25 @@ class Sent:
 
 
 class Ending(NamedTuple):
-    """A producer that was open and can publish no more."""
+    """An open producer can publish no more."""
 
     attempt: Attempt
-    """Its last that was answered."""
+    """Its latest successful request."""
     code: ServerError | None
 
 
 @dataclass(slots=True)
 class Claims:
-    """Everything that claimants noted."""
+    """The records of all claimants."""
 
     attempts: list[Attempt] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
     wanting: Mapping[str, Attempt | None] = field(default_factory=dict)
-    """Claimants that did not get the topic although everything was repaired, and how they asked last."""
+    """Claimants that did not get the topic after the repair, with their latest request."""
 
     def opened(self) -> dict[Place, list[Attempt]]:
-        """Those that were told an epoch, by place, in the order in which they heard of it."""
+        """The requests that received an epoch, by place, in the order of their responses."""
         found: dict[Place, list[Attempt]] = defaultdict(list)
         for one in self.attempts:
             if one.opened is not None and one.epoch is not None:

@@ -23,7 +23,7 @@ def older_owners_end(evidence: Evidence) -> Found:
 
 
 def nobody_is_stuck(evidence: Evidence) -> Found:
-    """After healing every publish has an outcome. (What consumers have not been given is `consumed`.)"""
+    """After healing every publish has an outcome. (The check `consumed` covers deliveries.)"""
     for origin, attempts in evidence.asked.items():
         last = list(attempts.values())[-1]
         if not last.acknowledged and last.text in evidence.waiting:
@@ -31,8 +31,8 @@ def nobody_is_stuck(evidence: Evidence) -> Found:
 
 
 def position_is_carried(evidence: Evidence) -> Found:
-    """After healing nothing is left of a subscription whose consumers acknowledged everything; nor, if it is
-    replicated, in regions where nobody reads it."""
+    """After healing a subscription whose consumers acknowledged everything has no backlog, also not in regions of a
+    replicated subscription that have no consumer."""
     for (region, topic, subscription), left in sorted(evidence.left.items()):
         if left.messages and left.must_be_none:
             yield (

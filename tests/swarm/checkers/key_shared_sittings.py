@@ -1,6 +1,6 @@
-"""What one consumer with a level of priority knows of itself: when it was there, when it took what came, what it took.
+"""Records of one consumer with a priority level: when it was connected, when it accepted messages, what it received.
 
-From that follows from outside when its region certainly had permits of it, and so who was to be given a message.
+The checks derive from them when its region certainly had permits of it, and so which consumer had to receive a message.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 MARGIN_SECONDS = 0.1
-"""Longer than anything is under way between a region and a client that stands there, when nothing goes wrong."""
+"""Longer than the latency between a region and a client at its place, without faults."""
 WAITS_SECONDS = 0.5
-"""So long no message waits that somebody has permits for, when nothing goes wrong."""
+"""Without faults no message waits longer than this while a consumer has permits."""
 
 
 @dataclass(slots=True)
@@ -21,17 +21,17 @@ class Sitting:
 
     name: str
     level: int
-    """Of priority: lower is better."""
+    """Priority level: lower is better."""
     queue: int
-    """So many messages it asks for ahead, and for half as many again whenever it took those."""
+    """Size of the receiver queue: its initial permits. It sends half of them again whenever it received that many."""
     began: float = inf
-    """When it was told that it is subscribed."""
+    """When the response to its subscription arrived."""
     ended: float = inf
-    """When it began to leave."""
+    """When it began to close."""
     open: list[tuple[float, float]] = field(default_factory=list)
-    """When it took whatever came at once."""
+    """The periods in which it accepted every message at once."""
     taken: list[tuple[float, str]] = field(default_factory=list)
-    """(when, what)."""
+    """(time, message) of each delivery."""
 
     def is_there(self, since: float, until: float) -> bool:
         return self.began <= since and until <= self.ended
@@ -42,8 +42,8 @@ class Sitting:
         )
 
     def permits_least(self, since: float, until: float) -> int:
-        """So many its region had of it at least, all the while. What it asked for before is there by then, and what it
-        was sent it has taken."""
+        """Return the least number of permits that its region had throughout. Permits that it sent before have arrived,
+        and it has accepted every message that was sent to it."""
         if not self.is_open(since, until):
             return 0
         half = max(1, self.queue // 2)
@@ -52,8 +52,8 @@ class Sitting:
 
 
 def passed_over(sittings: Iterable[Sitting], *, one_is_active: bool) -> Iterator[str]:
-    """Messages that one of a worse level was given, a sentence each, while a better one had permits; where only one is
-    active at a time, while a better one was there."""
+    """Yield a sentence for each message that a consumer received while one of a better level had permits; with a single
+    active consumer, while one of a better level was connected."""
     sittings = list(sittings)
     for worse in sittings:
         better = [one for one in sittings if one.level < worse.level]
@@ -72,9 +72,9 @@ def passed_over(sittings: Iterable[Sitting], *, one_is_active: bool) -> Iterator
 
 
 def left_waiting(sittings: Iterable[Sitting], published: Mapping[str, float]) -> Iterator[str]:
-    """When messages waited that somebody had permits for, and nobody was given anything. `published`: when each was
-    there. Those who do not take what comes may have as many messages as they asked for; what is more than that belongs
-    to somebody else."""
+    """Yield when messages waited although a consumer had permits, and no consumer received any. `published`: when each
+    was stored. A consumer that does not accept messages may hold as many as it has permits; the others belong to other
+    consumers."""
     sittings = list(sittings)
     taken = sorted(one for sitting in sittings for one in sitting.taken)
     given: dict[str, float] = {}
@@ -99,7 +99,8 @@ def left_waiting(sittings: Iterable[Sitting], published: Mapping[str, float]) ->
 
 
 def unevenly_spread(sittings: Iterable[Sitting], taken_by: dict[int, set[str]]) -> str:
-    """What is wrong with who is given which partition, while these and nobody else are there; empty: nothing."""
+    """Return what is wrong with the distribution of partitions while exactly these consumers are connected; empty:
+    nothing."""
     sittings = list(sittings)
     least = min(one.level for one in sittings)
     best = {one.name for one in sittings if one.level == least}

@@ -1,5 +1,4 @@
-"""How many were somewhere at once, and how fast something came: what limits and rates allow, judged by what programs
-know of themselves."""
+"""Check limits on concurrent clients and rates of messages against the records of the programs."""
 
 from __future__ import annotations
 
@@ -9,21 +8,21 @@ from math import inf
 from typing import Literal
 
 MARGIN_SECONDS = 0.5
-"""Longer than it takes until a region that lets go of somebody has done so, when nothing goes wrong."""
+"""Longer than a region needs to remove a client, without faults."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """Somebody asked to be let in."""
+    """One request of a client for admission."""
 
     who: str
     asked: float
     answered: float = inf
     outcome: Literal["in", "refused", "unknown"] = "unknown"
     leaving: float = inf
-    """When it began to leave again."""
+    """When it began to close."""
     left: float = inf
-    """When it was told that it has."""
+    """When the response to its close arrived."""
 
     def may_be_in(self, since: float, until: float) -> bool:
         if self.outcome == "refused":
@@ -33,7 +32,7 @@ class Attempt:
 
 
 def crowded(attempts: Iterable[Attempt], limit: int) -> str:
-    """Who was there at a moment at which there were too many; empty: there never was one."""
+    """Name the clients at a moment that exceeds the limit; empty: there is none."""
     admitted = [one for one in attempts if one.outcome == "in"]
     for last in admitted:
         there = [one.who for one in admitted if one.answered <= last.answered < one.leaving]
@@ -43,7 +42,7 @@ def crowded(attempts: Iterable[Attempt], limit: int) -> str:
 
 
 def kept_out(attempts: Iterable[Attempt], limit: int) -> str:
-    """Who was refused although there was room for one more; empty: nobody."""
+    """Name a client that was rejected although there was room for one more; empty: there is none."""
     attempts = list(attempts)
     for one in attempts:
         if one.outcome != "refused":
@@ -59,18 +58,18 @@ def kept_out(attempts: Iterable[Attempt], limit: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """So much in a period."""
+    """A rate: an amount per period."""
 
     amount: int
     period_seconds: int
 
     def in_seconds(self, seconds: float) -> float:
-        """What may come in any so many seconds: what the rate gives, and what one period allows at once."""
+        """Return the most that may arrive in any interval of this length: the rate, and the burst of one period."""
         return self.amount * (seconds / self.period_seconds + 1)
 
 
 def too_fast(times: Sequence[float], allowance: Allowance, under_way: int) -> str:
-    """A stretch in which more came than that, and than what may have been under way; empty: there is none."""
+    """Name an interval that exceeds the allowance by more than `under_way` messages; empty: there is none."""
     times = sorted(times)
     for first, since in enumerate(times):
         for last in range(first, len(times)):

@@ -114,7 +114,7 @@ class MetadataEvidence:
     """Every event that the event topic or a store still has."""
 
     def documents(self, cluster: str) -> dict[str, Document]:
-        """What it shares with the others."""
+        """Return the documents that the cluster shares with the others."""
         return {
             path: json.loads(value)
             for path, value in self.stores[cluster].items()
@@ -122,8 +122,8 @@ class MetadataEvidence:
         }
 
     def lacking(self) -> Iterator[tuple[str, str, int, int]]:
-        """(cluster, another one, up to which of the other's events it has all, the newest of them that counts there).
-        What lost where it was made is told to nobody."""
+        """Yield (cluster, other cluster, last event of the other that it has applied, newest event of the other that
+        counts). A change that lost in its own cluster is not published."""
         newest = {cluster: _newest_own(cluster, values) for cluster, values in self.stores.items()}
         for cluster, values in self.stores.items():
             has = json.loads(values.get(APPLIED, b"{}"))

@@ -1,7 +1,7 @@
-"""What programs with a transaction key were told, and what lies on the disks of their transactions.
+"""Evidence on programs with a transaction key: the responses that they received, and their transactions on the disks.
 
-A task reads an inbox, processes, and writes to an outbox of its own, in transactions under one key. Whoever judges it
-reads the logs of topics and coordinators with the code of this file, not with the regions'.
+A task reads an inbox, processes, and writes to an outbox of its own, in transactions under one key. The checks read the
+logs of topics and coordinators with the code of this file, not with the brokers' code.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def outbox_of(key: str) -> str:
     return f"{TRANSACTED}{key}"
 
 
-# What they were told.
+# Records of the programs.
 
 
 @dataclass(slots=True)
 class Grant:
-    """A program was told the epoch of its connection under a key."""
+    """A program received the epoch of its connection under a key."""
 
     who: str
     process: int
-    """A number that no other client of the world has."""
+    """A number that is unique to the client."""
     task: Task
     epoch: int
     asked: float
@@ -161,11 +161,11 @@ def _lines(log: DurableLog) -> Iterator[list[Any]]:
 
 @dataclass(slots=True)
 class TaskEvidence:
-    """Both, to be held against each other."""
+    """The records of the programs and the content of the disks, to be compared."""
 
     told: Tasks = field(default_factory=Tasks)
     stored: StoredTasks = field(default_factory=StoredTasks)
     tasks: tuple[Task, ...] = ()
-    """Those that somebody works at until the end."""
+    """The tasks that have a running program until the end."""
     inbox: str = ""
-    """Full name of the topic that all read."""
+    """Full name of the topic that all tasks read."""

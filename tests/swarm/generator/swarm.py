@@ -58,7 +58,7 @@ def _crashes(random: Random, plan: Plan) -> Plan:
 
 
 def _moves(random: Random, plan: Plan) -> Plan:
-    """Somebody publishes and somebody consumes in every region, links differ as much as they can, consumers wander."""
+    """Every region has a producer and a consumer, links differ as much as they can, consumers move between regions."""
     topology = plan.topology if len(plan.regions) > 2 else draw_topology(random, 3)
     names, topic = topology.region_names, plan.topics[0]
     links = tuple(replace(link, shape=LinkShape(random.choice((1.0, 5.0, 300.0)))) for link in topology.links)

@@ -44,7 +44,7 @@ class _ChecksOutWhatWasAdmitted(TopicState):
 
 
 class _ForgetsWhatIsHidden(TopicState):
-    """Its checkpoint says that there are no parts: which ids nobody is to be given, and which not everybody."""
+    """Its checkpoint omits `parts`: the batch entries that no consumer, or not every consumer, may receive."""
 
     def head(self, ledger_id: int) -> bytes:
         return json.dumps(json.loads(super().head(ledger_id)) | {"parts": {}}).encode()

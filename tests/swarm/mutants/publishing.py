@@ -1,4 +1,4 @@
-"""Careless topics: what is told, shown or loaded before it is durable."""
+"""Careless topics: they acknowledge, deliver or load entries before these are durable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.swarm.mutant import Mutant, topic
 
 
 class _Mute:
-    """A publisher that was told already."""
+    """A publisher whose response was sent already."""
 
     publisher: Publisher = ClientProducer("mute", "nowhere")
 
@@ -34,7 +34,7 @@ class _AcknowledgesAtOnce(Topic):
                 publish.attachment = _Mute()
         super().flush()
         for publisher, publishes in told.items():
-            # Behind the chunk of bytes that is being read: only then does a connection know what it owes answers for.
+            # After the current chunk of bytes: only then does the connection know which publishes await a response.
             asyncio.get_running_loop().call_soon(publisher.stored, publishes)
 
 
@@ -51,8 +51,8 @@ class _OverlooksFormerLives(Topic):
 
 
 class _AcknowledgesDuplicatesAtOnce(_OverlooksFormerLives):
-    """A producer that comes back waits for what its former life has under way, which leaves no duplicates of it. That
-    second safeguard must go too."""
+    """A producer that reconnects waits for the pending publishes of its former connection, which prevents duplicates of
+    them. The mutant has to remove that second safeguard, too."""
 
     def flush(self) -> None:
         batch, self.publishing.batch = self.publishing.batch, []
@@ -62,7 +62,7 @@ class _AcknowledgesDuplicatesAtOnce(_OverlooksFormerLives):
 
 
 class _SaysWhatWasAdmitted(ProducerDeduplication):
-    """What a client that goes on behind the last number is told counts what is not durable."""
+    """The last sequence id that a reconnecting client receives includes publishes that are not durable."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -81,7 +81,7 @@ class _SaysWhatWasAdmitted(ProducerDeduplication):
 
 
 class _ShowsAtOnce(Topic):
-    """Visible before durable, under the ids it will probably have."""
+    """Entries are visible before they are durable, under their probable ids."""
 
     def flush(self) -> None:
         fresh = [publish for publish in self.publishing.batch if not publish.duplicate]

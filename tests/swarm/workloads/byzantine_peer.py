@@ -1,9 +1,9 @@
 """A byzantine peer: a region whose replicator is authenticated and sends false statements.
 
-What a region says of its own messages cannot be held against anything, and is believed. All else can: that it speaks in
-the name of others, that it sends again under a place which it used before, that it puts a subscription where our log
-does not reach, or in another log. Nobody else may be harmed by it; and the region's honest replicator, whose place the
-liar takes, comes back.
+A region's statements about its own messages cannot be verified, and are accepted. All other claims can be checked:
+messages in the name of other regions, a second message at a position that it used before, a subscription's position
+beyond the end of our log, or in another log. No other client may be harmed; and the region's honest replicator, which
+the liar displaces, reconnects.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ PRODUCER_ID = 1
 
 @dataclass(frozen=True, slots=True)
 class Lie(Act):
-    """Somebody proves to `region` to be `other`, and lies."""
+    """A peer authenticates at `region` as `other`, and lies."""
 
     other: str
     third: str
-    """A region in whose name it speaks, when it does."""
+    """The region in whose name it sends messages, for the kinds that do."""
     topic: str
     kind: str
     """One of OF_OTHERS or OF_PLACES."""

@@ -213,12 +213,12 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def comes_whole(evidence: Evidence) -> Found:
-    """What was taken comes everywhere, whole, as it was sent."""
+    """Every acknowledged message is delivered in every region, complete and unchanged."""
     return _told(evidence, (LOST, BROKEN))
 
 
 def stored_once(evidence: Evidence) -> Found:
-    """Where it is deduplicated no message stands in a log twice."""
+    """With deduplication no log holds a message twice."""
     return _told(evidence, (DOUBLED,))
 
 
@@ -230,7 +230,7 @@ def _told(evidence: Evidence, kinds: tuple[str, ...]) -> Found:
 
 
 class _CountsNoPieces(TopicState):
-    """A chunked message that was complete already is stored again."""
+    """A complete chunked message is stored again when it is resent."""
 
     def admit(self, publisher: Publisher, facts: EntryFacts) -> bool:
         if facts.num_chunks > 1 and not isinstance(publisher, Peer):
@@ -239,7 +239,7 @@ class _CountsNoPieces(TopicState):
 
 
 class _Scattered(ChunkAffinity):
-    """Whose turn it is gets a piece, whoever has those before it."""
+    """Each chunk goes to the next consumer in turn, not to the one that has the chunks before it."""
 
     def receiver_of(self, piece: ChunkOf) -> ConsumerState | None:
         return None

@@ -94,20 +94,20 @@ class GiveUp(OwnTopic):
             await work.close()
 
     async def _publish(self, client: Client, stage: Stage, owed: set[bytes]) -> None:
-        """What a region took goes into `owed`."""
+        """Publish all messages; acknowledged ones go into `owed`."""
         producer = await client.producer(self.topic(stage), name=stage.name)
         for number in range(len(self.fates)):
             payload = f"{stage.name}/{number}".encode()
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
-                return  # nobody was told that it, or anything after it, is stored
+                return  # no client received an acknowledgement of it or of anything after it
             owed.add(payload)
             await asyncio.sleep(self.pause_seconds)
 
 
 class _Work:
-    """What a program did with its messages, and how often each came."""
+    """What a program did with its messages, and how often each was delivered."""
 
     def __init__(self, act: GiveUp, stage: Stage) -> None:
         self._act = act
@@ -117,18 +117,18 @@ class _Work:
         self._accepted: set[bytes] = set()
         self._buried: set[bytes] = set()
         self._counts: dict[MessageId, tuple[int, int]] = {}
-        """Of the consumer that there is now: how often it had been opened when the message came last, and the count
-        that was told with it."""
+        """Of the current consumer, by message: how often the consumer had been opened at the last delivery, and the
+        redelivery count of that delivery."""
         self._miscounted = ""
 
     async def go_on(self, until_seconds: float) -> None:
-        """Work with a consumer of its own, which then goes away."""
+        """Process messages with a new consumer until then, and close it."""
         client = self._client()
         try:
             consumer = await self._subscribed(client)
             while self._stage.now < until_seconds:
                 await self._step(consumer)
-        except ClientError:  # what a region that dies says at a bad moment; the next one tries again
+        except ClientError:  # the region died at a bad moment; the next consumer tries again
             await asyncio.sleep(max(0.0, until_seconds - self._stage.now))
         await client.close()
         self._clients.remove(client)
@@ -278,7 +278,7 @@ def _told(evidence: Evidence, what: str, sentence: str) -> Found:
 
 
 class _CountsNothing(Shared):
-    """What comes again says that it comes for the first time."""
+    """Redelivered messages carry the count of a first delivery."""
 
     def _give_back(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
         super()._give_back(consumer, entry_ids)
@@ -286,7 +286,7 @@ class _CountsNothing(Shared):
 
 
 class _ForgetsWhatComesBack(Shared):
-    """What a consumer gives back is taken from it, and given to nobody."""
+    """Messages that a consumer returns are removed from it, and redelivered to no consumer."""
 
     def returned(self, consumer: ConsumerState, entry_ids: object) -> None:
         for entry_id in list(consumer.pending.by_entry):

@@ -1,4 +1,4 @@
-"""Exclusive access, judged from outside: what lies on the disks, and what claimants were told and when."""
+"""Checks of exclusive access: compare the grants on the disks with the responses that claimants received, and when."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.swarm.evidence import Evidence
 
 
 def epochs_grow(evidence: Evidence) -> Found:
-    """Epochs are counted without a gap, and what they cover follows one another."""
+    """Epochs have no gaps, and their ranges of entries do not overlap."""
     for (region, topic), grants in sorted(evidence.grants.items()):
         for number, grant in enumerate(grants):
             if grant.problem or grant.epoch != number:
@@ -38,7 +38,7 @@ def epochs_grow(evidence: Evidence) -> Found:
 
 
 def one_owner(evidence: Evidence) -> Found:
-    """What a region's clients stored within a grant is its owner's, and an owner stores nothing outside of its."""
+    """Only the owner of a grant stores messages within it, and an exclusive producer stores none outside a grant."""
     for place, grants in sorted(evidence.grants.items()):
         exclusive = _always_exclusive(evidence, place)
         for one in _own_messages(evidence, place):
@@ -75,7 +75,7 @@ def _always_exclusive(evidence: Evidence, place: Place) -> set[str]:
 
 
 def told_is_durable(evidence: Evidence) -> Found:
-    """When an owner hears of its epoch, the epoch is stored as its own, and stays so."""
+    """When an owner receives its epoch, the grant is durable, and stays stored."""
     for place, opened in sorted(evidence.claims.opened().items()):
         grants = {grant.epoch: grant for grant in evidence.grants.get(place, ())}
         for one in opened:
@@ -91,7 +91,7 @@ def told_is_durable(evidence: Evidence) -> Found:
 
 
 def told_epochs_grow(evidence: Evidence) -> Found:
-    """An epoch is told to one name only, and whoever asks after it was told is told no older one."""
+    """Only one name receives an epoch, and a request sent after that response never receives an older one."""
     for opened in evidence.claims.opened().values():
         names: dict[int, str] = {}
         for one in opened:
@@ -115,7 +115,7 @@ def told_epochs_grow(evidence: Evidence) -> Found:
 
 
 def fenced_for_good(evidence: Evidence) -> Found:
-    """A producer that lost the topic to another one does not get it again: only a new one may."""
+    """A producer that lost the topic to another one does not get it again; only a new producer may."""
     for place, opened in sorted(evidence.claims.opened().items()):
         owners = {grant.epoch: grant.owner for grant in evidence.grants.get(place, ())}
         by_instance: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
@@ -136,8 +136,8 @@ def fenced_for_good(evidence: Evidence) -> Found:
 
 
 def losers_are_refused(evidence: Evidence) -> Found:
-    """What a producer sends after another one was told a newer epoch is never acknowledged to it, and what it meets is
-    ProducerFenced."""
+    """A publish that a producer sends after another one received a newer epoch is never acknowledged; the producer
+    fails with ProducerFenced."""
     opened = evidence.claims.opened()
     for sent in evidence.claims.sent:
         newer = _newer(opened.get(sent.by.place, ()), sent)
@@ -154,9 +154,9 @@ def losers_are_refused(evidence: Evidence) -> Found:
 
 
 def _newer(opened: Sequence[Attempt], sent: Sent) -> Attempt | None:
-    """Who was told a newer epoch before it was sent."""
+    """Return a request that received a newer epoch before the publish was sent."""
     if sent.by.epoch is None:
-        return None  # A shared one may come back when the owner is gone.
+        return None  # A shared producer may reconnect when the owner is gone.
     for one in opened:
         if one.name != sent.by.name and (one.epoch or 0) > sent.by.epoch and _told(one) < sent.asked:
             return one
@@ -167,8 +167,8 @@ def _newer(opened: Sequence[Attempt], sent: Sent) -> Attempt | None:
 
 
 def promoted_in_order(evidence: Evidence) -> Found:
-    """Of two that certainly stood in line together, the one with the higher priority is promoted first; of two alike,
-    the one that came first."""
+    """Of two producers that certainly waited at the same time, the one with the higher priority is promoted first; with
+    equal priorities, the one that was queued first."""
     for place, opened in sorted(evidence.claims.opened().items()):
         promoted = [one for one in opened if one.waits is not None]
         for early in promoted:
@@ -184,7 +184,7 @@ def promoted_in_order(evidence: Evidence) -> Found:
 
 
 def _must_be_behind(evidence: Evidence, early: Attempt, late: Attempt) -> bool:
-    """`late` stood in line from when it heard so until it was promoted, which was later: it did not lose its place."""
+    """Whether `early` had to wait behind `late`, which was queued from the response that says so to its promotion."""
     assert late.waits is not None
     if early.priority > late.priority or early.line is None or early.line is not late.line:
         return False
@@ -196,13 +196,13 @@ def _must_be_behind(evidence: Evidence, early: Attempt, late: Attempt) -> bool:
             and one.asked < early.asked
             for one in evidence.claims.attempts
         )
-        # The region remembers for a while, by name, when somebody came.
+        # The region remembers for a while, by name, when a producer was queued.
         return early.priority < late.priority or not came_back
     return early.priority < late.priority and _was_held_after(evidence, early, late.waits)
 
 
 def _was_held_after(evidence: Evidence, early: Attempt, moment: float) -> bool:
-    """Whoever had the topic before `early` published then still: so `early` was chosen later."""
+    """Whether the owner before `early` still published after `moment`: then `early` was promoted later."""
     return any(
         sent.acknowledged
         and sent.asked > moment
@@ -213,7 +213,7 @@ def _was_held_after(evidence: Evidence, early: Attempt, moment: float) -> bool:
 
 
 def nobody_waits_in_vain(evidence: Evidence) -> Found:
-    """After healing everybody who wants the topic gets it in its turn."""
+    """After healing every claimant gets the topic in its turn."""
     for name, last in sorted(evidence.claims.wanting.items()):
         if last is None:
             yield f"{name} never requested it", {"name": name}

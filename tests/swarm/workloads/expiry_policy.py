@@ -1,4 +1,4 @@
-"""A policy that lets messages go, set and taken back while nobody reads: a time to live, or a quota that evicts."""
+"""A policy that expires or evicts messages, set and removed while no consumer reads: a TTL, or a backlog quota."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAYS = "stays: "
 
 @dataclass(frozen=True, slots=True)
 class LettingGo(Mortal):
-    """Nobody reads for a while, and a policy that lets messages go is set and, mostly, taken back."""
+    """A policy that expires or evicts messages is set while no consumer reads, and, mostly, removed again."""
 
     set_at_seconds: float
     taken_back_after_seconds: float | None
@@ -106,7 +106,7 @@ class LettingGo(Mortal):
             )
 
     async def _all_gone(self, stage: Stage, stored: Stored) -> None:
-        """The policy stays: sooner or later what it lets go is gone, without being asked."""
+        """The policy stays: wait until the region has removed everything that the policy covers."""
         give_up_at = None
         while left := await self.left(stage):
             if give_up_at is None and self.is_due(stored, stage.now):
@@ -118,7 +118,7 @@ class LettingGo(Mortal):
         stage.did("accepted", topic=self.topic(stage))
 
     async def figures(self, stage: Stage) -> dict[str, Any]:
-        """Of its topic where it reads. Empty: nobody says."""
+        """Return the stats of its topic in the region where it reads. Empty: no response."""
         try:
             return await self.stats(stage, self.reading) or {}
         except NoAnswer:
@@ -127,13 +127,13 @@ class LettingGo(Mortal):
 
 @dataclass(frozen=True, slots=True)
 class Expiry(LettingGo):
-    """By a time to live: so many seconds."""
+    """Expiry by a TTL of `limit` seconds."""
 
     def policy(self, *, is_set: bool) -> tuple[str, Any]:
         return f"/messageTTL?messageTTL={self.limit}" if is_set else "/messageTTL", None
 
     def kept(self, stored: Stored, until: float) -> set[bytes]:
-        """What had not lived so long when the policy ended was never old enough."""
+        """Return the messages that were younger than the TTL when the policy ended."""
         return {one for one, (sent, _) in stored.items() if sent + self.limit > until + MARGIN_SECONDS}
 
     def is_due(self, stored: Stored, now: float) -> bool:
@@ -149,7 +149,7 @@ class Expiry(LettingGo):
 
 @dataclass(frozen=True, slots=True)
 class EvictionByAge(Expiry):
-    """By a quota of so many seconds, over which the oldest messages are passed."""
+    """Eviction by a quota of `limit` seconds: a region skips the oldest messages beyond it."""
 
     def policy(self, *, is_set: bool) -> tuple[str, Any]:
         quota = {"limitSize": -1, "limitTime": self.limit, "policy": EVICT}
@@ -157,20 +157,20 @@ class EvictionByAge(Expiry):
 
 
 def by_quota(expiry: Expiry) -> EvictionByAge:
-    """The same by a quota in place of a time to live."""
+    """Return the same act with a quota in place of a TTL."""
     return EvictionByAge(**{one.name: getattr(expiry, one.name) for one in fields(expiry)})
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction(LettingGo):
-    """By a quota of so many bytes, over which the oldest messages are passed."""
+    """Eviction by a quota of `limit` bytes: a region skips the oldest messages beyond it."""
 
     def policy(self, *, is_set: bool) -> tuple[str, Any]:
         quota = {"limitSize": self.limit, "limit": self.limit, "limitTime": -1, "policy": EVICT}
         return f"/backlogQuota?backlogQuotaType={SIZE}", quota if is_set else None
 
     def kept(self, stored: Stored, until: float) -> set[bytes]:
-        """The newest, so many that they were never too much together."""
+        """Return the newest messages that together never exceeded the quota."""
         count = max(0, int(self.limit * EVICT_TO) // ENTRY_BYTES_MAX - 1)
         return set(list(stored)[-count:]) if count else set()
 

@@ -1,7 +1,7 @@
 """Clients with forged claims: messages of another region, another producer's name, markers, the name of a region.
 
-Nothing of it is stored, and nobody else notices: what is counted (deduplication by name, watermarks by region) is
-folded from the log, so one forged entry would have honest messages taken for known.
+No forged message is stored, and no other client is affected. Deduplication by producer name and watermarks by region
+are computed from the log, so one forged entry would make a region drop honest messages as duplicates.
 """
 
 from __future__ import annotations

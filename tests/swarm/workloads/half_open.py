@@ -1,7 +1,7 @@
 """Consumers with a half-open connection: their host is frozen or without power, so they neither read nor respond.
 
-Nobody tells their region. It finds out by asking, lets go of the connection, and gives their place and what they were
-sent to others. Judged on the network, and by the honest consumers of the same subscription.
+Their region receives no reset. It detects them with PING, closes the connection, and redelivers their messages to other
+consumers. Checked on the network, and by the honest consumers of the same subscription.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tests.swarm.workload import Act, Stage, Workload
 
 KEEP_ALIVE_MS = 1_000
 SECONDS_MAX = 2 * KEEP_ALIVE_MS / 1000 + 0.5
-"""A question goes unanswered for a whole interval, and may be asked an interval after the last word."""
+"""A PING may be sent one interval after the last frame, and is unanswered for another interval."""
 LOOK_SECONDS = 0.25
 QUEUE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class FallSilent(Act):
-    """Somebody subscribes beside an honest consumer, and is heard of no more."""
+    """A second consumer joins the subscription of an honest one, and its connection becomes half-open."""
 
     consumer: ConsumerPlan
-    """Whose subscription it is."""
+    """The honest consumer."""
     loses_power: bool
-    """Otherwise its program is frozen, and its kernel goes on."""
+    """False: its program is frozen, and its kernel goes on."""
 
     workload: ClassVar[str] = "fall-silent"
 

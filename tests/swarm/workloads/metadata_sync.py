@@ -2,7 +2,7 @@
 
 Namespaces are made and deleted, their policies set and unset, partitioned topics made, grown and deleted: over HTTP, in
 any region of 2 to 5 clusters, while regions die, links are cut, clocks are wrong or stand still, and stores are away or
-lose answers. Each cluster also has a namespace that nobody else changes.
+lose answers. Each cluster also has a namespace that no other cluster changes.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _at(random: Random, plan: Plan) -> float:
 
 
 def _own(random: Random, plan: Plan, cluster: str, regions: list[str]) -> list[ChangeMetadata]:
-    """Of the namespace that only one cluster changes. Values are told apart by what they are."""
+    """Draw changes of the namespace that only this cluster changes. Each value is unique."""
     path = f"namespaces/{own_namespace(cluster)}"
     acts = [ChangeMetadata(0.6, random.choice(regions), "PUT", path)]
     for number in range(random.randint(1, 6)):
@@ -250,7 +250,7 @@ def _of_owners(evidence: Evidence) -> dict[str, list[OperationResult]]:
 
 
 def _possibly_last(operations: list[OperationResult]) -> set[str]:
-    """The last one that was accepted; what overlapped with it; and whatever nobody knows the outcome of."""
+    """The last accepted change, those that overlapped with it, and those with an unknown outcome."""
     unknown = {one.detail for one in operations if one.outcome == "nothing"}
     accepted = [one for one in operations if one.outcome == "accepted"]
     if not accepted:
@@ -271,7 +271,7 @@ def _not_earlier(stamp: SyncStamp, present: ElementState | None, here: str) -> b
 
 
 class _OutboxInMemory(EventOutbox):
-    """What the carrier itself saw change is to be told, and nothing else."""
+    """Publishes only the changes that the sync leader itself saw."""
 
     def __init__(self, cluster: str, incarnation: str, published: int) -> None:
         super().__init__(cluster, incarnation, published)

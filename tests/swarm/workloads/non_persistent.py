@@ -60,14 +60,14 @@ _told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _EverythingIsNew(SourceWatermarks):
-    """What another region sends again is given again."""
+    """Messages that another region resends are delivered again."""
 
     def accepts(self, source_region: str, position: Position) -> bool:
         return True
 
 
 class _NothingIsCounted(Drops):
-    """Nobody hears of what was dropped."""
+    """Dropped messages are not counted."""
 
     def count(self, messages: int, now_ms: int) -> None:
         return

@@ -250,7 +250,7 @@ class Fleeting(Mortal):
         return totals
 
     async def _stats(self, stage: Stage, region: str) -> dict[str, Any]:
-        """Empty: nobody says."""
+        """Empty: no response."""
         host = stage.world.client_host(stage.name, self.region)
         target = f"/admin/v2/non-persistent/public/default/{stage.name}/stats"
         try:

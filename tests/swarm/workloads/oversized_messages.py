@@ -104,8 +104,8 @@ class Oversize(Act):
 
 
 def entry_of(name: str, payload: bytes, total_bytes: int = 0) -> bytes:
-    """An entry of exactly so many bytes, what is missing of them in a property. Field by field: producer_name,
-    sequence_id, publish_time, properties."""
+    """Return an entry of exactly `total_bytes`; a property is the padding. Field by field: producer_name, sequence_id,
+    publish_time, properties."""
     head = length_delimited(1, name.encode()) + tag(2) + varint(0) + tag(3) + varint(1)
     size = max(0, total_bytes - len(payload))
     while True:
@@ -118,11 +118,11 @@ def entry_of(name: str, payload: bytes, total_bytes: int = 0) -> bytes:
 
 
 class _Sender:
-    """Hears what becomes of the one entry."""
+    """Receives the outcome of the one entry."""
 
     def __init__(self) -> None:
         self.place: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        """Where it is stored; empty: it was refused. None: nobody knows."""
+        """Message id of the stored entry; empty: it was rejected. None: unknown."""
 
     def _settle(self, place: str | None) -> None:
         if not self.place.done():

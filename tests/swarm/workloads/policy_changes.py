@@ -1,8 +1,9 @@
 """Change policies while clients run: a region is removed from a namespace and added again, and invalid region lists
 are rejected.
 
-A region that is put in again is sent what it missed, so in the end all hold everything. Replicated subscriptions go on
-among the others meanwhile: what the region that is out sent to some of them and not to all is consumed by nobody there.
+A region that is added again receives what it missed, so in the end all regions hold everything. Replicated
+subscriptions continue among the other regions meanwhile: messages that the removed region had sent to only some of them
+are not consumed there.
 """
 
 from __future__ import annotations

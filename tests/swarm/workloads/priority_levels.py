@@ -1,8 +1,7 @@
 """Programs whose consumers have priority levels, join, stop taking messages, and leave: a lower level receives
 nothing while a higher one has permits, and the partitions of a topic are spread evenly over the best level.
 
-Each program has a topic of its own. It is judged when nothing goes wrong any more: what it knows of permits then
-holds.
+Each program has a topic of its own. It is checked after the faults end: only then are its records of permits reliable.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from tests.swarm.workloads.self_reported import acted, told
 
 NAME = "rank"
 SETTLES_SECONDS = 2.0
-"""Until who came or went made a difference everywhere; longer than a region waits before another one is active."""
+"""Until a joined or closed consumer has taken effect; longer than the failover delay of a region."""
 PASSED_OVER, UNEVEN, WAITS = "passed over: ", "uneven: ", "waits: "
 
 
 @dataclass(frozen=True, slots=True)
 class Rank(Mortal):
-    """Its consumers consume while things go wrong; others of the same levels are judged afterwards."""
+    """Its consumers consume during the faults; other consumers of the same levels are checked afterwards."""
 
     type: str
     partitions: int
@@ -73,7 +72,7 @@ class Rank(Mortal):
             await client.close()
 
     async def _live_through(self, client: Client, stage: Stage) -> None:
-        """While things go wrong nobody is judged; what was given and not acknowledged comes back."""
+        """Consume during the faults, without checks; unacknowledged messages are redelivered."""
         takers = self._takers(stage, "broken")
         tasks = [asyncio.ensure_future(self._trying(one)) for one in takers]
         publisher = Publisher(self._place(stage), client, stage, "broken")

@@ -28,7 +28,8 @@ from tests.swarm.workloads.self_reported import acted, told
 NAME = "keep-away"
 SHUT = "shut: "
 FAILURES = 3
-"""In a row: it is kept away, since nothing goes wrong any more. Our client asks again, whatever it is told."""
+"""After this number of failures in a row it is blocked: there are no faults any more, and our client retries every
+error."""
 PAYLOAD_BYTES = 100
 
 
@@ -169,7 +170,7 @@ def _evicts_instead(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
 
 
 def _stays_over(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
-    """Whoever has a quota is over it."""
+    """A topic with a quota always exceeds it."""
     return exceeded(quotas, backlog._replace(size_bytes=2**40, age_ms=2**40))
 
 

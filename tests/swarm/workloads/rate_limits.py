@@ -1,8 +1,8 @@
 """Programs with more clients than a topic allows, or faster than a rate allows: limits and rates are never exceeded,
 and a waiting client is admitted once there is room.
 
-Each program has a topic and a policy of its own, which is set while things go wrong; it is judged when nothing does any
-more, by what the program knows itself.
+Each program has a topic and a policy of its own, which is set during the faults. The program checks itself after the
+faults end.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _CountsNobody(TopicLimits):
 
 
 class _StaysFull(TopicLimits):
-    """Once somebody was refused, everybody is."""
+    """After the first rejection every request is rejected."""
 
     def check_producers(self, present: int, topic: str) -> None:
         self._check(super().check_producers, present, topic)
@@ -89,14 +89,14 @@ class _StaysFull(TopicLimits):
 
 
 class _TakesNothing(Throttle):
-    """What went is not counted."""
+    """Messages are not counted."""
 
     def take(self, messages: int, size_bytes: int, now_ms: float) -> None:
         return
 
 
 class _PilesUp(Throttle):
-    """What nobody used for a long time may go at once."""
+    """Unused permits of the rate accumulate without a bound."""
 
     def __init__(self, rate: RateLimit, now_ms: float, published: Published | None = None) -> None:
         super().__init__(rate, now_ms, published)
@@ -106,7 +106,7 @@ class _PilesUp(Throttle):
 
 
 class _NeverFills(Throttle):
-    """What one period allows goes, and nothing after it."""
+    """The permits of the first period are never renewed."""
 
     def __init__(self, rate: RateLimit, now_ms: float, published: Published | None = None) -> None:
         super().__init__(rate, now_ms, published)

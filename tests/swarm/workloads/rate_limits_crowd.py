@@ -28,21 +28,19 @@ Leave = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Crowd(Mortal):
-    """Judged when nothing goes wrong any more."""
+    """Clients that open and close at a limit; checked after the faults end."""
 
     limit: str
     most: int
     stays_seconds: tuple[float, ...]
-    """Of each who comes how long it stays before it goes and comes again."""
+    """For each client, how long it stays open before it closes and opens again."""
 
     workload: ClassVar[str] = NAME
 
     async def perform(self, stage: Stage) -> None:
         if not await self.insist(stage, "POST", f"/{self.limit}", self.most, done=(204,)):
             return
-        if (
-            self.limit != SUBSCRIPTIONS
-        ):  # what is left of those after a question without an answer, nobody knows
+        if self.limit != SUBSCRIPTIONS:  # a request without a response may leave a subscription behind
             await self._crowd(stage, "broken", self.breaks_end_seconds - 1.0, [])
         await self.calm(stage)
         await asyncio.sleep(SETTLES_SECONDS)
@@ -62,7 +60,7 @@ class Crowd(Mortal):
 
     async def _come_and_go(self, stage: Stage, who: str, until: float, attempts: list[Attempt]) -> None:
         host = stage.world.client_host(stage.name, self.region)
-        settings = replace(CLIENT_SETTINGS, operation_timeout_seconds=0.0)  # each refusal is told
+        settings = replace(CLIENT_SETTINGS, operation_timeout_seconds=0.0)  # records each rejection
         client = stage.world.client_on(host, (self.region,), settings, instance=who)
         stays = self.stays_seconds[int(who.rpartition("-")[2])]
         while stage.now < until:

@@ -49,11 +49,11 @@ class Paced(Mortal):
         raise NotImplementedError
 
     async def measured(self, stage: Stage) -> str:
-        """What is wrong, or nothing."""
+        """Return what is wrong; empty: nothing."""
         raise NotImplementedError
 
     async def _live_through(self, stage: Stage) -> None:
-        """Publish and consume while things go wrong; nobody is judged."""
+        """Publish and consume during the faults, without checks."""
         client = self.client_of(stage, "broken")
         published: list[float] = []
         taking = asyncio.ensure_future(self._take_some(client, stage))
@@ -171,7 +171,7 @@ class Draining(Paced):
         return self._wrong(came, count, stage.now - since)
 
     def _patience_seconds(self, count: int) -> float:
-        """For so many messages of each subscription; without the rate a slow disk would be all there is to wait for."""
+        """Return the time limit for `count` messages of each subscription: the rate, and the reads of a slow disk."""
         together = 1 if self.of_subscription else self.clients
         of_rate = together * count * self.allowance.period_seconds / self.allowance.amount
         return 1.5 * of_rate + count * SLOW_READ_SECONDS * self.clients + 5.0

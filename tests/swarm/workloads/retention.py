@@ -84,7 +84,7 @@ class _AlwaysTooMuch(Trimming):
 
 
 class _AsksWhoIsThere(Trimmer):
-    """Subscriptions that nobody reads hold nothing back."""
+    """Subscriptions without a consumer do not hold back the log."""
 
     def _cursors(self) -> Iterable[LogHold]:
         for name, subscription in self._topic.subscriptions.items():
@@ -92,7 +92,7 @@ class _AsksWhoIsThere(Trimmer):
                 yield LogHold(subscription.cursor.mark_delete + 1, f"subscription {name}")
 
     def _pass_trimmed(self) -> None:
-        """Nor are they told."""
+        """Their cursors stay behind the trimmed entries."""
 
 
 class _SparesWhoIsThere(Topic):

@@ -15,21 +15,21 @@ from tests.swarm.workloads.expiry_policy import MARGIN_SECONDS
 
 NAME = "retain"
 SLOW = "slow"
-"""A subscription that nobody reads before everything else was judged."""
+"""A subscription without a consumer until all other checks are done."""
 ARRIVAL_SECONDS = 20.0
-"""For what is under way between regions when nothing goes wrong any more; less than a minute, which is an age."""
+"""For messages under way between regions after the faults end; less than one minute, the smallest retention time."""
 METADATA_BYTES_MAX = 300
-"""Of these programs' entries."""
+"""Of the entries of these programs."""
 MINUTE_SECONDS = MS_PER_MINUTE / 1000
 SHORT, LOST, STAYS = "short: ", "lost: ", "stays: "
 Taken = dict[bytes, float]
-"""By payload, of what a region took: when it was sent."""
+"""When each acknowledged message was sent, by payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retaining(Mortal):
-    """It publishes, acknowledges everything, sets a retention, reads what must be there, and waits until the rest is
-    gone; in the end the retention may be lowered to nothing."""
+    """Publishes, acknowledges everything, sets a retention, reads the retained messages, and waits until the rest is
+    trimmed; in the end the retention may be set to 0."""
 
     set_at_seconds: float
     minutes: int
@@ -45,7 +45,7 @@ class Retaining(Mortal):
         try:
             consumer = await self.subscribed(reader, stage, SUBSCRIPTION)
             if self.has_slow:
-                stage.record.windows.begin(self.reading, self.topic(stage), SLOW)  # it is judged here
+                stage.record.windows.begin(self.reading, self.topic(stage), SLOW)  # checked here
                 await (await self.subscribed(reader, stage, SLOW)).close()
             taken: Taken = {}
             publishing = asyncio.ensure_future(self._publish(writer, stage, taken))

@@ -107,7 +107,7 @@ class Comply(Mortal):
             await client.close()
 
     async def _brought(self, client: Client, stage: Stage, record: Record) -> bool | None:
-        """Whether a producer with this schema was let in; None: nobody knows."""
+        """Return whether a producer with this schema was accepted; None: unknown."""
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 schema = schema_of(record, self.schema_type)
@@ -119,7 +119,7 @@ class Comply(Mortal):
         return True
 
     async def _obeyed(self, stage: Stage, strategy: CompatibilityStrategy) -> bool:
-        """The policy is set, and both regions know."""
+        """Set the policy, and return whether both regions apply it."""
         path = "/schemaCompatibilityStrategy"
         if not await self.insist(stage, "PUT", f"{path}?isGlobal=true", strategy.name, done=(204,)):
             return False

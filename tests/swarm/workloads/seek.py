@@ -1,8 +1,7 @@
 """Consumers and readers that seek to the beginning or end of the log, to a message they received, or to a time.
 
-A seek is the one thing that may move mark-delete back (INV-8) or over messages nobody was given (INV-5); what was
-acknowledged before it need not be so afterwards (INV-9). In return everything from there on is given once more
-(INV-16).
+Only a seek may move mark-delete back (INV-8) or over undelivered messages (INV-5); acknowledgements from before it may
+be lost (INV-9). In return every message from the new position on is delivered once more (INV-16).
 """
 
 from __future__ import annotations
@@ -114,19 +113,20 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def given_from_there(evidence: Evidence) -> Found:
-    """A subscription that was sent back is given everything from there on once more.
+    """A subscription that was moved back receives every message from there on once more.
 
-    Judged where nobody else may have moved it since: its last seek, one consumer, one region."""
+    Checks only a subscription that no other operation may have moved since: its last seek, one consumer, one region.
+    """
     for seek in lasting(evidence):
         entry, index = map(int, seek.detail.removeprefix("entry ").split(":"))
         yield from not_given(evidence, seek, (entry, index), f"was moved back to {seek.detail}")
 
 
 def lasting(evidence: Evidence) -> Iterator[OperationResult]:
-    """Seeks after which only the consumers of that region decided where the subscription stands."""
+    """Yield the seeks after which only the consumers of that region moved the subscription."""
     last: dict[tuple[str, str, str], OperationResult] = {}
     beside: set[tuple[str, str, str]] = set()
-    """Whose last one was under way together with another: nobody knows which of them counts."""
+    """Subscriptions whose last seek overlapped with another one: their order is unknown."""
     for operation in evidence.operations:
         if operation.subscription:
             one = operation.region, operation.topic, operation.subscription
@@ -141,7 +141,7 @@ def lasting(evidence: Evidence) -> Iterator[OperationResult]:
         ) == [region]
         by_id = operation.detail.startswith(
             "entry "
-        )  # where a time leads depends on stamps of several clocks
+        )  # the position of a time depends on the timestamps of several clocks
         is_known = (region, topic, subscription) not in beside
         if (
             operation.workload == Seek.workload

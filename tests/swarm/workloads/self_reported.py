@@ -1,5 +1,5 @@
-"""Judges of workloads whose programs judge themselves: they alone know what they were told, and say what was wrong
-with it in the detail of their result, behind a word that says of which kind it is."""
+"""Checks of workloads whose programs check themselves: only they know the responses that they received. They report a
+problem in the detail of their result, after a prefix that names its kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tests.swarm.evidence import Evidence
 
 
 def told(workload: str, kind: str, sentence: str) -> Callable[[Evidence], Found]:
-    """What programs of a workload say of this kind, after a sentence that says what is wrong with all of it."""
+    """Return a check for the problems of one kind that the programs of a workload report; `sentence` describes the
+    kind."""
 
     def check(evidence: Evidence) -> Found:
         for operation in evidence.operations:
@@ -22,5 +23,5 @@ def told(workload: str, kind: str, sentence: str) -> Callable[[Evidence], Found]
 
 
 def acted(workload: str) -> Callable[[Evidence], bool]:
-    """Whether there were any."""
+    """Return a predicate: did any program of the workload run?"""
     return lambda evidence: any(operation.workload == workload for operation in evidence.operations)

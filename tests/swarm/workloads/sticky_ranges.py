@@ -216,14 +216,14 @@ def _acted(evidence: Evidence) -> bool:
 
 
 class _GivesToAnybody(Shares[ConsumerState]):
-    """A range means nothing."""
+    """Ignores the ranges of the consumers."""
 
     def _find(self, slot: int) -> ConsumerState | None:
         return self._ranges[slot % len(self._ranges)][2] if self._ranges else super()._find(slot)
 
 
 class _FindsANeighbour(Shares[ConsumerState]):
-    """What nobody asked for goes to somebody."""
+    """Messages of a hash range that no consumer requested go to the first consumer."""
 
     def _find(self, slot: int) -> ConsumerState | None:
         found = super()._find(slot)

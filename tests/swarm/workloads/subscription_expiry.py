@@ -36,12 +36,12 @@ NAMESPACE = "public/default"
 
 @dataclass(frozen=True, slots=True)
 class Idle(Finishing):
-    """It publishes and consumes; one subscription is left alone."""
+    """Publishes and consumes; a second subscription stays unused."""
 
     is_deleted: bool
-    """The unused one, by an administrator; otherwise it expires."""
+    """An administrator deletes the unused subscription; otherwise it expires."""
     stays_away_seconds: float
-    """In the end nobody publishes or consumes for so long."""
+    """How long no client publishes or consumes in the end."""
 
     workload: ClassVar[str] = NAME
 
@@ -179,7 +179,7 @@ _told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _ExpiresAtOnce(InactivityTracker):
-    """However short the time is in which nobody used a subscription."""
+    """An unused subscription expires at once."""
 
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
         await super().expire_subscriptions(minutes, now_ms)
@@ -192,7 +192,7 @@ class _NothingExpires(InactivityTracker):
 
 
 class _AllExpire(InactivityTracker):
-    """Also those that have consumers."""
+    """Subscriptions with consumers expire, too."""
 
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
         for subscription in list(self._topic.subscriptions.values()):

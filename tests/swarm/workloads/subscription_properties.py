@@ -62,12 +62,12 @@ class Label(Mortal):
             await client.close()
 
     async def _do(self, step: Step, notes: Notes, possible: list[Notes], client: Client, stage: Stage) -> str:
-        """What is wrong; empty: nothing. `possible` are the notes that may be there."""
+        """Return what is wrong; empty: nothing. `possible` are the properties that may be stored."""
         match step:
             case "put":
                 status = await self.ask(stage, "PUT", self.path, notes)
                 if status == 204:
-                    possible[0] = notes  # others, whose outcome nobody knows, may still come
+                    possible[0] = notes  # others, with an unknown outcome, may still be applied
                 else:
                     possible.append(notes)
             case "come":
@@ -82,7 +82,7 @@ class Label(Mortal):
         return "" if told is None or told in possible else f"{OTHER}{told}, and {possible[0]} was confirmed"
 
     async def _subscribed(self, client: Client, stage: Stage, notes: Notes, seconds: float) -> bool:
-        """Somebody came with these notes, and went again."""
+        """Open a consumer with these properties, and close it."""
         try:
             async with asyncio.timeout(max(seconds, self.breaks_end_seconds - stage.now + seconds)):
                 consumer = await self._consumer(client, stage, notes)
@@ -100,7 +100,7 @@ class Label(Mortal):
         )
 
     async def _told(self, stage: Stage) -> Notes | None:
-        """By the region; None: it does not say."""
+        """Return the properties that the region reports; None: no response."""
         host = stage.world.client_host(stage.name, self.region)
         target = f"/admin/v2/persistent/{self.topic(stage).partition('://')[2]}{self.path}"
         try:

@@ -89,7 +89,7 @@ class _TrimmedOverGaps(Topic):
 
 
 class _PassedIsAcknowledged(Cursor):
-    """What expired counts as acknowledged by consumers here."""
+    """Expired messages count as acknowledged by consumers of this region."""
 
     def ack_range(self, first: int, last: int) -> bool:
         changed = super().ack_range(first, last)
@@ -98,7 +98,7 @@ class _PassedIsAcknowledged(Cursor):
 
 
 class _PassingEndsLead(Cursor):
-    """Whoever passed what nobody acknowledged has nothing more to tell other regions."""
+    """A cursor that skipped unacknowledged messages does not count as ahead of other regions any more."""
 
     def ack_range(self, first: int, last: int) -> bool:
         changed = super().ack_range(first, last)

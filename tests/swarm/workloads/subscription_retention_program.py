@@ -53,7 +53,7 @@ class Carried(Mortal):
 
     @asynccontextmanager
     async def _visit(self, stage: Stage, region: str) -> AsyncIterator[Consumer]:
-        """A consumer there, as soon as the region takes one; gone afterwards."""
+        """Open a consumer in the region as soon as it accepts one; close it afterwards."""
         client = self.client_for(region, stage, f"{region} {stage.now}")
         try:
             yield await self._subscribed_in(client, stage)
@@ -61,7 +61,8 @@ class Carried(Mortal):
             await client.close()
 
     def may_be_passed(self, stage: Stage) -> None:
-        """By a policy, in any region: what may be passed there is judged here."""
+        """Exempt the subscription from other checks: a policy may skip messages in any region, and this program checks
+        which."""
         for region in stage.world.regions:
             stage.record.windows.begin(region, self.topic(stage), SUBSCRIPTION)
 
@@ -82,7 +83,7 @@ class Carried(Mortal):
                 await asyncio.sleep(0.2)
 
     async def _publish(self, client: Client, stage: Stage, owed: dict[bytes, float]) -> None:
-        """What a region took goes into `owed`, with the time when it was sent."""
+        """Publish all messages; acknowledged ones go into `owed`, with the time at which they were sent."""
         producer = await client.producer(self.topic(stage), name=stage.name)
         for number in range(self.messages):
             payload, sent = f"{stage.name}/{number}".encode(), stage.now
@@ -90,13 +91,13 @@ class Carried(Mortal):
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
-                return  # nobody was told that it, or anything after it, is stored
+                return  # no client received an acknowledgement of it or of anything after it
             stage.note_publish(stage.name, number, payload, "ok")
             owed[payload] = sent
             await asyncio.sleep(self.pause_seconds)
 
     async def _take_rest(self, stage: Stage, region: str, missing: set[bytes]) -> set[bytes]:
-        """What does not come. Everything that comes is acknowledged."""
+        """Consume and acknowledge the rest; return the messages that were not delivered."""
         missing = set(missing)
         async with self._visit(stage, region) as consumer:
             while True:
@@ -143,10 +144,10 @@ class Carried(Mortal):
 
 @dataclass(frozen=True, slots=True)
 class Roaming(Carried):
-    """It reads here and there, acknowledges a part, and takes the rest where it was not last."""
+    """Reads in two regions in turn, acknowledges a part, and consumes the rest in the region that was not the last."""
 
     acknowledged: tuple[bool, ...]
-    """Of each message whether it is acknowledged by whoever is given it while things go wrong."""
+    """For each message whether a consumer that receives it during the faults acknowledges it."""
     moves_at_seconds: tuple[float, ...]
 
     async def _play(self, writer: Client, stage: Stage) -> None:
@@ -159,7 +160,7 @@ class Roaming(Carried):
         await self._finish(stage, here, set(owed) - touched)
 
     async def _roam(self, stage: Stage, touched: set[bytes]) -> str:
-        """Where it goes on."""
+        """Move between the regions; return the one in which it continues."""
         here, there = self.reading, self.onward
         for until in self.moves_at_seconds:
             await self._take_some(stage, here, until, touched)
@@ -177,11 +178,12 @@ class Roaming(Carried):
         await self._given_back(stage, len(wanted))
 
     def visited_at_last(self, stage: Stage) -> tuple[str, ...]:
-        """Where it has to acknowledge once more what is left, because nobody tells that region."""
+        """The regions in which it has to acknowledge the rest again, because they do not learn of the
+        acknowledgements."""
         return ()
 
     async def _take_some(self, stage: Stage, region: str, until: float, touched: set[bytes]) -> None:
-        """What it acknowledged, or may have acknowledged, goes into `touched`."""
+        """Consume for a while; messages that it acknowledged, or may have acknowledged, go into `touched`."""
         try:
             async with asyncio.timeout(until - stage.now), self._visit(stage, region) as consumer:
                 while True:
@@ -195,7 +197,7 @@ class Roaming(Carried):
 
 @dataclass(frozen=True, slots=True)
 class Ageing(Roaming):
-    """The same while messages expire for a time in the region where it begins: what was never old enough is given."""
+    """The same, while a TTL is set for a time in the first region: messages that never expired are delivered."""
 
     set_at_seconds: float
     lasts_seconds: float
@@ -216,11 +218,11 @@ class Ageing(Roaming):
             await self._finish(stage, here, kept - touched)
 
     def visited_at_last(self, stage: Stage) -> tuple[str, ...]:
-        """What expired in one region only is left in others (decision 0023)."""
+        """Messages that expired in one region only are left in others (decision 0023)."""
         return tuple(stage.world.regions)
 
     async def _expire(self, stage: Stage) -> float | None:
-        """When nothing certainly expired any more; None: it may still."""
+        """Set the TTL for a time. Return when expiry had certainly ended; None: it may go on."""
         await asyncio.sleep(max(0.0, self.set_at_seconds - stage.now))
         await self.insist(stage, "POST", f"/messageTTL?messageTTL={self.limit_seconds}", done=(204,))
         await asyncio.sleep(self.lasts_seconds)
@@ -229,12 +231,12 @@ class Ageing(Roaming):
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone(Carried):
-    """Nobody reads it while messages expire, or are evicted, in the region where it was; it goes on in another one,
-    where nothing is, and is given everything."""
+    """No consumer reads while messages expire, or are evicted, in the first region. A consumer in another region, which
+    has no such policy, receives everything."""
 
     set_at_seconds: float
     policy: LettingGo
-    """What lets go of them, and never stops."""
+    """The policy that expires or evicts them, and is never removed."""
 
     async def _play(self, writer: Client, stage: Stage) -> None:
         self.may_be_passed(stage)

@@ -128,7 +128,7 @@ def test_keys_are_hashed_as_java_hashes_them() -> None:
 
 
 def test_every_program_says_that_it_came_to_its_end() -> None:
-    """One that is still waiting would be judged by nobody."""
+    """No check would notice a program that is still waiting."""
     for seed in range(1, 6):
         outcome = run_seed(NAME, seed)
         assert outcome.violation is None, (seed, outcome.violation)

@@ -27,15 +27,15 @@ from tests.swarm.workloads.self_reported import acted, told
 NAME = "delete-here"
 BACK, LOST = "back: ", "lost: "
 QUIET_SECONDS = 10.0
-"""For so long it is watched whether a topic that nobody uses stays away."""
+"""How long the program checks that an unused topic stays deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteHere(Mortal):
-    """It is deleted where the program lives; `reading` is the other region."""
+    """The topic is deleted in the program's region; `reading` is the other region."""
 
     goes_on: bool
-    """Here, with its producer and consumer, which were attached when it went."""
+    """The program continues here with the producer and consumer that were attached during the deletion."""
 
     workload: ClassVar[str] = NAME
 
@@ -159,7 +159,7 @@ class DeleteHere(Mortal):
         return ""
 
     async def _comes_back(self, stage: Stage) -> bool:
-        """Within a while, and nobody here used it."""
+        """Whether the topic reappears within `QUIET_SECONDS` although no client here used it."""
         until = stage.now + QUIET_SECONDS
         while stage.now < until:
             if await self._ask_here(stage, "GET", "/stats") == 200:

@@ -71,7 +71,7 @@ class _EndsInMemory(Ending):
 
 
 class _EndsAtOnce(Ending):
-    """The end is told before what was issued has its outcome."""
+    """The response to the termination is sent before pending publishes have their outcome."""
 
     async def terminate(self) -> Position:
         last = self._topic.last_position
@@ -89,7 +89,7 @@ def _ending(careless: type[Ending]) -> type[Topic]:
 
 
 class _NobodyUsesIt(Topic):
-    """Whoever wants it deleted is not told that others use it."""
+    """A deletion without force is not rejected while clients use the topic."""
 
     @property
     def is_used(self) -> bool:

@@ -1,5 +1,4 @@
-"""Acts of the workload `topic-termination`: topics that are terminated, deleted without force, or deleted because
-nobody uses them."""
+"""Acts of the workload `topic-termination`: topics that are terminated, deleted without force, or deleted as unused."""
 
 from __future__ import annotations
 
@@ -121,7 +120,7 @@ class Termination(Finishing):
             await asyncio.sleep(self.pause_seconds)
 
     async def _terminate(self, stage: Stage) -> int | None:
-        """The id of the last entry, as told. None: nobody said."""
+        """Return the entry id of the last message in the response. None: no response."""
         host = stage.world.client_host(stage.name, self.region)
         target = f"/admin/v2/persistent/{self.topic(stage).partition('://')[2]}/terminate"
         give_up_at = max(stage.now, self.breaks_end_seconds) + PATIENCE_SECONDS
@@ -136,7 +135,7 @@ class Termination(Finishing):
         return None
 
     async def _refusal(self, client: Client, stage: Stage) -> ServerError | None:
-        """What a new producer is told; None: it is let in."""
+        """Return the error that a new producer receives; None: it is accepted."""
         try:
             producer = await client.producer(self.topic(stage), name=f"{stage.name}-late")
         except ClientError as failure:
@@ -162,7 +161,7 @@ class Termination(Finishing):
 
 @dataclass(frozen=True, slots=True)
 class Unforced(Finishing):
-    """Somebody asks to have a topic deleted that is in use, and once more when it is not."""
+    """An administrator deletes a topic without force while it is in use, and again when it is not."""
 
     async def perform(self, stage: Stage) -> None:
         client, receipts = self.reader(stage), Receipts()
@@ -198,7 +197,7 @@ class Unforced(Finishing):
 
 @dataclass(frozen=True, slots=True)
 class Unused(Finishing):
-    """Topics that nobody uses go, as a policy says. This one has a subscription, and then has not."""
+    """A policy deletes unused topics. This one has a subscription at first, and none later."""
 
     seconds: int
 

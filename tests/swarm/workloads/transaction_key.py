@@ -1,8 +1,8 @@
 """Programs that replace each other under a transaction key, and other programs that use the key in between.
 
 They read an inbox, process, and write results in one transaction each; they die, freeze and come back while their
-region is killed, its disk is slow or fails, and their connections break. In between somebody connects twice in one
-breath, or never hears the answer to a connect, and asks long after it was fenced to have its transaction committed.
+region is killed, its disk is slow or fails, and their connections break. In between other programs connect twice at
+once, or miss the response to a connect, and request the commit of their transaction long after they were fenced.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class ComeBetween(Act):
-    """Somebody connects under a key that others work with, publishes in a transaction, and ends it late or never."""
+    """Another program connects under the key, publishes in a transaction, and ends it late or never."""
 
     key: str
     hears: bool
@@ -145,7 +145,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def feeder(random: Random, plan: Plan, number: int) -> ProducerPlan:
-    """Somebody who fills the inbox."""
+    """Draw the producer that fills the inbox."""
     messages = random.randint(5, 20)
     return ProducerPlan(
         f"feeder-{number}",

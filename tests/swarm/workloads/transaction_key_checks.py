@@ -1,4 +1,4 @@
-"""Transaction keys, judged from outside: what lies on the disks, and what programs with keys were told and when."""
+"""Checks of transaction keys: compare the disks with the responses that programs with keys received, and when."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _outbox(tasks: TaskEvidence, task: Task) -> Outbox:
 
 
 def key_epochs_grow(evidence: Evidence) -> Found:
-    """Each connection under a key is granted a higher epoch than all before it, durably before it is told."""
+    """Each connection under a key is granted a higher epoch than all before it, durably before the response is sent."""
     tasks = _evidence(evidence)
     for task, epochs in sorted(tasks.stored.epochs.items()):
         for before, after in pairwise(epochs):
@@ -56,7 +56,7 @@ def _told_and_not_stored(task: Task, grants: list[Grant], stored: list[int]) -> 
 
 
 def _not_higher(task: Task, grants: list[Grant]) -> Found:
-    """What was asked for when another was told already must be higher than that."""
+    """A request sent after another program received its epoch must receive a higher one."""
     owners: dict[int, Grant] = {}
     for grant in grants:
         other = owners.setdefault(grant.epoch, grant)
@@ -81,7 +81,7 @@ def _grants_by_task(tasks: TaskEvidence) -> dict[Task, list[Grant]]:
 
 
 def one_open_transaction(evidence: Evidence) -> Found:
-    """Wherever a coordinator's log ends, at most one transaction of a key is not decided there."""
+    """At every point of a coordinator's log at most one transaction of a key is undecided."""
     for (region, number), lines in sorted(_evidence(evidence).stored.journals.items()):
         open_ones: dict[str, int] = {}
         keys: dict[int, str] = {}
@@ -103,8 +103,8 @@ def one_open_transaction(evidence: Evidence) -> Found:
 
 
 def fenced_is_never_seen(evidence: Evidence) -> Found:
-    """Once somebody was told a newer epoch, nothing counts that was begun under an older one and was sent, or asked to
-    be committed, afterwards."""
+    """Publishes and commits under an older epoch never count when they are sent after a program received a newer
+    one."""
     tasks = _evidence(evidence)
     for task, grants in sorted(_grants_by_task(tasks).items()):
         outbox = _outbox(tasks, task)
@@ -122,12 +122,12 @@ def fenced_is_never_seen(evidence: Evidence) -> Found:
 
 
 def _fence_of(work: Work, grants: list[Grant]) -> Grant | None:
-    """Who was told first that it has the key instead."""
+    """Return the first grant that fenced the transaction."""
     return next((one for one in grants if one.epoch > work.epoch), None)
 
 
 def _late(work: Work, fence: Grant) -> str:
-    """What of it came too late; empty when nothing did."""
+    """Name a request of the transaction that was sent after the fence; empty: there is none."""
     for text, sent in work.sent.items():
         if sent > fence.told:
             return f"{text!r}, sent {sent - fence.told:.3f} s later,"
@@ -142,8 +142,7 @@ def _late(work: Work, fence: Grant) -> str:
 
 
 def processed_at_most_once(evidence: Evidence) -> Found:
-    """No message of an inbox has two results that count. Without deduplication a client's own resend of one is no
-    other."""
+    """No message of an inbox has two committed results. Without deduplication a client's own resend does not count."""
     tasks = _evidence(evidence)
     for task, outbox in sorted(tasks.stored.outboxes.items()):
         committed = outbox.committed
@@ -162,7 +161,7 @@ def processed_at_most_once(evidence: Evidence) -> Found:
 
 
 def all_processed(evidence: Evidence) -> Found:
-    """After healing every message of an inbox has a result that counts."""
+    """After healing every message of an inbox has a committed result."""
     tasks = _evidence(evidence)
     for region, key in tasks.tasks:
         done = {one.source for one in _outbox(tasks, (region, key)).committed}
@@ -178,7 +177,7 @@ def all_processed(evidence: Evidence) -> Found:
 
 
 def told_is_so(evidence: Evidence) -> Found:
-    """What a program was told committed is so in the log of its outbox, and what was aborted is not."""
+    """A transaction that was reported committed is committed in the log of its outbox, and an aborted one is not."""
     tasks = _evidence(evidence)
     for work in tasks.told.works:
         outbox = _outbox(tasks, work.task)

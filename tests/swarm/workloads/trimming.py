@@ -38,14 +38,14 @@ STAYS = "stays: "
 
 @dataclass(frozen=True, slots=True)
 class Stream(OwnTopic):
-    """Publishes here, reads elsewhere, acknowledges a part, and comes back for the rest."""
+    """Publishes in one region, reads in another, acknowledges a part, and consumes the rest later."""
 
     acknowledged: tuple[bool, ...]
-    """Of each message whether it is acknowledged by whoever is given it first."""
+    """For each message whether the first consumer that receives it acknowledges it."""
     pause_seconds: float
     """Between two messages."""
     breaks_end_seconds: float
-    """From then on nothing goes wrong, and it comes back."""
+    """When the faults end, and it consumes the rest."""
 
     workload: ClassVar[str] = NAME
 
@@ -72,19 +72,19 @@ class Stream(OwnTopic):
             await reader.close()
 
     async def _publish(self, client: Client, stage: Stage, owed: set[bytes]) -> None:
-        """What a region took goes into `owed`."""
+        """Publish all messages; acknowledged ones go into `owed`."""
         producer = await client.producer(full(stage.name), name=stage.name)
         for number in range(len(self.acknowledged)):
             payload = f"{stage.name}/{number}".encode()
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
-                return  # nobody was told that it, or anything after it, is stored
+                return  # no client received an acknowledgement of it or of anything after it
             owed.add(payload)
             await asyncio.sleep(self.pause_seconds)
 
     async def _take_first(self, consumer: Consumer, stage: Stage) -> set[bytes]:
-        """What it acknowledged, or may have acknowledged."""
+        """Return the messages that it acknowledged, or may have acknowledged."""
         touched: set[bytes] = set()
         for _ in self.acknowledged:
             try:
@@ -98,8 +98,8 @@ class Stream(OwnTopic):
         return touched
 
     async def _take_rest(self, consumer: Consumer, stage: Stage, missing: set[bytes]) -> set[bytes]:
-        """What does not come. Everything is acknowledged that comes, also what nobody was told of: or it would stay,
-        and rightly."""
+        """Consume and acknowledge the rest; return the messages that were not delivered. Messages whose publish has an
+        unknown outcome are acknowledged, too: otherwise the log would rightly keep them."""
         missing = set(missing)
         while True:
             try:
@@ -111,7 +111,7 @@ class Stream(OwnTopic):
                 return missing
 
     async def _given_back(self, stage: Stage) -> None:
-        """Everything is acknowledged: wait until neither region keeps anything."""
+        """Wait until neither region stores any byte: everything is acknowledged."""
         deadline = stage.now + PATIENCE_SECONDS
         while True:
             kept = {region: await _log_bytes(self, stage, region) for region in dict.fromkeys(self.places)}
@@ -125,7 +125,7 @@ class Stream(OwnTopic):
 
 
 async def _log_bytes(act: Stream, stage: Stage, region: str) -> int | None:
-    """None: there is nothing, or nobody says."""
+    """Return the size of the topic's log; None: the topic does not exist; -1: no response."""
     try:
         stats = await act.stats(stage, region)
     except NoAnswer:
@@ -134,7 +134,7 @@ async def _log_bytes(act: Stream, stage: Stage, region: str) -> int | None:
 
 
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs everywhere, most of which read elsewhere."""
+    """Draw programs in every region, most of which read in another one."""
     seconds = plan.break_seconds
 
     def stream() -> Stream:

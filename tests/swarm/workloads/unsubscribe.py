@@ -52,9 +52,10 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def begins_anew(evidence: Evidence) -> Found:
-    """Whoever deletes a subscription and makes it anew, from the first message on, is given everything once more.
+    """A subscription that is deleted and created again at the earliest message receives everything once more.
 
-    Judged where nobody else may have moved it since; one that is carried may come back from where it was carried to."""
+    Checks only subscriptions that no other operation moved since; replicated ones may return from another region.
+    """
     last = {
         (one.region, one.topic, one.subscription): one
         for one in evidence.operations
@@ -71,7 +72,7 @@ def begins_anew(evidence: Evidence) -> Found:
 
 
 class _RemembersTheDeleted(Subscriptions):
-    """A subscription goes on where the deleted one of its name stood."""
+    """A subscription continues at the position of the deleted one of its name."""
 
     def __init__(self, topic: SubscribedTopic) -> None:
         super().__init__(topic)

@@ -43,8 +43,8 @@ class Follower:
             await client.close()
 
     async def _subscribed(self, client: Client) -> Consumer:
-        """Whoever comes back wants what is new: what it is owed is the subscription's business. That of a pattern is
-        not in the topics yet that came meanwhile."""
+        """Subscribe. A returning consumer starts at the latest message: its subscription holds the earlier ones. A
+        pattern may lack topics that were created meanwhile."""
         reading, standing = self._reading, self._standing
         is_new = standing.since is None or reading.of == PATTERN
         consumer = await client.subscribe(
@@ -70,7 +70,7 @@ class Follower:
         consumer.resume()
 
     async def _consume(self, consumer: Consumer) -> None:
-        """Until it leaves; then it stays away for a while."""
+        """Consume until it has to leave; then stay away for a while."""
         away = self._reading.away
         leaves = away is not None and self._scene.now < away[0]
         until = self._scene.loop_time(away[0]) if away is not None and leaves else None
@@ -88,11 +88,11 @@ class Follower:
         key = message.key or ""
         self._standing.give(message.topic, message.producer_name, message.sequence_id, key)
         if not self._reading.queue and any(one.id[:2] != message.id[:2] for one in consumer.waiting):
-            # Of one entry it is given all messages at once.
+            # The messages of one entry arrive together.
             sentence = f"{self._name} received {len(consumer.waiting)} messages that it did not request"
             self._scene.ledger.early.append(sentence)
         if message.topic.startswith(DELETED):
-            return  # Nobody else judges it.
+            return  # No other check covers these topics.
         self._scene.stage.record.note(
             self._scene.stage.name,
             "receive",

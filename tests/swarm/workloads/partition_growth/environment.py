@@ -1,4 +1,4 @@
-"""What a program of the workload `partition-growth` is told to do, and what all its parts need."""
+"""The parameters of a program of the workload `partition-growth`, and the helpers that its components share."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.swarm.workload import Stage
 from tests.swarm.workloads.partition_growth.ledger import Ledger
 
 PATIENCE_SECONDS = 60.0
-"""For what has to come about, once nothing goes wrong any more."""
+"""Deadline for convergence after the repair."""
 AGAIN_SECONDS = 0.2
-"""Before something that was refused, or not answered, is asked for again."""
+"""Pause before a request that failed, or received no response, is repeated."""
 PARTITIONS, LIST, PATTERN, ONE = "partitions", "list", "pattern", "one"
 """What a subscription is of."""
 LISTED, OTHER = "listed", "other"

@@ -70,22 +70,22 @@ class Ledger:
 
     def __init__(self) -> None:
         self.sent: dict[Name, Published] = {}
-        """In the order in which they were sent."""
+        """Messages in the order in which they were sent."""
         self.taken: set[Name] = set()
-        """Those that a region acknowledged."""
+        """Messages that a region acknowledged."""
         self.astray: list[str] = []
-        """What a region acknowledged in another partition than the key's, a sentence each."""
+        """A sentence for each message acknowledged in another partition than its key's."""
         self.early: list[str] = []
-        """What consumers were given before they asked for it, a sentence each."""
+        """A sentence for each delivery without a permit."""
         self.deleted: dict[str, float] = {}
-        """When a topic was deleted, by its full name: what was sent to it before is owed to nobody."""
+        """When a topic was deleted, by its full name: no consumer has to receive messages sent to it before."""
         self.standing: dict[str, Standing] = {}
         """By subscription."""
 
     # What is owed.
 
     def missing(self, subscription: str) -> list[Published]:
-        """Acknowledged, sent when the subscription stood, and not given to it."""
+        """Return the acknowledged messages that were sent after the subscription existed, and were not delivered."""
         standing = self.standing[subscription]
         if standing.since is None:
             return []
@@ -112,7 +112,7 @@ class Ledger:
     # What must not be.
 
     def strangers(self) -> Iterator[str]:
-        """Given to whom it is not for, or sent by nobody."""
+        """Yield a sentence for each delivery to the wrong subscription, or of a message that no producer sent."""
         for subscription, standing in self.standing.items():
             for one in standing.given:
                 sent = self.sent.get((one.producer, one.number))
@@ -125,7 +125,7 @@ class Ledger:
                     )
 
     def disorder(self) -> Iterator[str]:
-        """Of one key, in one partition, a later message before an earlier one."""
+        """Yield a sentence for each key and partition with a later message delivered before an earlier one."""
         for subscription, standing in self.standing.items():
             if not standing.in_order:
                 continue
@@ -143,8 +143,8 @@ class Ledger:
     # Tables.
 
     def newest(self, base: str) -> dict[str, set[bytes | None]]:
-        """By key of a topic with partitions: what a table may say in the end, None for nothing. A key that moved when
-        the topic grew has a newest message in each of its partitions, and nobody says which of these came last."""
+        """Return, by key of a partitioned topic, the values that a table may have in the end, None for none. A key that
+        moved when the topic grew has a newest message in each of its partitions; their order is undefined."""
         last: dict[tuple[str, str], Published] = {}
         unsure = {one.key for name, one in self.sent.items() if name not in self.taken}
         for one in self.sent.values():
@@ -157,7 +157,7 @@ class Ledger:
         return dict(found)
 
     def disagreement(self, base: str, table: dict[str, bytes]) -> str:
-        """Of a table with what was published; empty: there is none."""
+        """Name a difference between a table and the published messages; empty: there is none."""
         for key, values in sorted(self.newest(base).items()):
             if table.get(key) not in values:
                 wanted = " or ".join(sorted(map(repr, values)))

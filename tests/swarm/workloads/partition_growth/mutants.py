@@ -23,7 +23,7 @@ def _begins_with_nothing(index: int, first_entry_id: int, end_entry_id: int) -> 
 
 
 class _AsksOnce(Client):
-    """However often somebody wants to know how many partitions there are: it asked the region once."""
+    """Reads the number of partitions from the region once, and caches it forever."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)

@@ -54,7 +54,7 @@ class Writer:
     def _send(self, producer: Producer, life: Life) -> asyncio.Future[None]:
         random, number = self._scene.stage.random, self._numbers
         self._numbers += 1
-        # Of a key that is published to in two regions nobody says which message is the last.
+        # The newest message of a key would be undefined if two regions published to it.
         key = f"{self._name}-{life.place}-{random.randrange(life.keys)}"
         value = b"" if random.random() < life.deletes else f"{self._name}/{number}".encode()
         topic, partition = producer.topic, -1
@@ -89,7 +89,7 @@ class Writer:
         **fields: str,
     ) -> None:
         if one.topic.startswith(DELETED):
-            return  # Nobody else judges it.
+            return  # No other check covers these topics.
         self._scene.stage.record.note(
             self._scene.stage.name,
             "publish",
@@ -107,7 +107,8 @@ class Writer:
 
 
 async def remake(scene: Scene, remaking: Remaking, number: int) -> None:
-    """What is published before the deletion is owed to nobody (INV-89 says what becomes of it)."""
+    """Delete a topic and publish to it again. Messages from before the deletion may be lost (INV-89 defines their
+    fate)."""
     writer = Writer(scene, f"{scene.stage.name}-r{number}")
     life = Life(remaking.at_seconds, scene.reading, f"gone{number}", remaking.messages, 0.02, 2, 0.0)
     await scene.sleep_until(remaking.at_seconds)
@@ -115,7 +116,7 @@ async def remake(scene: Scene, remaking: Remaking, number: int) -> None:
     topic = scene.topic(life.topic)
     answer = await scene.call("DELETE", scene.reading, topic, "?force=true")
     if answer is None or answer.status != 204:
-        # A region that is frozen may find the question later: what is published until then may go.
+        # A frozen region may process the request later: messages published until then may be deleted.
         await scene.sleep_until(scene.breaks_end_seconds)
         await scene.insist("DELETE", scene.reading, topic, "?force=true", None, done=(204, 404))
     scene.ledger.deleted[topic] = scene.now
@@ -123,7 +124,7 @@ async def remake(scene: Scene, remaking: Remaking, number: int) -> None:
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode, without its sign, of text in ASCII: with code of the judges' own."""
+    """Java's String.hashCode without its sign, for ASCII text; independent of the client's implementation."""
     hashed = 0
     for char in text:
         hashed = (hashed * 31 + ord(char)) % 2**32

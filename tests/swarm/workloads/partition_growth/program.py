@@ -111,12 +111,13 @@ class Program:
         return await self._complete(region) and await self._have(wanted)
 
     async def _complete(self, region: str) -> bool:
-        """Other clusters hear of partitions by the partitions: a call that was not answered may have made none."""
+        """Create missing partitions. Other clusters learn of partitions from the partitions themselves, and a call
+        without a response may have created none."""
         base = self.scene.base
         return await self.scene.insist("POST", region, base, "/createMissedPartitions", None, done=(204,))
 
     async def _have(self, wanted: int) -> bool:
-        """Whether all regions know of so many."""
+        """Whether all regions report at least `wanted` partitions in time."""
         give_up_at = self.scene.give_up_at
         while self.stage.now < give_up_at:
             if all(size >= wanted for size in (await self._sizes()).values()):
@@ -128,12 +129,12 @@ class Program:
         return {place: await self._size(place) for place in dict.fromkeys(self.act.places)}
 
     async def _size(self, region: str) -> int:
-        """How many partitions it says there are; -1: it does not answer."""
+        """Return the number of partitions that the region reports; -1: no response."""
         answer = await self.scene.call("GET", region, self.scene.base, "/partitions")
         return -1 if answer is None or answer.status != 200 else int(answer.json()["partitions"])
 
     async def _grow(self) -> None:
-        """One after the other; a region that does not know how large the topic is by now is asked again."""
+        """Apply the growths in order. The call is repeated while the region reports fewer partitions."""
         for growth in self.act.growth:
             await self.scene.sleep_until(growth.at_seconds)
             region, wanted, give_up_at = growth.region, growth.partitions, self.scene.give_up_at
@@ -143,7 +144,7 @@ class Program:
             await self._complete(region)
 
     async def _sizes_in_the_end(self) -> str:
-        """What regions say that do not know how large the topic is; empty: all know."""
+        """Name the regions that do not know all partitions in the end; empty: all know them."""
         wanted = max([self.act.partitions, *(one.partitions for one in self.act.growth)])
         if await self._have(wanted):
             return ""
@@ -152,7 +153,7 @@ class Program:
     # In the end.
 
     async def _comes_about(self) -> None:
-        """Wait until everything that is owed is there, or for long enough."""
+        """Wait until every message is delivered and the tables agree, or for long enough."""
         give_up_at = self.scene.give_up_at
         while self.stage.now < give_up_at and not (self.scene.ledger.is_given and not self._disagreement):
             await asyncio.sleep(AGAIN_SECONDS)
