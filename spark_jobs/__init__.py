@@ -1,4 +1,4 @@
-"""The verdict: what the regions stored, compared with what clients asked for and what they were answered.
+"""The verdict: the stored logs of the regions, compared with the requests of clients and the responses to them.
 
 verify.py      `python -m spark_jobs.verify RUN_DIR`: load, normalise, evaluate, render
 loading.py     reads a run directory and brings it into frames

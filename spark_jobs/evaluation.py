@@ -1,4 +1,4 @@
-"""The verdict on a run: all checks and figures of its evidence, and what the report says of them."""
+"""The verdict on a run: all checks and figures of its evidence, and their results for the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a run directory to evidence: `load` reads what regions and clients stored, `normalise` brings it together."""
+"""From a run directory to evidence: `load` reads logs and histories, `normalise` joins them."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Verdict = Literal["valid", "invalid", "unknown", "not applicable", "measured"]
-"""not applicable: there was nothing to judge. A run of which nothing could be judged is unknown. measured: a figure,
-which no guarantee is about."""
+"""not applicable: there was nothing to check; a run without anything to check is unknown. measured: a figure without a
+guarantee."""
 
 EXIT_CODES: Mapping[Verdict, int] = {"valid": 0, "invalid": 1, "unknown": 2, "not applicable": 2}
 
@@ -32,7 +32,7 @@ class CheckResult:
     verdict: Verdict
     sentence: str
     witness: tuple[Witness, ...] = ()
-    """The first few; the sentence says how many there are."""
+    """The first few; the sentence contains the total."""
 
     def as_json(self) -> dict[str, Any]:
         return {

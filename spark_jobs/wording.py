@@ -1,6 +1,6 @@
-"""Words that checks, figures and the report share: counts, durations, and every hint that a verdict prints.
+"""Texts that checks, figures and the report share: counts, durations, and every hint that a verdict prints.
 
-A hint says what a reader may look at first. `causes`, `checks.judging`, `loss` and `replication_state` decide when it
+A hint names what a reader may look at first. `causes`, `checks.judging`, `loss` and `replication_state` decide when it
 is printed; tests/spark_jobs/test_wording.py drives a run into each condition, and out of it.
 """
 

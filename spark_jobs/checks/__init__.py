@@ -1,7 +1,7 @@
-"""Every promise that is checked, in the order of docs/INVARIANTS.md; then what is only measured.
+"""All checks in the order of docs/INVARIANTS.md, then what is only measured.
 
-To add one: a file with `find` (Evidence in, findings out, inside Spark), `conclude` (findings in, verdict and
-sentence out) and a `CHECK`, and a line here.
+To add one, write a file with `find` (from Evidence to findings, inside Spark), `conclude` (from findings to verdict and
+sentence) and a `CHECK`, and add a line here.
 """
 
 from __future__ import annotations

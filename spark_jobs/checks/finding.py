@@ -1,7 +1,7 @@
-"""What a check finds: one frame for all checks, so that one Spark job computes all of them.
+"""The findings of the checks: one frame for all checks, so that one Spark job computes all of them.
 
-A row is one offending message, or whatever else a check looks for; `kind` tells rows apart, each check knows its own.
-Rows of one kind and place are grouped to a `FindingGroup`. How much was checked is a group without examples.
+A row is one offending message, or another object of a check; `kind` separates the rows of a check. Rows of one kind and
+place are grouped to a `FindingGroup`. The amount that was checked is a group without examples.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a history says of things that it does not say began: an answer to what was never asked, a publish in a session
-that no client opened, a delivery to a subscription without a subscribe. Either lines are gone or they were made up,
-so each is a damage: what was read is judged, but is not the whole truth.
+"""Find history lines whose beginning is missing: a response without a request, a publish in a session that no client
+opened, a delivery to a subscription without a subscribe. Lines are lost or forged, so each is a damage: the checks
+evaluate what was read, but it is incomplete.
 """
 
 from __future__ import annotations

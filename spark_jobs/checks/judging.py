@@ -1,4 +1,4 @@
-"""What the checks share when they turn findings into a verdict and a sentence."""
+"""Helpers of the checks to turn findings into a verdict and a sentence."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise and how to judge it."""
+    """One guarantee and how to check it."""
 
     name: str
     """For programs, and in docs/INVARIANTS.md."""
@@ -51,7 +51,7 @@ class Check:
     """For people."""
     invariant: str
     counts: Sequence[Count]
-    """How much is judged. All counts of a frame, whosever they are, are taken in one pass."""
+    """How much is checked. All counts of a frame, of all checks, are computed in one pass."""
     find: Callable[[Evidence], DataFrame | None] | None
     """What is wrong, in the shape of `finding`; runs inside Spark. None: nothing can be, so no plan is made of it."""
     conclude: Callable[[Sequence[FindingGroup], Circumstances], CheckResult]
@@ -112,7 +112,7 @@ def absence_verdict(
 
 
 def judged_or_not(verdict: Verdict, judged: int) -> Verdict:
-    """With nothing to judge, a good verdict does not apply."""
+    """Return "not applicable" instead of "valid" when nothing was checked."""
     return "not applicable" if verdict == "valid" and not judged else verdict
 
 

@@ -1,7 +1,7 @@
-"""INV-70, INV-71: of all who use a transaction key only the newest goes on, and the epochs that tell who that is grow.
+"""INV-70, INV-71: only the newest client of a transaction key goes on, and the key's epochs, which identify it, grow.
 
-The logs of the coordinators are held against themselves, entry by entry in their order, and against what clients were
-told of beginnings and ends.
+The logs of the coordinators are compared with themselves, entry by entry in order, and with the responses that clients
+received when transactions began and ended.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _told(evidence: Evidence) -> DataFrame:
 
 
 def _committed_late(evidence: Evidence, told: DataFrame) -> DataFrame:
-    """A client asked to commit when another one had been told that a newer transaction of the key had begun, and was
-    told yes."""
+    """Commits that were accepted although another client had already received the response that began a newer
+    transaction of the key."""
     ends = (
         evidence.events.where((F.col("op") == "end_transaction") & (F.col("action") == "commit"))
         .groupBy("region", "transaction")
@@ -167,7 +167,7 @@ def _begun_ungranted(entries: DataFrame, granted: DataFrame) -> DataFrame:
 
 
 def _told_wrongly(told: DataFrame, entries: DataFrame, granted: DataFrame) -> list[DataFrame]:
-    """What clients were told. A history does not know roles; a key has one everywhere, or is looked for among all."""
+    """Wrong responses to clients. A history contains no roles: a key has the same role everywhere, or all are tried."""
     highest = granted.groupBy("region", "transaction_key").agg(F.max("epoch").alias("highest"))
     floors = entries.where(F.col("what") == FLOOR).groupBy("region").agg(F.max("epoch").alias("floor"))
     beyond = (

@@ -1,8 +1,9 @@
 """INV-53: once all that was published has arrived, every cluster's configuration store equals the fold of all metadata
 events that the logs of the event topic hold (docs/components/metadata-sync.md).
 
-A store that says it has an event and is something else is wrong. One that does not say so is behind: for a while that
-is how things are, also while a region is away, lost or cut off; after that it is unknown whether it would have come.
+A store that claims to have an event and differs from the fold is wrong. A store without that claim is behind. That is
+normal for a while, and while a region is down, lost or cut off; after that it is unknown whether the event would have
+arrived.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class MetadataDifference:
 
 @dataclass(frozen=True, slots=True)
 class SharedMetadata:
-    """All that is judged."""
+    """All that is checked."""
 
     settings: Mapping[str, ClusterSync]
     """By cluster."""
@@ -103,7 +104,7 @@ def read_evidence(folder: RunFolder) -> SharedMetadata | None:
 
 
 def metadata_converged(folder: RunFolder, circumstances: Circumstances, end_ms: float) -> CheckResult | None:
-    """`end_ms`: of the history. None where there is nothing to judge."""
+    """`end_ms`: of the history. None where there is nothing to check."""
     evidence = read_evidence(folder)
     return None if evidence is None else conclude(evidence, circumstances, end_ms)
 

@@ -1,7 +1,7 @@
-"""INV-25, INV-26: what a region's clients stored while one producer had exclusive access is that producer's.
+"""INV-25, INV-26: while one producer has exclusive access to a topic, the region's clients store only its messages.
 
-Grants are held against each other (epochs grow, what they cover follows one another), against the region's own log
-(replicated entries are other regions' clients': two regions may have two owners) and against what clients were told.
+Grants are compared with each other (epochs grow, their ranges follow one another), with the region's own log (without
+replicated entries: two regions may have two owners) and with the responses that clients received.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""INV-4: in every region the messages of one origin region stand in the order of the origin's log, and those of one
+"""INV-4: every region stores the messages of one origin region in the order of the origin's log, and those of one
 producer in the order of their sequence ids.
 
-A replicated entry says where it stood in its origin's log; that is held against that log. A second copy of a message
-stands behind its first, out of order by nature; it is a double, which INV-2 judges.
+A replicated entry carries its position in its origin's log; that is compared with that log. A second copy of a message
+follows its first, out of order by nature; it is a duplicate, which INV-2 covers.
 """
 
 from __future__ import annotations

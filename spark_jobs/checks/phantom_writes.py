@@ -1,9 +1,9 @@
 """INV-3: every stored message was sent by a client, and has the content that the client sent.
 
-Only producers that the history knows are judged. Others, and topics of which the history says nothing, are either
-foreigners or a sign that a part of the history is gone; nobody can tell, so their messages make the verdict unknown,
-not invalid. Contents are compared by digest, of the payload before compression and encryption; where only a closed form
-is stored they are not compared. An entry that does not match its own checksum is nobody's.
+Only producers in the history are checked. Other producers, and topics without history, are either foreign or a sign
+that a part of the history is lost. Both look the same, so their messages make the verdict unknown, not invalid.
+Contents are compared by the digest of the payload before compression and encryption; where only an encrypted or
+unreadable form is stored they are not compared. An entry with a wrong checksum belongs to no producer.
 """
 
 from __future__ import annotations

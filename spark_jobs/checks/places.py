@@ -1,5 +1,5 @@
-"""INV-13: what a receipt or a delivery names is there: at that place of that region's log stands that message, with
-what the consumer was given."""
+"""INV-13: every receipt and delivery names a stored message: the region's log holds it at that position, with the
+content that the consumer received."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What regions say of places, held against what they store and what consumers did.
+"""Compare the positions in snapshots, updates and cursors with the stored logs and the consumers' acknowledgements.
 
-INV-12  A snapshot (P; b: X) of region a: everything in b up to X that is also in a stands there at or before P. An
-        update says only of messages that its source has, that the subscription acknowledged them.
-INV-18  A stored cursor counts as consumed only what the subscription acknowledged, and nothing that is not there yet.
+INV-12  A snapshot (P; b: X) of region a: every message of b up to X that is also in a is stored there at or before P.
+        An update claims acknowledgements only of messages that its source has.
+INV-18  A stored cursor counts as consumed only what the subscription acknowledged, and nothing beyond the log's end.
 
-Snapshots are many and messages more: what stands where is first summed up by blocks of entries, so that only the
-messages of the one block that a snapshot's X is in are compared with it one by one.
+There are many snapshots and even more messages. So positions are first aggregated by blocks of entries, and a snapshot
+is compared message by message only within the block that contains its X.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """INV-72: a message is acknowledged by one committed transaction of a subscription, in each region.
 
-Who reads, processes and writes in a transaction processes each message once as far as that goes. A cumulative
-acknowledgement that goes beyond an earlier one is allowed, whatever its transaction has processed of what the earlier
-one acknowledged; and a transaction belongs to one region. So messages that were processed in several committed
-transactions are counted, within a region and across regions; an acknowledgement that counted twice is a defect.
+A client that reads, processes and writes in transactions processes each message once, within this guarantee. A
+cumulative acknowledgement beyond an earlier one is allowed, even if its transaction processed messages that the earlier
+one acknowledged; and a transaction belongs to one region. So messages that several committed transactions processed are
+counted, within a region and across regions; an acknowledgement that took effect twice is a defect.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def find(evidence: Evidence) -> DataFrame | None:
 
 
 def _committed(evidence: Evidence) -> DataFrame:
-    """As the logs say; one that only acknowledged has no marker, and of that counts what its client was told."""
+    """Committed transactions by the logs. One that only acknowledged has no marker: its client's response counts."""
     in_log = evidence.stored.where(F.col("fate") == COMMITTED).select("region", "transaction")
     told = ends_told(evidence.events).where(F.col("told_end") == COMMITTED).select("region", "transaction")
     return in_log.unionByName(told).distinct()
 
 
 def _acknowledged(events: DataFrame, committed: DataFrame) -> DataFrame:
-    """Places that committed transactions acknowledged, but for those where they were told that they must not."""
+    """Positions that committed transactions acknowledged, except those whose acknowledgement was rejected."""
     by = [*_SUBSCRIPTION, *_PLACE, "how", "transaction"]
     return (
         events.where((F.col("op") == "acknowledge") & F.col("transaction").isNotNull())

@@ -1,8 +1,8 @@
-"""INV-2: what was acknowledged anywhere is in every region of its namespace, exactly once.
+"""INV-2: every acknowledged message is in every region of its namespace, exactly once.
 
-Without deduplication a client that lost the receipt of a publish sends it again and both are stored: a
-legitimate double. Replication may not add to it: a region with more copies than the origin region doubled
-something by itself, whatever the policy.
+Without deduplication a client that lost the receipt of a publish sends it again, and both are stored: a
+legitimate duplicate. Replication must not add any: a region with more copies than the origin region duplicated
+messages itself, whatever the policy.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Positions of replicated subscriptions in each region: what another fail-over would redeliver, and which are split.
 
-A region's stored cursor counts what the subscription acknowledged, wherever it did. What it does not count yet, the
-subscription would be given again if it moved there now. After a loss no snapshot completes any more, so nothing moves
-positions between the regions that are left, and that number grows with everything that is consumed.
+A region's stored cursor counts what the subscription acknowledged in any region. What it does not count yet would be
+redelivered if the subscription moved there now. After a loss no snapshot completes any more. So positions no longer
+move between the remaining regions, and that number grows with everything that is consumed.
 
-A position is *split* when each of two regions counts something that the other does not: whichever the subscription goes
-on in, it reads again. That is what a fail-back may leave.
+A position is *split* when each of two regions counts messages that the other does not: in either region the
+subscription receives some again. A fail-back may leave that.
 """
 
 from __future__ import annotations

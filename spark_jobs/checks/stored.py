@@ -1,4 +1,4 @@
-"""INV-1: what a region acknowledged is in its log."""
+"""INV-1: every message that a region acknowledged is in its log."""
 
 from __future__ import annotations
 

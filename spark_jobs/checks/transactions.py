@@ -1,6 +1,6 @@
-"""INV-58, INV-59: a transaction is visible as a whole, once it is committed; any other is invisible.
+"""INV-58, INV-59: a transaction is atomic, and invisible until committed.
 
-Committed is a transaction in a topic when the topic's log has its marker. That is compared with the
+A transaction is committed in a topic when the topic's log has its marker. That is compared with the
 responses that clients received, with the other topics of the region, and with what consumers and other regions have.
 """
 
@@ -81,7 +81,7 @@ def _given(evidence: Evidence) -> DataFrame:
 
 
 def _elsewhere(messages: DataFrame) -> DataFrame:
-    """A message that its own log does not hold any more may have been committed after all, unless clients were told."""
+    """A message that was trimmed from its own log may have been committed, unless a client's response excludes it."""
     certain = (F.size("fates") > 0) | (F.coalesce("told_end", F.lit(OPEN)) == ABORTED)
     others = F.filter("copies", lambda copy: copy["region"] != F.col("origin_region"))
     held = (
@@ -151,7 +151,7 @@ def _concluded(
 
 
 def _is_proven(found: FindingGroup, circumstances: Circumstances) -> bool:
-    """A log that was read in part may lack the marker; a history that is not whole may be wrong of what was told."""
+    """Whether the evidence is complete: a partial log may lack the marker, a partial history the response."""
     if {found.region, found.origin_region} & circumstances.damaged_regions:
         return False
     return found.kind in _OF_LOGS_ALONE or not circumstances.history_damaged

@@ -1,8 +1,8 @@
-"""`python -m spark_jobs.engines.archive`: keeps Spark's classes ready in one file, so that Java need not load them
-one by one.
+"""`python -m spark_jobs.engines.archive`: write Spark's classes to one archive, so that Java need not load them one by
+one.
 
 Takes about half a minute and 180 MB, once per Java and Spark; afterwards a session starts in half the time and the
-first verdict in two thirds. Without the file everything works the same, only later.
+first verdict takes two thirds. Without the archive everything works the same, only slower.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What differs between the engines. Everything else is DataFrame code (`frames.py`)."""
+"""The interface of an engine. Everything else is DataFrame code (`frames.py`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class EngineUnavailable(Exception):
-    """An engine cannot work here; the message says what to do."""
+    """An engine cannot run here; the message names the next step."""
 
 
 class PartitionedSource(Protocol):

@@ -1,8 +1,8 @@
-"""A Spark with fewer jars: Java looks for each of its classes in one after the other.
+"""A Spark with fewer jars, because Java searches the jars one by one for each class.
 
-What a verdict does not need of PySpark's 280 jars is a quarter of their number and half of the time that Spark takes to
-start: machine learning registers itself in every session. The jars that are left are links in a folder of the
-cache, always the same, because a class archive (`engines/archive.py`) holds good for one place only.
+A verdict does not need a quarter of PySpark's 280 jars, and they take half of Spark's start time: machine learning
+registers itself in every session. The remaining jars are links in one fixed folder of the cache, because a class
+archive (`engines/archive.py`) is valid for one path only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEFT_OUT = (
     *("*-osx-*", "*-windows-*"),
 )
 """Other cluster managers, Hive, machine learning, the shell, Spark Connect, stores for streams, other systems. The
-image that judges leaves out the same (compose/spark/leave-out)."""
+image that computes verdicts leaves out the same (compose/spark/leave-out)."""
 
 
 def lean_home(spark_home: Path, home: Path) -> Path:

@@ -1,8 +1,7 @@
-"""Warming up until there is something to verify: the caller writes a line to standard input then.
+"""Warm up until there is a run to verify: the caller then writes a line to standard input.
 
-When the caller closes standard input instead, it is gone or needs no verdict. A Spark that is just starting would
-notice only once it has started, which takes a minute on a busy machine; so the whole program ends at once, and Java
-with it.
+When the caller closes standard input instead, it has exited or needs no verdict. A starting Spark would notice that
+only after its start, which takes a minute on a busy machine; so the whole program exits at once, and Java with it.
 """
 
 from __future__ import annotations

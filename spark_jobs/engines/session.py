@@ -1,8 +1,7 @@
-"""Spark: found or explained, quick to start, and quiet.
+"""Start a Spark session fast and without log output, or explain why Spark cannot run.
 
-The defaults of Spark are made for clusters that run for days. A verdict on ten thousand messages wants the
-opposite: few partitions, no web page, no optimiser that watches itself, a compiler that is content with its
-first tier.
+The defaults of Spark are made for clusters that run for days. A verdict on ten thousand messages needs the
+opposite: few partitions, no web page, no adaptive optimiser, and only the first tier of the JIT compiler.
 """
 
 from __future__ import annotations
@@ -91,8 +90,8 @@ def _java_program() -> Path | None:
 
 
 def _java_version(home: Path) -> int | None:
-    """From the file that every Java since 9 has; asking the program itself would take as long as the whole
-    start of geoemu. None when it cannot be told."""
+    """Read the version from the file that every Java since 9 has; running `java` would take as long as the whole
+    start of geoemu. None when unknown."""
     try:
         match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(), re.MULTILINE)
     except OSError:

@@ -1,7 +1,7 @@
-"""Starts the engine that was chosen, and ends it.
+"""Start and stop the chosen engine.
 
-Spark is the default. Where it is not installed, or cannot run for want of a Java, the embedded
-engine does its work and says so: the verdict is the same.
+Spark is the default. Where it is not installed, or finds no Java, the embedded engine computes the verdict and prints
+a note: the verdict is the same.
 """
 
 from __future__ import annotations

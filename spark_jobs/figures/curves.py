@@ -1,10 +1,10 @@
 """How late messages came, over the time of the run: percentiles in equal slices of time, a bounded number of points.
 
-    latency    of a subscription: from asking to publish a message to the first time that it was received
-    lag        of a link: from the acknowledgement of a message to the first time that another region gave it to
+    latency    of a subscription: from the publish request of a message to its first delivery
+    lag        of a link: from the acknowledgement of a message to the first time that another region delivered it to
                a consumer that was connected when it was acknowledged
 
-A log does not say when an entry arrived, so the lag is what consumers saw: never less than the true one.
+A log does not record when an entry arrived, so the lag is measured at consumers: never less than the true one.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def headline(
 
 
 def explanation(verdict: Verdict, checks: Iterable[CheckResult]) -> str:
-    """How much was judged, and what the verdict does not prove."""
+    """How much was checked, and what the verdict does not prove."""
     checks = [check for check in checks if check.invariant != INFORMATION]
     verdicts = [check.verdict for check in checks]
     judged = len(verdicts) - verdicts.count("not applicable")

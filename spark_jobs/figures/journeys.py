@@ -1,7 +1,7 @@
-"""The journeys of the messages that witnesses name: asked, acknowledged, stored where, delivered, acknowledged.
+"""The journeys of the messages that witnesses name: published, acknowledged, stored, delivered, acknowledged.
 
-Only of those few: a report of a million messages stays small. A log does not say when an entry arrived; what is
-known is between which two moments it did.
+Only those few are included, so a report of a million messages stays small. A log does not record when an entry arrived;
+known are two moments before and after it.
 """
 
 from __future__ import annotations

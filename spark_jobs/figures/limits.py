@@ -1,8 +1,8 @@
-"""Holds the figures of a run against the limits that a person set for it (`emulator.run.limits`).
+"""Compare the figures of a run with the limits that the user set for it (`emulator.run.limits`).
 
-A limit is kept, missed or unknown, and whatever the verdict is stays as it is. What a program is told (exit code) goes
-by the gravest of all: a violated promise, then a missed limit, then doubt. A missed limit outweighs doubt because it is
-read off what is known; more evidence cannot make a wait shorter.
+A limit is kept, missed or unknown, and does not change the verdict. The exit code follows the gravest result: a
+violated guarantee, then a missed limit, then an unknown one. A missed limit outweighs an unknown result because it is
+certain: more evidence cannot make a wait shorter.
 """
 
 from __future__ import annotations

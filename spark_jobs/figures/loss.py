@@ -1,8 +1,8 @@
-"""What a region that never came back took with it: the price of the loss, never a defect.
+"""Messages lost with a region that never came back: the price of the loss, never a defect.
 
-A message is *unrecovered* when its origin region is lost and no region that is left stores it. The recovery point
-(RPO) is how far back the oldest of them reaches: from its acknowledgement to the moment of the loss. Whether the lost
-region's log still holds it says what bringing the region back would give.
+A message is *unrecovered* when its origin region is lost and no remaining region stores it. The recovery point (RPO)
+is the age of the oldest of them: from its acknowledgement to the moment of the loss. Messages that the lost region's
+log still holds would return with the region.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""How long actors stood still and how late messages came: figures, never defects, unless a limit is set.
+"""Durations of interruptions, latencies and redeliveries: figures, never defects, unless a limit is set.
 
     gap        of a subscription: from the moment its region went down to its next message elsewhere
     stall      of a subscription: the longest time in which an acknowledged message waited and it received nothing
-    outage     of a producer: the longest time in which it had asked and nothing of its was acknowledged; it ends when a
-               step of the scenario ends, pauses or moves the producer's program
-    latency    of a subscription: from asking to publish a message to the first time that it received it
-    (figures/curves.py) lag        of a link: from an acknowledgement in one region to the first delivery in the
-    other (figures/curves.py) repeated   of a subscription: deliveries of messages that it had received before
+    outage     of a producer: the longest time in which it had pending publishes and received no receipt; it ends when
+               a step of the scenario ends, pauses or moves the producer's program
+    latency    of a subscription: from the publish request of a message to its first delivery (figures/curves.py)
+    lag        of a link: from an acknowledgement in one region to the first delivery in the other (figures/curves.py)
+    repeated   of a subscription: deliveries of messages that it had received before
 
-All are read off the history, on the clock of the machine that drove the run.
+All are computed from the history, on the clock of the machine that drove the run.
 """
 
 from __future__ import annotations

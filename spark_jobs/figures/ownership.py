@@ -1,11 +1,12 @@
-"""Who owned how many topics before and after a host died, and how long topics had no owner: figures, never defects.
+"""Topics owned by each host before and after a host died, and the time topics had no owner: figures, never defects.
 
-    contest    hosts that asked for exclusive access to the same topics, directly or by way of others
-    grant      a host is told that it may publish, and in which epoch: `connect`, ok, with `topic_epoch`
-    deed       something was done to a host (a `note` of the scenario: `kill checker-1`); from then on it owns nothing
+    contest    hosts that requested exclusive access to the same topics, directly or by way of others
+    grant      a host receives exclusive access and its epoch: `connect`, ok, with `topic_epoch`
+    deed       a fault of a host (a `note` of the scenario: `kill checker-1`); from then on it owns nothing
     moment     deeds to hosts of one contest at about the same time
 
-All is read off the history, on the clock of the machine that drove the run: an owner is one that knows it.
+All is computed from the history, on the clock of the machine that drove the run: a host is an owner once it received
+the grant.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Place = tuple[str, str]
 
 
 class Asked(NamedTuple):
-    """A host asked for exclusive access; `at_ms`: when it was told that it has it, if it was."""
+    """A host requested exclusive access; `at_ms`: when it received the grant, if it did."""
 
     place: Place
     host: str

@@ -1,4 +1,4 @@
-"""Deliveries: what each subscription was to be given, and what it was given."""
+"""Deliveries: what each subscription had to receive, and what it received."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
 
 
 def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
-    """`since_ms`, in which `regions`, where it began (`initial`), whether somebody `moved` it by hand, whether it
-    `reads_compacted`, and how far its consumer came in `last_region`, where it was last (`reached`: the last message
+    """`since_ms`, in which `regions`, its `initial` position, whether a client `moved` it (seek, unsubscribe), whether
+    it `reads_compacted`, and how far its consumer came in `last_region`, where it was last (`reached`: the last message
     received there, per ledger)."""
     is_ok = F.col("outcome") == "ok"
     subscribed = (

@@ -1,15 +1,15 @@
-"""What every check starts from: logs and history brought together.
+"""The frames that every check starts from: logs and history joined.
 
     stored          one row per message that is in some region's log, markers left out
     events          operations of clients and their responses, one row per line of the history
-    messages        one row per origin: what was published, what was answered, and the copies there are of it
-    missing         one row per copy that ought to be there and is not, what that absence proves, and how many
+    messages        one row per origin: the published message, its response, and its copies
+    missing         one row per copy that must exist and does not, what that absence proves, and how many
                     copies are `held` elsewhere
-    owed            one row per subscription and message that it was to be given, or was given: whether it is `due`
-                    to it, how many `times` it came
-    strays          one row per place that a consumer was given something from, in which nothing is stored
-    promises        what snapshots, updates and stored cursors say of places (`sources/stored_values.py`)
-    ownership       who was granted exclusive access, and what clients were answered (`evidence/grants.py`)
+    owed            one row per subscription and message that it had to receive, or received: whether it is `due`
+                    to it, how many `times` it was delivered
+    strays          one row per position of a delivery at which nothing is stored
+    promises        the positions in snapshots, updates and stored cursors (`sources/stored_values.py`)
+    ownership       grants of exclusive access, and the responses to clients (`evidence/grants.py`)
     outages         one row per time that a region was down
     trimmed         where retention let entries go
     transactional   whether there is any transaction

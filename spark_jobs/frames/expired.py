@@ -1,4 +1,4 @@
-"""Messages that a policy may have let pass: they were not delivered to a subscription, and need not be."""
+"""Messages that a policy may have expired: they were not delivered to a subscription, and need not be."""
 
 from __future__ import annotations
 

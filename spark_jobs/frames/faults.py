@@ -1,7 +1,7 @@
-"""What was done to regions and links, from when to when and in which direction; read off the facts of a run.
+"""Faults of regions and links, with start, end and direction; computed from the facts of a run.
 
-A link is two directions, and each has its own state: whole, held or cut, and a latency. What was
-done to both at once is one fault.
+A link has two directions, each with its own state: whole, held or cut, and a latency. A change of both at once is one
+fault.
 """
 
 from __future__ import annotations

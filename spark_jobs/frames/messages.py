@@ -1,4 +1,4 @@
-"""Messages: what clients published, and the copies there are of it."""
+"""Messages: what clients published, and its stored copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity of messages and places, and how they are written.
+"""Identity of messages and positions, and their text form.
 
 A message is its *origin*: (topic, origin region, producer, sequence id). A place is (region, ledger, entry, index in
 its batch).
@@ -9,7 +9,7 @@ from __future__ import annotations
 from spark_jobs.engines.frames import Column, F
 
 ORIGIN = ("topic", "origin_region", "producer", "sequence_id")
-"""The columns that tell one message from another."""
+"""The columns that identify a message."""
 
 
 def position_text(place: Column) -> Column:

@@ -1,9 +1,9 @@
 """Producers that were opened again under one name.
 
 Where deduplication is on, a region's numbering under a name goes on where it stopped, and a program that counts its
-messages from 0 each time it runs writes down other numbers than were stored. Its receipts tell: they name places, and
-if everything that a session was told stands at its place under a number that is higher by one and the same amount, then
-that is how the session was numbered. Only sessions that claim the same numbers under the same name are looked at.
+messages from 0 each time it runs records other numbers than were stored. Its receipts show the offset: they name
+positions, and if every message of a session is stored at its position under a number that is higher by one constant,
+that constant is the session's offset. Only sessions that use the same numbers under the same name are checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""When the configuration store of a cluster was away, as its regions noticed: `regions/<name>/metadata.jsonl`.
+"""Outages of a cluster's configuration store, as its regions noticed them: `regions/<name>/metadata.jsonl`.
 
-A region that finds its store away goes on with what it knows, so nothing else in a run tells. Whatever it writes next
-ends it: it is told of changes only by a store that answers.
+A region whose store is unavailable goes on with its mirror, so nothing else in a run shows the outage. The next line of
+the region ends it: a region receives changes only from a store that responds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from spark_jobs.sources.policy_changes import DELIVERIES_FILE
 def store_absences(
     run: Path, clusters: Mapping[str, str], start_ms: float, end_s: float
 ) -> tuple[Interval, ...]:
-    """`clusters`: of each region. Of a cluster each time that any of its regions missed its store, by when it began.
-    What cannot be read says nothing; who judges by it names it."""
+    """Return each time that any region of a cluster missed its store, by start. `clusters`: the cluster of each region.
+    Unreadable lines are skipped; the checks that use the frame report them."""
     stretches: dict[str, list[tuple[float, float | None]]] = {}
     for file in sorted((run / "regions").glob(f"*/{DELIVERIES_FILE}")):
         region = file.parent.name
@@ -34,7 +34,7 @@ def store_absences(
 
 
 def _noticed(file: Path) -> Iterable[tuple[float, float | None]]:
-    """From when to when this region missed it; None: until its end."""
+    """Yield start and end of each time that this region missed its store; None: until the end of the run."""
     since: float | None = None
     for line in _lines(file):
         if line.get("away"):

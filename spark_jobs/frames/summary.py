@@ -1,5 +1,4 @@
-"""What must be known of logs and history before they are compared: what is there, from when to when, and how the run
-ended."""
+"""Summary of logs and history, computed before they are compared: contents, time range, and how the run ended."""
 
 from __future__ import annotations
 

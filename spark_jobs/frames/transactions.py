@@ -7,7 +7,7 @@ one has a *fate*, which the markers in the same log decide:
     aborted    never published: no consumer and no other region receives it
     open       as aborted, for as long as there is no marker
 
-The fate of what belongs to no transaction is null. What a region acknowledged it stores, whatever its fate.
+The fate of a message without a transaction is null. A region stores what it acknowledged, whatever its fate.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def with_fates(rows: DataFrame, *, transactional: bool) -> DataFrame:
 
 
 def ends_told(events: DataFrame) -> DataFrame:
-    """By region and transaction, how clients were `told` that it ended: committed or aborted. Both were told only of
-    two transactions with one name, of a region that was lost and began anew: of those nothing is known."""
+    """By region and transaction, the outcome in the responses to clients (`told`): committed or aborted. Both occur
+    only for two transactions with one id, of a region that was lost and began anew: their outcome is unknown."""
     is_ok = F.col("outcome") == "ok"
     ends = (
         events.where((F.col("op") == "end_transaction") & is_ok)
@@ -53,8 +53,8 @@ def ends_told(events: DataFrame) -> DataFrame:
 
 
 def with_ends(messages: DataFrame, events: DataFrame, *, transactional: bool) -> DataFrame:
-    """Messages with `told_end`, and whether they are `unpublished`: what is `expected` of those is their own region's
-    copy alone. The log decides; where it does not hold a message any more, what clients were told."""
+    """Messages with `told_end`, and whether they are `unpublished`: of those only their own region's copy is
+    `expected`. The log decides; where a message was trimmed from it, the responses that clients received."""
     if not transactional:
         return messages.withColumn("told_end", F.lit(None).cast("string")).withColumn(
             "unpublished", F.lit(False)

@@ -1,8 +1,8 @@
-"""What was going on when a promise was broken: the faults beside a check's witnesses.
+"""Possible causes of a violated guarantee: the faults near a check's witnesses.
 
-A fault stands beside a witness when it was about a region or a link that the witness names, at the time that the
-witness names or shortly after: what a region had acknowledged and not yet sent is lost a moment later. That is no
-proof. It is where a person would look first. The words are in `hints`.
+A fault is listed with a witness when it affected a region or link that the witness names, at that time or shortly
+after: messages that a region had acknowledged and not yet sent are lost a moment later. That is no proof, but the
+first thing to check. The texts are in `hints`.
 """
 
 from __future__ import annotations

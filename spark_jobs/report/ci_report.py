@@ -1,6 +1,6 @@
-"""A evaluation for continuous integration: JUnit's XML for programs, Markdown for people.
+"""An evaluation for continuous integration: JUnit's XML for programs, Markdown for people.
 
-A check or limit is a test case. Invalid and missed are failures, unknown is an error, a check with nothing to judge is
+A check or limit is a test case. Invalid and missed are failures, unknown is an error, a check with nothing to check is
 skipped. A figure is a property of the suite in JUnit, and a row without a sign in Markdown.
 """
 

@@ -1,4 +1,4 @@
-"""Curves of lateness, a panel each: the median, the 99th percentile and the latest message of each slice of time.
+"""Curves of latency and lag, a panel each: the median, the 99th percentile and the maximum of each slice of time.
 
 The scale is logarithmic: a stall of a second and a median of five milliseconds are both seen. Behind it are the times
 when a region was down.

@@ -1,4 +1,4 @@
-"""report.json for programs and report.html for people; both say the same."""
+"""report.json for programs and report.html for people, with the same content."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """What `region_log` asks of the reader of a backend. A reader is a module with these functions:
 
-    plan(log: RegionLog) -> list[RowRange]              how the log is shared out among tasks
+    plan(log: RegionLog) -> list[RowRange]              the log's ranges, one per task
     read_groups(log, range) -> Iterator[Group]          called in any task, on any machine
-    read_topic(log, topic) -> Iterator[Group]           all there is of one topic
-    read_heads(log) -> list[LogHead]                       where each topic begins
-    read_values(log) -> list[tuple[str, StoredValue]]   cursors and grants, by key, that a region keeps beside its logs
+    read_topic(log, topic) -> Iterator[Group]           all entries of one topic
+    read_heads(log) -> list[LogHead]                    where each topic begins
+    read_values(log) -> list[tuple[str, StoredValue]]   cursors and grants, by key, that a region stores besides logs
 
-Each raises LogDamaged when there is something it cannot read; what was yielded before stays.
+Each raises LogDamaged for unreadable data; what was yielded before remains valid.
 """
 
 from __future__ import annotations

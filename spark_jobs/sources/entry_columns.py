@@ -1,9 +1,9 @@
-"""Entries become columns: one row per message.
+"""Convert entries to columns: one row per message.
 
-A log of millions of messages passes through here. The usual entry, one message with nothing special about it, takes
-a shortcut: its producer, sequence id and publish time are cut out by one regular expression, the property that
-tells where it stands in its origin's log by another, and what then remains of its metadata is nearly always bytes
-that were seen before. Everything else is read by `wire.metadata`. A test compares both ways on every kind of entry.
+A log of millions of messages passes through here. The usual entry, one message without special metadata, takes a
+shortcut: one regular expression extracts its producer, sequence id and publish time, and another one the property with
+its position in its origin's log. The rest of its metadata is nearly always bytes that were parsed before. All other
+entries are parsed by `wire.metadata`. A test compares both ways on every kind of entry.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ ROW_SCHEMA = pa.schema(
         ("transaction", pa.string()),
     ]
 )
-"""`damage` is null but in rows that tell what could not be read; those set only `region` beside it. `batch_index` is
--1 outside batches, as in message ids. The source is where the entry stands in its origin's log, as it says itself.
-Digests: `entry_digests`; that of a payload is null where only an encrypted or otherwise closed form is known, or one
-piece of several. `is_sound`: the entry matches its checksum. `marker`: what a snapshot or an update says, as JSON.
-`transaction`: `most,least` of the one that a message belongs to, or that a marker ends."""
+"""`damage` is null except in rows for unreadable data; those set only `region` besides. `batch_index` is -1 outside
+batches, as in message ids. The source is the position in the origin's log that the entry carries. Digests:
+`entry_digests`; that of a payload is null where only an encrypted or otherwise unreadable form is known, or one chunk
+of several. `is_sound`: the entry matches its checksum. `marker`: the content of a snapshot or an update, as JSON.
+`transaction`: `most,least` of the transaction that a message belongs to, or that a marker ends."""
 
 _NO_BATCH = -1
 
@@ -255,8 +255,8 @@ attributes."""
 
 
 def _messages(info: EntryDetails, payload: bytes, attributes: int) -> Iterator[Message]:
-    """The messages of an entry. A batch that cannot be opened, because it is encrypted or nobody here knows its
-    compression, is known by its first and last sequence id; its messages share the digest and the size of the whole.
+    """The messages of an entry. Of a batch that cannot be decoded (encrypted, or an unknown compression) the first and
+    last sequence id are known; its messages share the digest and the size of the whole.
     """
     first = _signed(info.sequence_id)
     opened = None if info.is_encrypted or info.is_chunk else _opened(info, payload)

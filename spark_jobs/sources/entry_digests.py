@@ -1,10 +1,10 @@
-"""What an entry says, as numbers that can be compared: with what was asked for, and between regions.
+"""Digests of an entry, to compare it with the publish request and between regions.
 
-    payload     of the payload as the application gave it: opened, never encrypted
+    payload     of the payload as the application published it: decompressed, never encrypted
     attributes  of key, ordering key, event time and properties; 0 when there are none (emulator.run.history)
     bytes       of all that every region must store alike: those two, the rest of the metadata, the publish time
 
-Replication adds two things to the metadata, where an entry comes from and where it stood; they are left out.
+Replication adds two fields to the metadata, the origin region and the source position; they are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The files of a history: whether each is whole, and its lines as columns (docs/HISTORY.md). Names no engine.
 
-A file is whole when it begins with a head of this run, ends with an end or a seal, and holds the lines that the end
-counts, with the digest that it says. Every line is checked against the format and against what the run has. What is
-wrong is a damage that names file, line, field and rule: the rest is evidence, but not the whole truth.
+A file is whole when it begins with a head of this run, ends with an end or a seal, and holds the number of lines and
+the digest that the end records. Every line is checked against the format and the run's configuration. Each error is a
+damage that names file, line, field and rule: the rest is still evidence, but incomplete.
 """
 
 from __future__ import annotations
@@ -59,9 +59,8 @@ ROW_SCHEMA = pa.schema(
 )
 """A line. `history_file` is the name of its file, without suffix.
 
-`damage` is null but in rows that tell what could not be read, which set nothing else. Topics are in their
-full form; the place that a message id names is three numbers; digests are numbers, 0 for attributes that are not
-there."""
+`damage` is null except in rows for unreadable lines, which set nothing else. Topics are in their full form; the
+position of a message id is three numbers; digests are numbers, 0 for absent attributes."""
 
 BATCH_ROWS = 16_384
 SLICE_BYTES = 16 * 1024 * 1024

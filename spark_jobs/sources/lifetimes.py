@@ -1,8 +1,8 @@
-"""What policies let go of while a run went on: trimmed is neither lost nor proof, and what expired need not be
+"""What policies removed during a run: trimmed messages are neither lost nor a proof, and expired ones need not be
 delivered.
 
-Any policy that held at any time in any region counts, also one that was taken away again: regions act upon a change at
-different times.
+Every policy that was in force at any time in any region counts, even if it was removed later: regions apply a change
+at different times.
 """
 
 from __future__ import annotations

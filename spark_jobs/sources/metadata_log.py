@@ -50,7 +50,7 @@ def _in_group(group: Group, region: str, clusters: Mapping[str, str]) -> Iterato
 
 
 def events_in(payload: bytes, cluster: str, published_ms: float) -> list[MetadataEvent]:
-    """What a message says that a region of this cluster published."""
+    """The content of a message that a region of this cluster published."""
     try:
         pack = json.loads(payload)
         if pack["kind"] not in _WITH_EVENTS or pack["source"] != cluster:

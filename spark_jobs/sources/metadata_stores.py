@@ -62,7 +62,7 @@ class ClusterStore:
     records: Mapping[str, bytes]
     """What it notes about the events of a document, by SyncRecordPath."""
     has: Mapping[str, int]
-    """By origin: up to which event it says that it has all."""
+    """By origin: up to which event it claims to have all."""
 
     def says_it_has(self, stamp: EventStamp) -> bool:
         return self.has.get(stamp.origin, 0) >= stamp.sequence

@@ -1,10 +1,9 @@
-"""Policies that were changed while a run went on: `regions/<name>/metadata.jsonl`, which change each region
-received, and when.
+"""Policy changes during a run: `regions/<name>/metadata.jsonl`, which change each region received, and when.
 
-A message is judged by what held when it was published. Region a owes it to region b if both were among the replication
-clusters of its namespace then, as far as all regions knew, and stayed there until the end: what had not arrived when
-a region was taken out is owed no more, and what was published before one was added never was. A topic that sets
-clusters of its own is judged by these as long as it has them, and by its namespace's otherwise.
+A message is checked against the policy in force when it was published. Region a must replicate it to region b if both
+were replication clusters of its namespace then, in the view of all regions, and remained so until the end. A message
+that had not arrived when a region was removed is not required any more; one published before a region was added never
+was. The clusters of a topic, while it sets its own, replace those of its namespace.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ DELIVERIES_FILE = "metadata.jsonl"
 CLUSTERS = "replication_clusters"
 NEVER_MS = 1e300
 SETTLING_MS = 1_000.0
-"""Between a region's being told of a change and its acting upon it; a publish meanwhile is judged by neither."""
+"""Time between a region's receipt of a change and its effect; a publish meanwhile is checked against neither policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def read_changes(run: Path) -> tuple[dict[str, PolicyHistory], list[tuple[str, s
 
 
 def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
-    """What a region was told, in the order of revisions, each when it was told first: one that starts again is told
+    """The changes that a region received, by revision, each at its first receipt: a restarted region receives
     everything again."""
     first: dict[int, tuple[StoredKey, Told]] = {}
     text = file.read_text()
@@ -145,7 +144,7 @@ def _own_lifetimes(told: Collection[Iterable[tuple[StoredKey, Told]]], namespace
 def _of_topic(
     of_region: Iterable[tuple[StoredKey, Told]], region: str, namespace: str, topic: str
 ) -> list[Told]:
-    """What held for a topic in a region, as if it had been told of that alone."""
+    """The changes of a region that affect one topic."""
     told: list[Told] = []
     of_namespace: Mapping[str, Any] = {}
     own: Mapping[str, Any] = {}

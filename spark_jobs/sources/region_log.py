@@ -1,7 +1,7 @@
-"""What the regions of a run really stored, one row per message: ROW_SCHEMA says of which columns.
+"""The stored logs of a run's regions, one row per message: ROW_SCHEMA lists the columns.
 
-Batches are split; markers are rows too (`marker_type`), so that nothing stored is out of sight. What cannot be read
-is a row as well: only `region` and `damage` are set, and the rest is not the whole truth.
+Batches are split; markers are rows too (`marker_type`), so that every stored entry is visible. Unreadable data is a
+row as well: only `region` and `damage` are set, and the other rows are incomplete.
 One part per region and range of rows; rows come as Arrow batches, never one by one.
 """
 

@@ -1,6 +1,6 @@
-"""What is in a run directory, and what ought to be there.
+"""The files of a run directory, present and required.
 
-Names no engine: Spark and SQLite come later. Whatever is missing or unreadable becomes a damage, a sentence that
+Imports no engine: Spark and SQLite come later. Each missing or unreadable file becomes a damage, a sentence that
 keeps the verdict from being valid; nothing here raises for the state of the folder.
 """
 

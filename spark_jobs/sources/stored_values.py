@@ -1,8 +1,8 @@
-"""Small frames of what regions store beside their messages: promises about positions, grants, transaction keys.
+"""Small frames of what regions store besides messages: claims about positions, grants, transaction keys.
 
-A snapshot (P; b: X) of region a promises: a subscription that acknowledged everything up to P in a has acknowledged
-everything up to X in b that ever reaches a. An update of a region says that a subscription has acknowledged everything
-up to a position. A cursor counts everything up to its mark-delete, and in its ranges, as consumed.
+A snapshot (P; b: X) of region a claims: a subscription that acknowledged everything up to P in a has acknowledged
+everything up to X in b that ever reaches a. An update of a region claims that a subscription has acknowledged
+everything up to a position. A cursor counts everything up to its mark-delete, and in its ranges, as consumed.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ def read_ownership(
     told: Iterable[tuple[str, str, str, int]],
     history_topics: Collection[str],
 ) -> tuple[Ownership, list[EvidenceDamage]]:
-    """From what regions keep beside their logs (region, key and value), and what clients were told (region, topic,
-    producer, epoch)."""
+    """Build the frame from the regions' key-value stores (region, key and value) and the responses to clients (region,
+    topic, producer, epoch)."""
     grants = [one for of_topic in stored_grants(values) for one in checked(of_topic)]
     rows = [
         (
@@ -227,7 +227,7 @@ def read_ownership(
 
 
 def read_keys(entries: Iterable[CoordinatorEntry], *, told: bool) -> tuple[KeyEvidence, list[EvidenceDamage]]:
-    """From what coordinators stored. `told`: some client says that it used a key."""
+    """Build the frame from the coordinators' logs. `told`: a client's history shows that it used a key."""
     rows: list[JournalRow] = []
     damages: list[EvidenceDamage] = []
     for (region, name), of_log in groupby(entries, key=lambda entry: entry[:2]):
