@@ -1,1 +1,1 @@
-"""The HTTP port of a region."""
+"""The HTTP port of a region: its admin API."""

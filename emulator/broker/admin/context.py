@@ -1,4 +1,4 @@
-"""What the rows of the HTTP port may ask: the region, its links, its own address, and who may do what."""
+"""The context of admin handlers: the region, its links, its own address, and authorization."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from emulator.model.values import PERSISTENT, is_valid_name
 from emulator.net.addresses import in_url
 
 Authorize = Callable[[RequestHead, Action, ProtectedResource], None]
-"""Whether the sender of a request may do something. ProtocolError (authentication or authorization) when not."""
+"""Checks that the sender of a request may do something. ProtocolError (authentication or authorization) if not."""
 
 
 def allow_clients(head: RequestHead, action: Action, resource: ProtectedResource) -> None:
-    """Everybody is a client: nobody has to say who they are, so far."""
+    """Authorize every sender as a client: requests are not authenticated yet."""
     authorize(TrustLevel.CLIENT, action, resource)
 
 
 @dataclass(slots=True)
 class AdminContext:
-    """Made by `Admin`, one for a region."""
+    """Created by `Admin`, one per region."""
 
     region: Region
     links: dict[str, EmulatedLink]
-    """By peer region; empty where somebody else shapes the links."""
+    """By peer region; empty where links are not emulated in the region."""
     authorize: Authorize = allow_clients
     port: int = 0
-    """Where the server listens; known once it does."""
+    """The server's port; known once it listens."""
 
     def url(self, came_by: str) -> str:
         """The admin URL for clients outside, of which one connected to our address `came_by`."""
@@ -39,8 +39,8 @@ class AdminContext:
         return f"http://{host}:{config.advertised_admin_port or self.port}"
 
     def resource(self, scope: ResourceScope, names: Mapping[str, str]) -> ProtectedResource:
-        """What a row with these names in its path is about. HttpError 412 for a name that nobody can have: with a slash
-        inside, two different paths would be about the same topic."""
+        """Return the resource that a row addresses with these names in its path. HttpError 412 for an impossible name:
+        with a slash inside, two different paths would address the same topic."""
         for kind in ("tenant", "namespace"):
             if not is_valid_name(names.get(kind, "none")):
                 raise HttpError(412, f"{names[kind]!r} is not a valid {kind} name")
@@ -55,7 +55,7 @@ class AdminContext:
                 return ProtectedResource(scope.value, topic_name(names))
 
     def namespace(self, tenant: str, namespace: str) -> str:
-        """The full name of a namespace. HttpError 404 when there is none."""
+        """The full name of a namespace. HttpError 404 when it does not exist."""
         name = f"{tenant}/{namespace}"
         if not self.region.policies.has_namespace(name):
             missing = "Namespace" if tenant in self.region.policies.tenants() else "Tenant"
@@ -64,6 +64,6 @@ class AdminContext:
 
 
 def topic_name(names: Mapping[str, str]) -> str:
-    """The full name of the topic that a path names."""
+    """The full name of the topic in a path."""
     domain = names.get("domain", PERSISTENT)
     return f"{domain}://{names['tenant']}/{names['namespace']}/{names['topic']}"

@@ -1,7 +1,7 @@
-"""What an admin call is told that was under way when somebody deleted its topic, subscription or namespace: what Pulsar
-says of one that is not there. The store is well.
+"""The response to an admin request whose topic, subscription or namespace was deleted during the request: as Pulsar's
+for one that does not exist. It is no failure of the store.
 
-Who asks for many at once is told nothing of one that went meanwhile: there is nothing to be done to it any more.
+Requests for many topics or subscriptions skip those that were deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from emulator.errors import GoneMeanwhile, ProtocolError
 async def unless_gone(
     call: AdminRequest, topic: Topic, subscription: Subscription, work: Awaitable[None]
 ) -> None:
-    """GoneMeanwhile only if it is still there, and loaded again."""
+    """GoneMeanwhile only if the subscription still exists, and its topic is loaded again."""
     try:
         await work
     except GoneMeanwhile:
@@ -37,7 +37,7 @@ async def _has(call: AdminRequest, topic: str, subscription: str) -> bool:
 
 
 async def answer_to(call: AdminRequest, problem: GoneMeanwhile) -> HttpError:
-    """404 for what is not there any more, with Pulsar's reason; 409 for what was loaded again. ProtocolError."""
+    """404 with Pulsar's reason if it does not exist any more; 409 if it was loaded again. ProtocolError."""
     if "topic" in call.names:
         for name in names_of(call):
             topic = await call.context.region.directory.acquire(name, OpenMode.EXISTING)

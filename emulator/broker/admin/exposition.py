@@ -1,4 +1,4 @@
-"""Figures as text, in the two forms that Prometheus reads."""
+"""Metrics as text, in the two formats that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MetricFamily:
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Whether a client that sends this header would rather have OpenMetrics."""
+    """Whether a client that sends this header prefers OpenMetrics."""
     return any(part.split(";")[0].strip() == "application/openmetrics-text" for part in accept.split(","))
 
 

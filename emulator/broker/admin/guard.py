@@ -1,8 +1,8 @@
-"""Which requests may change anything: those that call the region by a name of its own, and come from no other site.
+"""Rejects changing requests of other sites: a request must use a name of the region, and have no foreign origin.
 
-A browser lets any page send requests to any address. It cannot keep a page from sending them, but it tells where they
-come from (Origin), and what address the page believes in (Host). A page that points its own name at this region's
-address (DNS rebinding) shows in Host; a form or script of another site shows in Origin.
+A browser lets any page send requests to any address. But it sends the page's origin (Origin), and the address that the
+page uses (Host). A page that points its own name at this region's address (DNS rebinding) shows in Host; a form or
+script of another site shows in Origin.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AdminGuard:
         return cls(config.region, names)
 
     def check(self, head: RequestHead) -> None:
-        """HttpError 421 or 403 for a request that would change something and is not meant for this region."""
+        """HttpError 421 or 403 for a changing request that is not meant for this region."""
         if head.method in READING:
             return
         host = host_in(head.host)
@@ -58,6 +58,6 @@ class AdminGuard:
 
 
 def host_in(authority: str) -> str:
-    """The host of `host`, `host:port` or `[address]:port`, in lower case; empty when it is nothing of the kind."""
+    """The host of `host`, `host:port` or `[address]:port`, in lower case; empty for any other text."""
     found = _AUTHORITY.fullmatch(authority.strip().lower())
     return (found["address"] or found["name"] or "").removesuffix(".") if found else ""

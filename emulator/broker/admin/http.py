@@ -1,10 +1,10 @@
-"""A small HTTP/1.1 server on h11: one request at a time per connection, JSON or text answers.
+"""A small HTTP/1.1 server on h11: one request at a time per connection, JSON or text responses.
 
-Runs on whatever Network it is given, so that it can be simulated like everything else.
+Runs on any Network, so that it can be simulated like everything else.
 
-The application is asked twice: with the head of a request, when it may refuse before any of the body is read, and with
-the body. A connection holds at most BODY_BYTES_MAX of a request and one answer, and is closed after IDLE_SECONDS in
-which no request was completed.
+The application is called twice: with the head of a request, which it may reject before the body is read, and with the
+body. A connection holds at most BODY_BYTES_MAX of a request and one response, and is closed after IDLE_SECONDS in which
+no request was completed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 1_048_576
 REFUSED_BODY_BYTES_MAX = 4 * BODY_BYTES_MAX
-"""How much of a refused body is taken, so that the client reads the refusal before the connection ends."""
+"""How much of a rejected body is read, so that the client reads the response before the connection ends."""
 IDLE_SECONDS = 60.0
 SINGLE = ("host", "origin", "content-type", "authorization")
-"""Headers that decide whether a request may do something: whoever stands in between may read another one of two."""
+"""Headers that decide whether a request is allowed. They must not be repeated: a proxy may use the other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,17 @@ class RequestHead:
 
     method: str
     target: str
-    """Path and query as they were sent."""
+    """Path and query as sent."""
     headers: dict[str, str]
     """Names in lower case; the first of several counts."""
     repeated: frozenset[str] = frozenset()
-    """Names that came more than once."""
+    """Names that occur more than once."""
     came_by: str = ""
     """The address of ours that the client connected to."""
 
     @property
     def host(self) -> str:
-        """What the client called us: a name or address and perhaps a port."""
+        """The client's Host header: a name or address, and perhaps a port."""
         return self.headers.get("host", "")
 
     @property
@@ -57,7 +57,7 @@ class RequestHead:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What to answer. `content` None: no body; bytes are sent as they are."""
+    """A response. `content` None: no body; bytes are sent as they are."""
 
     content: Any = None
     status: int = 200
@@ -86,14 +86,14 @@ class HttpError(Exception):
 
 
 PreparedCall = Callable[[bytes], Awaitable[Response]]
-"""What is left to do once the body is there."""
+"""The rest of a request, called with its body."""
 
 
 class Application(Protocol):
-    """What is served."""
+    """The server's application."""
 
     def begin(self, head: RequestHead) -> PreparedCall:
-        """Look at a request before its body is read. HttpError when it is refused."""
+        """Check a request before its body is read. HttpError when it is rejected."""
         ...
 
 
@@ -108,12 +108,12 @@ class HttpConnection(asyncio.Protocol):
         self._came_by = ""
         self._method = ""
         self._call: PreparedCall | None = None
-        """What to do with the body; None when the request was refused and the body is only taken away."""
+        """The call for the body; None when the request was rejected and its body is dropped."""
         self._body = bytearray()
         self._busy = False
-        """A request is being answered; what arrives meanwhile stays with the kernel."""
+        """A request is being answered; later bytes stay in the kernel."""
         self._refused_bytes = 0
-        """Of a body that was refused, taken so far."""
+        """Bytes of a rejected body, read so far."""
         self._write_paused = False
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -141,7 +141,7 @@ class HttpConnection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """The client sends no more; it may still wait for its answer."""
+        """The client sends no more; it may still wait for its response."""
         self._http.receive_data(b"")
         self._advance()
         return self._busy
@@ -170,7 +170,7 @@ class HttpConnection(asyncio.Protocol):
     # Requests.
 
     def _advance(self) -> None:
-        """Take what has arrived. Bytes that are no HTTP are answered once, and the connection ends."""
+        """Handle received bytes. Invalid HTTP gets one error response, and the connection ends."""
         try:
             self._take_events()
         except h11.RemoteProtocolError as problem:
@@ -232,7 +232,7 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(_too_large())
 
     def _complete(self) -> None:
-        """All of the request is here."""
+        """The request is complete."""
         if self._call is None:
             self._close()
             return
@@ -251,7 +251,7 @@ class HttpConnection(asyncio.Protocol):
             response = self._internal_error(bug)
         try:
             self._answer(response)
-        except Exception as bug:  # the handler returned what has no form in JSON: nothing was sent yet
+        except Exception as bug:  # the handler's result cannot be encoded as JSON: nothing was sent yet
             self._answer(self._internal_error(bug))
         self._next()
 
@@ -260,7 +260,7 @@ class HttpConnection(asyncio.Protocol):
         return Response({"reason": f"internal error: {type(bug).__name__}: {bug}"}, status=500)
 
     def _next(self) -> None:
-        """Be ready for the next request on this connection, or end it."""
+        """Prepare for the next request on this connection, or close it."""
         self._busy = False
         if self._transport is None:
             return
@@ -272,10 +272,11 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._close()
 
-    # Answers.
+    # Responses.
 
     def _refuse(self, problem: HttpError) -> None:
-        """Answer before the request is complete. The connection ends with it: where the next one begins is unknown."""
+        """Reject before the request is complete. The connection ends with it: where the next request begins is
+        unknown."""
         response = problem.response()
         closing = (*response.headers, ("connection", "close"))
         self._answer(Response(response.content, response.status, headers=closing))
@@ -320,7 +321,7 @@ def _too_large() -> HttpError:
 
 
 def _refusal(problem: HttpError) -> PreparedCall:
-    """A request without a body is refused like any other is answered, and the connection stays."""
+    """Return a call that rejects a request without a body; the connection stays open."""
 
     async def refuse(body: bytes) -> Response:
         raise problem

@@ -1,4 +1,4 @@
-"""What is stored of a topic, as Pulsar tells it of a managed ledger: `internal-info`."""
+"""The stored state of a topic in the form of Pulsar's managed ledger info: `internal-info`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from emulator.broker.topic.topic import Topic
 
 
 def ledger_info(topic: Topic) -> dict[str, Any]:
-    """One ledger, and each cursor in it. Versions and dates are of a store that regions do not have: left out."""
+    """One ledger, and each cursor in it. Versions and dates of Pulsar's store do not exist in regions: left out."""
     ledger_id = topic.log.ledger_id
     entries = topic.log.next_entry_id - topic.log.first_entry_id
     size_bytes = topic.log.size_bytes

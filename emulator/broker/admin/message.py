@@ -1,6 +1,6 @@
-"""A stored entry as an answer: its payload as the body, what is known of it as headers, the way Pulsar's tools read it.
+"""A stored entry as a response: its payload as the body, its metadata as headers, as Pulsar's tools read them.
 
-A batch is one answer: its whole payload, with the number of its messages in a header.
+A batch is one response: its whole payload, with the number of its messages in a header.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from emulator.wire.message_metadata import read_entry, read_metadata, read_prope
 from emulator.wire.payloads import decompress
 
 PROPERTIES_BYTES_MAX: Final = 32_768
-"""Properties that are longer are left out, and a header says so: clients bound what they read of headers."""
+"""Longer properties are left out, and a header marks that: clients limit the size of headers."""
 UNCOMPRESSED_BYTES_MAX: Final = 67_108_864
 _COMPRESSIONS: Final = {1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def as_response(topic: Topic, entry_id: int, data: bytes) -> Response:
-    """ProtocolError for an entry that cannot be read, HttpError 413 for one that says it is enormous."""
+    """ProtocolError for an entry that cannot be read, HttpError 413 for one whose declared size is enormous."""
     info = read_entry(data)
     payload = data[info.payload_offset :]
     if info.compression and not info.is_encrypted:
@@ -82,5 +82,5 @@ def _headers(data: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _printable(value: str) -> str:
-    """What a header may hold."""
+    """Return the text with the characters that a header may have."""
     return _UNPRINTABLE.sub("?", value).strip()

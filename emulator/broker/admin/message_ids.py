@@ -12,15 +12,15 @@ LONG: Final = 2**63
 
 
 class NamedId(NamedTuple):
-    """What a tool named: a message, or an end of the log."""
+    """The position in a request: a message, or an end of the log."""
 
     position: Position
     batch_index: int
     """-1: the whole entry."""
     is_excluded: bool
-    """What follows it is meant."""
+    """The position behind it."""
     properties: dict[str, str]
-    """Of the subscription that is to be created there."""
+    """Properties of the subscription to create."""
 
 
 def as_json(position: Position, partition: int) -> dict[str, int]:
@@ -79,7 +79,7 @@ MESSAGE_ID: Final = Body(
 
 
 def whole_number(text: str, what: str) -> int:
-    """HttpError 400 for what is none, or would not fit into 64 bits."""
+    """HttpError 400 for a text that is no whole number, or does not fit into 64 bits."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and -(2**63) <= int(text) < 2**63):
         raise HttpError(400, f"{what}: {text[:100]!r} is not a whole number")

@@ -1,6 +1,6 @@
-"""What the rows say about themselves: the OpenAPI document and the tables of docs/ADMIN.md.
+"""The documentation of the rows: the OpenAPI document and the tables of docs/ADMIN.md.
 
-python -m emulator.broker.admin.resources docs/ADMIN.md      # writes its tables anew
+python -m emulator.broker.admin.resources docs/ADMIN.md      # rewrites its tables
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _operation(operation: Operation, subject: str) -> dict[str, Any]:
 
 
 def tables(subjects: Mapping[str, Iterable[Resource]]) -> str:
-    """All rows as Markdown, a table a subject."""
+    """All rows as Markdown, a table per subject."""
     parts = []
     for subject, resources in subjects.items():
         rows = [
@@ -100,14 +100,14 @@ def _in_words(operation: Operation) -> str:
 
 
 def kept_table(subjects: Mapping[str, Iterable[Resource]]) -> str:
-    """What is kept and given back, and why nothing else comes of it."""
+    """The table of what is stored and returned without any effect, and why."""
     paths = {resource.path: resource.kept for resources in subjects.values() for resource in resources}
     rows = [f"| `{path}` | {why} |" for path, why in paths.items() if why]
     return "\n".join(["| path | why it has no effect |", "|---|---|", *rows])
 
 
 def with_tables(text: str, subjects: Mapping[str, Iterable[Resource]]) -> str:
-    """A page whose tables are those of the rows. ValueError when it has no place for them."""
+    """Return a page with the tables of the rows. ValueError when it has no place for them."""
     page = _between(text, BEGIN, END, tables(subjects))
     return _between(page, KEPT_BEGIN, KEPT_END, kept_table(subjects))
 

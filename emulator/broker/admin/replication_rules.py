@@ -1,4 +1,4 @@
-"""Which regions a namespace or a topic may name as those that share its messages."""
+"""Which replication clusters and allowed clusters a namespace or a topic may name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OBEYS = (ALLOWED_CLUSTERS,)
 
 
 def regions_of(region: Region) -> set[str]:
-    """All that run."""
+    """All regions of the run."""
     return {region.config.region, *region.peers}
 
 
@@ -27,8 +27,8 @@ def check_home(region: Region, named: str) -> None:
 
 
 def check_sharing(region: Region, namespace: str, named: tuple[str, ...]) -> None:
-    """HttpError for a list that cannot be meant. Pulsar deletes the topics of the region that is asked when a list
-    lacks it. Nobody means that here, and one who shares the messages no more says so by naming itself alone."""
+    """HttpError for an invalid list of regions. Pulsar deletes the topics of the requested region if the list lacks it,
+    which is never intended here: to end replication, a region names itself alone."""
     asked = region.config.region
     for name in named:
         check_home(region, name)
@@ -48,7 +48,7 @@ def check_sharing(region: Region, namespace: str, named: tuple[str, ...]) -> Non
 
 
 def _check_peers(region: Region, named: tuple[str, ...]) -> None:
-    """HttpError 409 for two clusters of which somebody said that one stands in for the other."""
+    """HttpError 409 for a list with two clusters that are declared as peers: one replaces the other."""
     for name in named:
         stored = region.metadata.get(ClusterPath(name).text)
         said = {} if stored is None or stored.value is None else json.loads(stored.value)
@@ -60,14 +60,14 @@ def _check_peers(region: Region, named: tuple[str, ...]) -> None:
 
 
 def check_tenant_allows(region: Region, tenant: str, named: Collection[str]) -> None:
-    """HttpError 403 for a region that is none of the tenant's."""
+    """HttpError 403 for a region that the tenant does not allow."""
     allowed = region.tenancy.tenant(tenant).allowed_clusters
     if allowed is not None:
         _check_among(named, allowed, f"tenant [{tenant}]")
 
 
 def check_allowed(region: Region, namespace: str, allowed: tuple[str, ...]) -> None:
-    """HttpError for a list of allowed regions that lacks one which is in use, or that is none."""
+    """HttpError for a list of allowed regions that lacks one in use, or names an unknown one."""
     for name in allowed:
         check_home(region, name)
     check_tenant_allows(region, namespace.partition("/")[0], allowed)

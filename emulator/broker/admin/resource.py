@@ -1,9 +1,9 @@
-"""What the HTTP port offers, as data: rows that routing, the OpenAPI document and docs/ADMIN.md are made of.
+"""The resources of the HTTP port as data: rows for routing, the OpenAPI document and docs/ADMIN.md.
 
-A row is a path with what each method does. A path is `/`, then segments separated by `/`: a word stands for itself,
-`{name}` for any segment that is not empty. Of two rows that could answer one request, the one that has a word at the
-first segment where only one of them has a word answers. A table with two rows that have words at the same segments is
-refused, so the order of rows means nothing.
+A row is a path with an operation for each method. A path is `/`, then segments separated by `/`: a literal word, or
+`{name}` for any segment that is not empty. If two rows match a request, compare the first segment where only one of
+them has a word: that row wins. A table with two rows that have words at the same segments is rejected, so the order of
+rows has no effect.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A parameter behind the `?`. Others are ignored: clients send what some other version knows."""
+    """A parameter behind the `?`. Unknown ones are ignored: clients of other versions may send them."""
 
     name: str
     doc: str
     type: type[bool] | type[str] | type[int] = bool
 
     def parse(self, text: str) -> Any:
-        """HttpError 400 when the text is no such value."""
+        """HttpError 400 when the text is not a valid value."""
         if self.type is str:
             return text
         if self.type is int:
@@ -43,42 +43,42 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a request brings."""
+    """The body of a request."""
 
     parse: Callable[[Any], Any]
-    """From decoded JSON to what the handler gets. HttpError 400 names what is wrong."""
+    """Converts decoded JSON to the handler's argument. HttpError 400 names the error."""
     schema: Mapping[str, Any]
-    """JSON Schema, for the document."""
+    """JSON Schema, for the OpenAPI document."""
     or_text: bool = False
-    """What is no JSON is a text: some of Pulsar's tools do not quote it."""
+    """A body that is not JSON is taken as text: some of Pulsar's tools do not quote it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminRequest:
-    """A request that found its row and may go on."""
+    """A request with its row, after all checks."""
 
     context: AdminContext
     names: Mapping[str, str]
-    """The segments that the row's path names, unquoted."""
+    """The named segments of the row's path, unquoted."""
     query: Mapping[str, Any]
-    """Declared parameters that were given, parsed."""
+    """Declared parameters of the request, parsed."""
     body: Any
-    """Parsed; None where the row takes none, or none came."""
+    """Parsed; None where the row takes none, or the request has none."""
     host: str
-    """What the client called us."""
+    """The client's Host header."""
     came_by: str = ""
     """The address of ours that the client connected to."""
     accept: str = ""
-    """Which forms of an answer it wants."""
+    """The client's Accept header."""
 
     @property
     def url(self) -> str:
-        """Where a client outside finds the HTTP port."""
+        """The URL of the HTTP port for clients outside."""
         return self.context.url(self.came_by)
 
     @property
     def service_url(self) -> str:
-        """Where a client outside finds the region."""
+        """The service URL of the region for clients outside."""
         return self.context.region.service_url(self.came_by)
 
 
@@ -92,22 +92,22 @@ class Operation:
     query: tuple[Query, ...] = ()
     body: Body | None = None
     text: bool = False
-    """Answers with plain text, not JSON."""
+    """Responds with plain text, not JSON."""
     empty: bool = False
-    """Answers with 204 and nothing."""
+    """Responds with 204 and no body."""
 
 
 def reads(
     run: Callable[[AdminRequest], Awaitable[Response]], doc: str, *query: Query, text: bool = False
 ) -> Operation:
-    """What GET does."""
+    """Return the operation of GET."""
     return Operation(run, doc, Action.READ, query, text=text)
 
 
 def changes(
     run: Callable[[AdminRequest], Awaitable[Response]], doc: str, *query: Query, body: Body | None = None
 ) -> Operation:
-    """What PUT, POST or DELETE does; answered with 204."""
+    """Return the operation of PUT, POST or DELETE; its response is 204."""
     return Operation(run, doc, Action.CHANGE, query, body, empty=True)
 
 
@@ -122,9 +122,9 @@ class Resource:
     post: Operation | None = None
     delete: Operation | None = None
     given: Mapping[str, str] = field(default_factory=dict)
-    """Names that the words of the path say."""
+    """Values of names that the words of the path imply."""
     kept: str = ""
-    """What it is about is kept and given back, and this is why nothing else comes of it: answers say so."""
+    """Why the resource is stored and returned without any effect; included in its responses."""
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -145,7 +145,7 @@ class Resource:
         return {method: operation for method, operation in methods.items() if operation is not None}
 
     def match(self, path: tuple[str, ...]) -> dict[str, str] | None:
-        """The named segments of `path`; None when this is not its row."""
+        """The named segments of `path`; None when it does not match this row."""
         if len(path) != len(self.segments):
             return None
         found = dict(self.given)
@@ -160,11 +160,11 @@ class Resource:
 
     @property
     def words(self) -> tuple[bool, ...]:
-        """Whether each segment of its path is a word. Of two rows the greater value answers."""
+        """Whether each segment of its path is a word. Of two matching rows the greater value wins."""
         return tuple(not one.startswith("{") for one in self.segments)
 
     def overlaps(self, other: Resource) -> bool:
-        """Whether some request could be for both, and neither goes first."""
+        """Whether a request could match both, and neither wins."""
         return (
             self.words == other.words
             and not self.operations.keys().isdisjoint(other.operations)
@@ -191,7 +191,7 @@ class RouteTable:
     def __init__(
         self, resources: Iterable[Resource], absent: Mapping[str, tuple[int, str]] | None = None
     ) -> None:
-        """`absent`: status and reason for paths of services that do not exist, by their beginnings."""
+        """`absent`: status and reason for paths of services that do not exist, by their prefixes."""
         self.resources: tuple[Resource, ...] = tuple(resources)
         self._absent = {split_path(path): refusal for path, refusal in (absent or {}).items()}
         self._by_length: dict[int, list[Resource]] = {}
@@ -234,11 +234,11 @@ class RouteTable:
 
 
 def split_path(target: str) -> tuple[str, ...]:
-    """Segments of a path, unquoted after splitting, so that an encoded slash stays inside of its segment. Slashes at
-    the end mean nothing. HttpError 400 for what is not text."""
+    """Segments of a path, unquoted after splitting, so that an encoded slash stays inside of its segment. Trailing
+    slashes are ignored. HttpError 400 for a path that is not text."""
     scheme, separator, rest = target.partition("://")
     if separator and scheme.isalpha():
-        target = rest.partition("/")[2]  # A whole URL, as proxies are asked.
+        target = rest.partition("/")[2]  # A whole URL, as sent to proxies.
     try:
         return tuple(
             unquote(part, errors="strict") for part in target.removeprefix("/").rstrip("/").split("/")

@@ -1,4 +1,4 @@
-"""The region's HTTP port: joins the rows of `resources`, the guard and the network."""
+"""The region's HTTP port: combines the rows of `resources`, the guard and the network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 KEPT_HEADER = "x-geoemu-stored-only"
 KEPT_PAGE = "docs/ADMIN.md#stored-without-effect"
-"""Where it is written what is kept, and why nothing else comes of it."""
+"""The documentation of resources that are stored without any effect."""
 STATUS_OF = {
     ServerError.AuthenticationError: 401,
     ServerError.AuthorizationError: 403,
@@ -44,7 +44,7 @@ STATUS_OF = {
     ServerError.PersistenceError: 503,
     ServerError.ServiceNotReady: 503,
 }
-"""Everything else is 400: a rule was broken, and the sentence says which."""
+"""Every other error is 400: a rule was violated, and the message names it."""
 
 
 class Admin:
@@ -58,7 +58,7 @@ class Admin:
         self._listener: Listener | None = None
 
     async def start(self) -> int:
-        """Listen; the port. OSError when it cannot be had."""
+        """Listen, and return the port. OSError when it is not available."""
         region = self._context.region
         self._listener = await region.environment.network.listen(
             lambda: HttpConnection(self, region.spawn), region.config.bind_host, region.config.admin_port
@@ -71,7 +71,7 @@ class Admin:
             self._listener.close()
 
     def begin(self, head: RequestHead) -> PreparedCall:
-        """Everything that can be known without the body. HttpError when the request ends here."""
+        """Check everything that does not need the body. HttpError when the request is rejected."""
         self._guard.check(head)
         found = TABLE.find(head)
         resource = self._context.resource(found.resource.scope, found.names)
@@ -112,7 +112,7 @@ class Admin:
 
 
 def _saying_kept(response: Response) -> Response:
-    """What is kept and not obeyed says so in every answer."""
+    """Add a header to the response of a resource that is stored without any effect."""
     return replace(response, headers=(*response.headers, (KEPT_HEADER, KEPT_PAGE)))
 
 
@@ -122,7 +122,7 @@ def _refused(problem: ProtocolError) -> HttpError:
 
 
 def _check_media_type(head: RequestHead) -> None:
-    """A plain HTML form cannot send JSON, so a body that is none was not meant for us."""
+    """A plain HTML form cannot send JSON, so a body of another type was not meant for us."""
     kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
     if head.has_body and not is_json:
@@ -130,7 +130,7 @@ def _check_media_type(head: RequestHead) -> None:
 
 
 def _parse_body(body: Body, content: bytes) -> Any:
-    """`null` and nothing at all mean the same, as clients send both."""
+    """Parse a body. `null` and an empty body mean the same, as clients send both."""
     try:
         decoded = json.loads(content) if content.strip() else None
     except (ValueError, RecursionError) as problem:

@@ -1,8 +1,8 @@
-"""What a topic, its subscriptions and its replicators look like as JSON: Pulsar's stats, and rows of `/geoemu/v1`.
+"""A topic, its subscriptions and its replicators as JSON: Pulsar's stats, and rows of `/geoemu/v1`.
 
-Pulsar's names and meanings; a figure that no region keeps is left out rather than given as 0. Counters are since the
-topic is in memory, and a subscription's `backlogSize` is its share of the topic's bytes, by entries. Three flags appear
-under both spellings (`replicated`, `isReplicated`, …), because clients differ in which one they read.
+Names and meanings are Pulsar's; figures that regions do not have are left out rather than given as 0. Counters are
+since the topic was loaded, and a subscription's `backlogSize` is its share of the topic's bytes, by entries. Three
+flags have both spellings (`replicated`, `isReplicated`, …), because clients differ in which one they read.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
 
 
 def _add_drops(found: dict[str, Any], topic: NonPersistentTopic) -> None:
-    """What a topic that keeps nothing dropped: messages a second in the last minute, and since it is in memory."""
+    """Add the drops of a non-persistent topic: messages a second in the last minute, and since it was loaded."""
     of_each = [("subscriptions", topic.dropped), ("replication", topic.dropped_for)]
     rates = {"subscriptions": 0.0, "replication": 0.0}
     for kind, dropped in of_each:
@@ -86,7 +86,7 @@ _LATEST_OF = frozenset(
 
 
 def sum_of(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`partitioned-stats`: what the figures of all partitions come to, subscriptions and replicators by name."""
+    """`partitioned-stats`: the sum of all partitions, subscriptions and replicators by name."""
     whole: dict[str, Any] = {
         "publishers": [],
         "subscriptions": {},
@@ -110,7 +110,7 @@ def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sum(name: str, one: Any, other: Any) -> Any:
-    """Lists together, figures added, times the later; of words the first that says something."""
+    """Concatenate lists, add figures, take the later time, and the first text that is not empty."""
     if one is None or other is None:
         return other if one is None else one
     if isinstance(one, dict):
@@ -317,7 +317,7 @@ def _now_seconds() -> float:
 def _cursor(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
     cursor = subscription.cursor
     ranges = [f"({ledger_id}:{first - 1}..{ledger_id}:{last}]" for first, last in cursor.acked_ranges]
-    # Nobody reads on a passive side, and yet its mark-delete moves.
+    # On a passive side nothing is read, yet mark-delete moves.
     read = max(subscription.dispatcher.read_entry_id, cursor.mark_delete + 1)
     return {
         "markDeletePosition": f"{ledger_id}:{cursor.mark_delete}",
@@ -333,5 +333,5 @@ def _cursor(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
 
 
 def _version(client_version: str) -> str:
-    """As Pulsar prints it."""
+    """The version as Pulsar prints it."""
     return client_version.replace(" ", "-")

@@ -1,4 +1,4 @@
-"""The topics that a path is about: one, or all partitions of one."""
+"""The topics that a path addresses: one, or all partitions of one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emulator.core.partitions import partition_names
 
 
 def names_of(call: AdminRequest) -> list[str]:
-    """Full names: the topic's, or those of its partitions."""
+    """Full names of the topic, or of its partitions."""
     region = call.context.region
     name = region.check_topic(topic_name(call.names))
     found = region.partitioned.get(name)
@@ -20,12 +20,12 @@ def names_of(call: AdminRequest) -> list[str]:
 
 
 async def every_topic(call: AdminRequest, wish: OpenMode = OpenMode.EXISTING) -> list[Topic]:
-    """HttpError 404 or ProtocolError when one of them cannot be had."""
+    """HttpError 404 or ProtocolError when one of them cannot be loaded."""
     return [await call.context.region.directory.acquire(name, wish) for name in names_of(call)]
 
 
 async def one_topic(call: AdminRequest) -> Topic:
-    """HttpError 405 for one that has partitions: positions mean something in each of them alone."""
+    """HttpError 405 for a partitioned topic: a position is valid in one partition only."""
     names = names_of(call)
     region = call.context.region
     if region.partitioned.get(region.check_topic(topic_name(call.names))) is not None:
@@ -34,7 +34,8 @@ async def one_topic(call: AdminRequest) -> Topic:
 
 
 async def every_subscription(call: AdminRequest) -> list[tuple[Topic, Subscription]]:
-    """Of the name in the path: in the topic, or in those partitions that have it. HttpError 404 when none has."""
+    """Subscriptions with the name in the path: of the topic, or of those partitions that have it. HttpError 404 for
+    none."""
     name = call.names["subscription"]
     topics = await every_topic(call)
     pairs = [(topic, topic.subscriptions.get(name)) for topic in topics]
@@ -45,7 +46,7 @@ async def every_subscription(call: AdminRequest) -> list[tuple[Topic, Subscripti
 
 
 async def one_subscription(call: AdminRequest) -> tuple[Topic, Subscription]:
-    """HttpError 404 when there is none, 405 for a topic with partitions."""
+    """HttpError 404 when it does not exist, 405 for a partitioned topic."""
     topic = await one_topic(call)
     found = topic.subscriptions.get(call.names["subscription"])
     if found is None or found.closed:

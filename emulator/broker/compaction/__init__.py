@@ -1,1 +1,1 @@
-"""The newest message of each key of a topic, in a log of its own."""
+"""Topic compaction: the newest message of each key, in a log of its own."""

@@ -1,6 +1,6 @@
-"""Compacts one topic: when it is asked to or its log has grown, and in which order things become durable.
+"""Compacts one topic, on request or when its log has grown, in a crash-safe order of writes.
 
-log of the next generation ──▶ all its entries ──▶ the row that names it ──▶ readers ──▶ the former log goes
+log of the next generation ──▶ all its entries ──▶ the row that names it ──▶ readers ──▶ the former log is deleted
                       each step durable before the next begins (docs/components/compaction.md)
 """
 
@@ -32,7 +32,7 @@ READ_BYTES: Final = 4_194_304
 
 
 class CompactionHost(CompactedTopic, Protocol):
-    """The topic."""
+    """The topic, as this module needs it."""
 
     closed: bool
 
@@ -49,7 +49,7 @@ class CompactionHost(CompactedTopic, Protocol):
 
 
 class CompactionStatus(Enum):
-    """Of the last compaction since the topic was loaded; Pulsar's words."""
+    """Status of the last compaction since the topic was loaded, in Pulsar's words."""
 
     NOT_RUN = "NOT_RUN"
     RUNNING = "RUNNING"
@@ -58,42 +58,42 @@ class CompactionStatus(Enum):
 
 
 class _Left(Exception):
-    """The topic is not served here any more."""
+    """The topic is not served any more."""
 
 
 class _Written(NamedTuple):
-    """What went into a compacted log."""
+    """The result of writing a compacted log."""
 
     entries: int
     size_bytes: int
     last: StoredEntry | None
     seen: int
-    """Entries that were looked at."""
+    """Number of entries that were read."""
 
 
 class Compaction:
-    """Kept by its topic."""
+    """Owned by its topic."""
 
     def __init__(self, topic: CompactionHost) -> None:
         self._topic = topic
         self._store = topic.region.store
         self.reading = CompactedReading(topic)
-        """For consumers that read compacted."""
+        """Source for consumers that read compacted."""
         self.status = CompactionStatus.NOT_RUN
         self.last_error = ""
         self.threshold_bytes = 0
-        """A topic whose log grew by so much since it was compacted is compacted; 0: only when somebody asks."""
+        """Growth of the log since the last compaction after which it is compacted again; 0: only on request."""
         self._grown_bytes = 0
         self._serves = False
         self._generation = 0
-        """Of the row that is stored; 0: there is none."""
+        """Generation of the stored row; 0: there is none."""
         self._running: asyncio.Future[None] | None = None
         self._deleting: set[asyncio.Future[None]] = set()
 
     # Loading.
 
     def load(self, row: CompactedRow | None, log: Log | None) -> None:
-        """Begin with what the store has: the row, and the log that it names."""
+        """Start with the stored row, and the log that it names."""
         topic = self._topic
         self._generation = 0 if row is None else row.generation
         if row is not None and row.ledger_id == topic.ledger_id:
@@ -110,7 +110,7 @@ class Compaction:
     def view(self) -> CompactedView | None:
         return self.reading.view
 
-    # What others ask.
+    # Interface for the topic.
 
     @property
     def is_running(self) -> bool:
@@ -118,18 +118,18 @@ class Compaction:
 
     @property
     def needed_from(self) -> int | None:
-        """For who trims the topic's log: entries from here on are not in a durable compacted log, and one is wanted.
+        """First entry that trimming must keep: later ones are not in a durable compacted log, and one is required.
         None: compaction needs nothing of the log (INV-32)."""
         if self.is_running or self.threshold_bytes > 0 or self.view is not None:
             return self.reading.horizon
         return None
 
     def needs(self) -> list[LogHold]:
-        """The same, for the topic's trimmer."""
+        """The same, as holds for the trimmer."""
         return [] if self.needed_from is None else [LogHold(self.needed_from, "compaction")]
 
     def begin(self) -> None:
-        """Compact now. ProtocolError when that is under way already."""
+        """Compact now. ProtocolError when a compaction is running."""
         if self.is_running:
             raise ProtocolError(
                 ServerError.ConsumerBusy, f"Compaction already in progress: {self._topic.full_name}"
@@ -143,7 +143,7 @@ class Compaction:
         self._begin_if_grown()
 
     def grew(self, entries: Sequence[StoredEntry]) -> None:
-        """These were stored. Told only while there is a threshold."""
+        """Count stored entries. Called only while there is a threshold."""
         self._grown_bytes += sum([len(entry.data) for entry in entries])
         self._begin_if_grown()
 
@@ -192,7 +192,8 @@ class Compaction:
             former.retire(lambda: self._delete_soon(former.log.name))
 
     async def _entries(self, end: int) -> AsyncIterator[StoredEntry]:
-        """What is to be compacted: what the last time left, and what came since. In log order, without markers."""
+        """Yield the entries to compact: those of the last compacted log, then later ones. In log order, without
+        markers."""
         at = self.reading.first_entry_id
         while at < end:
             found = await self.reading.read(at, READ_ENTRIES, READ_BYTES)
@@ -204,7 +205,7 @@ class Compaction:
             if not found:
                 return
             at = found[-1].entry_id + 1
-            await asyncio.sleep(0)  # what is in memory is read without waiting, and others want their turn
+            await asyncio.sleep(0)  # reads from memory do not wait, so let other tasks run
 
     async def _write(self, log: Log, latest: LatestOfKeys, end: int) -> _Written:
         seen = entries = size_bytes = 0
@@ -248,7 +249,7 @@ class Compaction:
         )
 
     async def _put(self, row: CompactedRow) -> None:
-        """The step that counts. When nobody knows whether it was taken, the topic is loaded again."""
+        """Write the row, which makes the new log current. If its outcome is unknown, the topic is loaded again."""
         key = CompactionKey(self._topic.full_name).text
         if self._topic.closed:
             raise _Left
@@ -271,20 +272,20 @@ class Compaction:
             row.removed,
         )
 
-    # What nobody needs any more.
+    # Deletion of unused logs.
 
     def _delete_soon(self, name: str) -> None:
         self._later(self._store.delete_log(name))
 
     def serve(self) -> None:
-        """The topic serves. What compactions left that were cut off goes."""
+        """The topic serves: delete what interrupted compactions left."""
         self._serves = True
         if self._left_over():
             self._later(self._tidy())
         self._begin_if_grown()
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        """If it does not work, the next compaction does it."""
+        """Run work in the background. If it fails, the next compaction repeats it."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deleting.add(done)
 
@@ -306,8 +307,8 @@ class Compaction:
         return [name for name in log_names_of(self._store, self._topic.name) if name != kept]
 
     async def _tidy(self) -> None:
-        """A log that the row does not name goes. The row is written once more before: a write of another one that
-        failed may have happened all the same, and would name that log at the next start."""
+        """Delete a log that the row does not name. The row is written again first: a failed write of another row may
+        have happened, and would name that log at the next start."""
         left_over = self._left_over()
         if not left_over:
             return
@@ -321,7 +322,7 @@ class Compaction:
             await self._store.delete_log(name)
 
     async def settled(self) -> None:
-        """After the topic was closed: wait until nothing of a compaction is under way."""
+        """After the topic was closed: wait until no step of a compaction is under way."""
         if self._running is not None:
             await self._running
         if self._deleting:

@@ -1,4 +1,5 @@
-"""A topic as those see it who read it compacted: the compacted log below the horizon, the topic's own from there on."""
+"""A topic as read by consumers that read compacted: the compacted log below the horizon, the topic's own from there
+on."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class CompactedTopic(Protocol):
 
 
 class CompactedReading:
-    """Of one topic. Without a compacted log it is the topic's own."""
+    """Reads one topic. Without a compacted log it reads the topic's own."""
 
     def __init__(self, topic: CompactedTopic) -> None:
         self._topic = topic
@@ -39,12 +40,12 @@ class CompactedReading:
 
     @property
     def horizon(self) -> int:
-        """Everything below was compacted."""
+        """Everything below this id was compacted."""
         return 0 if self.view is None else self.view.row.horizon
 
     @property
     def first_entry_id(self) -> int:
-        """What was trimmed of the topic's log may still be in the compacted one."""
+        """Entries trimmed from the topic's log may still be in the compacted one."""
         return self._topic.first_entry_id if self.view is None else 0
 
     @property
@@ -53,7 +54,7 @@ class CompactedReading:
 
     @property
     def last_data(self) -> LastData | None:
-        """When everything was compacted, what is left of it."""
+        """If everything was compacted, the last message that is left."""
         last = self._topic.last_data
         if self.view is None or (last is not None and last.entry_id >= self.horizon):
             return last
@@ -67,7 +68,7 @@ class CompactedReading:
         return None if from_entry_id < self.horizon else self._topic.recent(from_entry_id, entries_max)
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """As `Topic.read`: every entry there is from an id on, in order, without leaving any out."""
+        """As `Topic.read`: every existing entry from an id on, in order."""
         view = self.view
         if view is not None and from_entry_id < view.row.horizon:
             entries = await view.read(from_entry_id, entries_max, bytes_max)

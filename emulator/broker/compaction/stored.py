@@ -1,4 +1,4 @@
-"""What the store has of a topic's compaction: logs by generation, and the row that says which of them counts."""
+"""Stored state of a topic's compaction: logs by generation, and the row that names the current one."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionE
 
 @dataclass(frozen=True, slots=True)
 class CompactedRow:
-    """Written when the log that it names is durable to its last entry, and never before (INV-32)."""
+    """Written only after the log that it names is durable to its last entry (INV-32)."""
 
     generation: int
     ledger_id: int
-    """Of the topic's log. A row of another one is an older topic's of the same name."""
+    """Ledger id of the topic's log. A row with another one belongs to an older topic of the same name."""
     horizon: int
     """Everything of the topic's log below this id was compacted."""
     last_entry_id: int
-    """Of the newest message in the compacted log; -1: it is empty."""
+    """Id of the newest message in the compacted log; -1: it is empty."""
     last_index: int
-    """In its batch; -1: it is none."""
+    """Its index in its batch; -1: it is not in a batch."""
     entries: int
     size_bytes: int
     at_ms: int
-    """When it was written, by the region's clock; for people."""
+    """When it was written, by the region's clock; shown to users."""
     removed: int
-    """Entries of the topic's log that are not in the compacted one; for people."""
+    """Number of entries of the topic's log that are not in the compacted one; shown to users."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -58,12 +58,12 @@ def read_row(store: Store, topic: str) -> CompactedRow | None:
 
 
 def log_name(topic: TopicName, generation: int) -> str:
-    """A topic's name may have slashes, the generation has none: no two topics share one."""
+    """Return the log's name. A generation has no slash, a topic's name may: no two topics share a log name."""
     return f"{LogKind.COMPACTED_VIEW.value}://{topic.full_namespace}/{generation}/{topic.topic}"
 
 
 def log_names_of(store: Store, topic: TopicName) -> list[str]:
-    """Logs of a topic that may be there: the one that counts, one that nobody finished, one that is not deleted yet."""
+    """Return possible logs of a topic: the current one, an unfinished one, one that is not deleted yet."""
     try:
         row = read_row(store, str(topic))
     except StorageDamaged:

@@ -13,16 +13,16 @@ from emulator.storage.contract import Log
 
 _ID: Final = Struct(">Q")
 PLACES_MAX: Final = 64
-"""So many readers that read on find their place without a search."""
+"""Number of sequential readers whose position is found without a search."""
 
 
 def encode_record(entry_id: int, data: bytes) -> bytes:
-    """An entry of the compacted log: which entry of the topic's log it is, then its bytes."""
+    """Encode an entry of the compacted log: its id in the topic's log, then its bytes."""
     return _ID.pack(entry_id) + data
 
 
 class CompactedView:
-    """One generation. It is read by many, and goes when the last read of it has ended after `retire`."""
+    """One generation. Many readers use it; it is dropped when the last read after `retire` has ended."""
 
     def __init__(self, log: Log, row: CompactedRow) -> None:
         self.log = log
@@ -33,8 +33,7 @@ class CompactedView:
         self._unread: Callable[[], None] | None = None
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """Entries from an id of the topic's log on; empty when there are none any more. StorageError when the store
-        fails."""
+        """Return entries from an id of the topic's log on; empty at the end. StorageError when the store fails."""
         self._reads += 1
         try:
             at = await self._place_of(from_entry_id)
@@ -69,7 +68,7 @@ class CompactedView:
         return low
 
     def retire(self, unread: Callable[[], None]) -> None:
-        """Nobody begins to read it any more. `unread` is called once, when nobody does."""
+        """Accept no new reads. `unread` is called once, when the last read has ended."""
         self._unread = unread
         self._tell_if_unread()
 

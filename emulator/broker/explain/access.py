@@ -1,4 +1,4 @@
-"""Who may publish to a topic, who is next and why, in sentences."""
+"""Explains the owner and the wait queue of a topic, in sentences."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from emulator.broker.topic.topic import Topic
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
 NAMED_MAX: Final = 20
-"""So many of those who wait, or of those they wait for, are named."""
+"""Maximum number of producers, of those that wait or of those they wait for, that are named."""
 
 
 def access_sentences(topic: Topic) -> list[str]:
-    """How it is: owner, epoch, who waits in which order, the last change. Empty for a topic that never had an owner."""
+    """The current state: owner, epoch, wait queue, last change. Empty for a topic that never had an owner."""
     access = topic.access
     owner, line = access.owner, access.line
     if access.epoch is None and owner is None and not line and not access.home:
@@ -65,7 +65,7 @@ def why_producer_waits(topic: Topic) -> Reason:
 
 
 def _published(owner: ConnectedProducer) -> str:
-    """Whether it uses what it owns: a client may have closed it without the broker receiving that."""
+    """Whether the owner publishes: its client may have closed it without the broker receiving that."""
     messages = owner.published.messages
     return f"published {messages:,} messages since it was opened" if messages else "has published nothing"
 

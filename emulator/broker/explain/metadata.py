@@ -1,4 +1,4 @@
-"""Why a path that clusters share is what it is: which event won, which lost, and who lacks it yet."""
+"""Explains a path that clusters share: which event won, which lost, and which clusters lack it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _why_shared(metadata: Metadata, synchronizer: Synchronizer, path: str) -> li
 
 
 def _recovering(metadata: Metadata, synchronizer: Synchronizer) -> list[str]:
-    """Clusters that still have to send their events, as a record here was damaged."""
+    """Clusters that still have to send their events, because a record here was damaged."""
     row = incomplete(metadata.get(SYNC_INCOMPLETE_PATH.text))
     return sorted(synchronizer.losses.expected.intersection(row))
 
@@ -75,10 +75,10 @@ def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: Document
 
 
 def _why_excluded(metadata: Metadata, synchronizer: Synchronizer, path: str) -> Reason:
-    """Of a path that this cluster keeps to itself."""
+    """Explain a path that this cluster keeps to itself."""
     excluded = [one for one in synchronizer.settings.excluded if readable(path).startswith(one)]
     if not excluded:
-        return NO_REASON  # the event topic's own
+        return NO_REASON  # a path of the event topic itself
     sharing = sorted(synchronizer.settings.clusters - set(_excluding(metadata, synchronizer, path)))
     also = f"; {', '.join(sharing)} did not exclude it and may have another value" if sharing else ""
     return Cause.PATH_EXCLUDED(path=excluded[0], also=also)
@@ -109,7 +109,7 @@ def _lost(loser: Loser) -> Reason:
 
 
 def _said(stamp: SyncStamp) -> str:
-    """Who said it when. What topologies say has the lowest time."""
+    """The origin of an event and its time. Values of topologies have the lowest time."""
     counter = f"+{stamp.counter}" if stamp.counter else ""
     when = f"at {_time(stamp.time_ms)}{counter}" if stamp.time_ms else "in its topology"
     return f"{stamp.source} #{stamp.sequence} {when}"
@@ -124,7 +124,7 @@ def _name(element: str) -> str:
 
 
 def _behind(metadata: Metadata, clusters: Iterable[str], record: DocumentRecord) -> Iterator[tuple[str, int]]:
-    """Clusters that have not confirmed changes, and how many. Those that are declared lost are left out."""
+    """Clusters that have not confirmed changes, and how many. Clusters that are declared lost are left out."""
     newest = {event.stamp for event in record.events()}
     for cluster in sorted(clusters):
         has = stored_vector(metadata.get(SyncPeerPath(cluster).text))

@@ -1,6 +1,6 @@
-"""Why something in this region is as it is: an explainer for each kind of `explanations.KINDS`.
+"""Explains the state of things in this region: an explainer for each kind of `explanations.KINDS`.
 
-Answers are made from what the state machines say themselves, and asking changes nothing.
+Answers are computed from the state machines themselves, and queries change nothing.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Explainer:
-    """Two functions for one kind."""
+    """The two functions for one kind."""
 
     names: Callable[[Region], Iterable[Words]]
-    """All that this region knows."""
+    """All names of the kind in this region."""
     explain: Callable[[Region, Words], Explanation]
-    """For one of them."""
+    """Explains one of them."""
 
 
 class NotKnown(Exception):
-    """There is no such kind or name; the message says what there is."""
+    """The kind or name does not exist; the message lists the existing ones."""
 
 
 def explain(region: Region, kind: str, name: str) -> Explanation:
-    """What this region says about `name` (words separated by spaces; a topic may be called by its short name).
-    NotKnown when there is no such kind or thing."""
+    """Explain `name` in this region (words separated by spaces; a topic may be called by its short name). NotKnown when
+    the kind or name does not exist."""
     explainer = _explainer(kind)
     wanted = name.split(" ")
     known = list(explainer.names(region))
@@ -61,7 +61,7 @@ def explain(region: Region, kind: str, name: str) -> Explanation:
 
 
 def names(region: Region, kind: str) -> list[str]:
-    """All names of a kind as a person would type them, sorted. NotKnown when there is no such kind."""
+    """All names of a kind as a user would type them, sorted. NotKnown when the kind does not exist."""
     return sorted(" ".join(map(_typed, words)) for words in _explainer(kind).names(region))
 
 
@@ -82,12 +82,12 @@ def _means(wanted: list[str], words: Words) -> bool:
 
 
 def _typed(word: str) -> str:
-    """As a person would type it: without the escapes of a path in the metadata. Those of a topic are its name's own."""
+    """As a user would type it: without the escapes of a path in the metadata. Escapes in a topic's name are its own."""
     return _short(word) if "://" in word else readable(_short(word))
 
 
 def _short(word: str) -> str:
-    """A topic's name, or a transaction's, as it is usually typed."""
+    """A topic's or a transaction's name, as it is usually typed."""
     if word.startswith("("):
         return word.strip("()")
     return word.removeprefix("persistent://").removeprefix("public/default/") if "://" in word else word
@@ -207,7 +207,7 @@ def _replicates_to(topic: Topic, subscription: Subscription) -> tuple[str, ...] 
 
 
 def _why_position_stays(topic: Topic, subscription: Subscription) -> Reason:
-    """Of a subscription that is not replicated only what its users should know."""
+    """For a subscription that is not replicated, only what its users should know."""
     if topic.subscriptions.replicated is None:
         return Cause.SNAPSHOT_NO_REMOTES() if subscription.cursor.replicated else NO_REASON
     reason = topic.subscriptions.replicated.why_not(subscription)
@@ -272,7 +272,7 @@ def _snapshot(region: Region, words: Words) -> Explanation:
 
 
 def _newest(sync: ReplicatedSubscriptions) -> str:
-    """The newest snapshot: which place here corresponds to which place elsewhere."""
+    """The newest snapshot: the local position, and the corresponding ones elsewhere."""
     snapshot = sync.newest
     if snapshot is None:
         return "none is known"

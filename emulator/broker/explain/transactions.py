@@ -1,4 +1,4 @@
-"""What a region says about a transaction, and about one that blocks a topic."""
+"""Explains a transaction, and one that blocks a topic."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NAMED_MAX = 10
 
 
 def known_transactions(region: Region) -> Iterable[tuple[str]]:
-    """Those that are not over, and those whose outcome is remembered."""
+    """Those that have not ended, and those whose outcome is remembered."""
     for life in region.coordinators.lives:
         for least in (*life.core.live, *life.core.outcomes):
             yield (TxnId(life.number, least).text,)
 
 
 def explain_transaction(region: Region, words: tuple[str, ...]) -> Explanation:
-    """Of one that is known."""
+    """Explain a known transaction."""
     most, least = map(int, words[0].strip("()").split(","))
     life = region.coordinators.life(most)
     transaction = life.core.live.get(least)

@@ -1,10 +1,10 @@
-"""What a region learned of its cluster's configuration, and when: `regions/<name>/metadata.jsonl`.
+"""The changes of its cluster's configuration that a region received, and when: `regions/<name>/metadata.jsonl`.
 
 One JSON object a line: `at_ms` (the region's clock), `region`, `revision`, `path`, `version` and `value` (text; null:
-the path was deleted; `sha256:…` for a schema, which may be large and is no policy). A verdict that asks who owed what
-looks at what was *delivered* here, not at what the store had (M3).
-At each start everything that is so is told again, with the revisions at which it became so. A line with `away` in place
-of a change says that the store did not answer any more, and why; with null, that it answers again.
+the path was deleted; `sha256:…` for a schema, which may be large and is no policy). A verdict about replication uses
+the changes that were *delivered* here, not the content of the store (M3). Each start writes all current values again,
+with the revisions at which they were set. A line with `away` in place of a change records that the store stopped
+answering, and why; with null, that it answers again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConfigChangelog:
         self._environment = environment
 
     def follow(self, metadata: Metadata) -> None:
-        """In one step, so nothing is missed and nothing told twice."""
+        """Follow all changes from now on, in one step, so that none is missed or written twice."""
         for change in sorted(metadata.list(""), key=lambda change: change.revision):
             self._write(change)
         metadata.watch("", self._write)

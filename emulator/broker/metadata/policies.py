@@ -1,6 +1,6 @@
-"""Tenants, namespaces and policies of a cluster, and what applies to each topic of a region right now.
+"""Tenants, namespaces and policies of a cluster, and the effective policies of each topic of a region.
 
-They live in the cluster's configuration store, one document a place:
+They are stored in the cluster's configuration store, one document per path:
 
     tenant/<tenant>                         {"adminRoles": [...], "allowedClusters": [...]}, or {}: all regions
     namespace/<tenant/ns>                   {"policies": {name: value}}
@@ -8,9 +8,9 @@ They live in the cluster's configuration store, one document a place:
     region-topic-policies/<region>/<topic>  {"policies": {name: value}}     in one region; outranks the former
     broker-policies/all                     {"policies": {name: value}}
 
-What a topic sets, its partitions set: they have no policies of their own.
+Partitions have the policies of their topic, and none of their own.
 
-The topology only seeds it: once a cluster, and never over what is there (P3).
+The topology only seeds the store: once per cluster, and never over existing values (P3).
 
     change in the store ─▶ Policies resolves ─▶ PolicyRollout, in steps ─▶ Topic.apply ─▶ the parts of the topic
 """
@@ -71,7 +71,7 @@ class PolicyFollower(Protocol):
     def name(self) -> TopicName: ...
     @property
     def policies(self) -> TopicPolicies:
-        """The value that it follows now."""
+        """The policies that it follows now."""
         ...
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> int:
@@ -130,13 +130,13 @@ class PolicyRollout:
 
 
 class Policies:
-    """One a region."""
+    """One per region."""
 
     def __init__(self, metadata: Metadata, region: str) -> None:
         self._metadata = metadata
         self._region = region
         self._documents: dict[str, Mapping[str, Any]] = {}
-        """What each path's document says of policies."""
+        """The policies in each path's document."""
         self._set_by_topics: dict[str, set[str]] = {}
         """Paths of the documents that contain policies of a topic, by its name."""
         self._resolved: dict[tuple[str, str], TopicPolicies] = {}
@@ -146,7 +146,7 @@ class Policies:
         self._rollout = PolicyRollout(self.of_topic)
 
     async def start(self, tenants: Iterable[str], namespaces: Iterable[NamespaceConfig]) -> None:
-        """Seed the store if nobody has, and follow it. The metadata is open. StorageError when seeding fails."""
+        """Seed the store if no region has, and follow it. The metadata is open. StorageError when seeding fails."""
         for change in self._metadata.list(""):
             if change.path.startswith(_WITH_POLICIES):
                 self._read(change)
@@ -159,10 +159,10 @@ class Policies:
             await self._seed(SEEDED_PATH, {})
 
     async def _seed(self, path: StoredKey, document: Mapping[str, Any]) -> None:
-        with contextlib.suppress(Conflict, Overruled):  # P3: another region was quicker, or a person
+        with contextlib.suppress(Conflict, Overruled):  # P3: another region or a user was faster
             await self._metadata.put(path.text, _dumped(document), expected=-1, is_seed=True)
 
-    # What there is.
+    # Queries.
 
     def tenants(self) -> list[str]:
         return self._names(TenantPath.prefix())
@@ -179,11 +179,11 @@ class Policies:
         return NamespacePath(name).text in self._documents
 
     def of_namespace(self, name: str, policy: Policy[T]) -> T:
-        """Return what applies to the topics of a namespace that do not set the policy themselves."""
+        """Return the value for the topics of a namespace that do not set the policy themselves."""
         return self._resolve(name, None)[policy]
 
     def of_topic(self, topic: TopicName) -> TopicPolicies:
-        """Return what applies to a topic now."""
+        """Return the effective policies of a topic."""
         sets = bool(self._set_by_topics) and str(topic.partitioned or topic) in self._set_by_topics
         return self._resolve(topic.full_namespace, topic if sets else None)
 
@@ -221,7 +221,7 @@ class Policies:
         followers[topic] = str(topic.name.partitioned or topic.name)
 
     def forget(self, topic: PolicyFollower) -> None:
-        """A topic leaves memory."""
+        """The topic is unloaded."""
         namespace = topic.name.full_namespace
         followers = self._followers.get(namespace, {})
         followers.pop(topic, None)
@@ -230,15 +230,15 @@ class Policies:
         self._rollout.forget(topic)
 
     def topic_place(self, topic: TopicName, *, everywhere: bool) -> StoredKey:
-        """Where a topic's policies are: those of all regions of the cluster, or those of this one."""
+        """Return the path of a topic's policies: for all regions of the cluster, or for this one."""
         owner = str(topic.partitioned or topic)
         return TopicPoliciesPath(owner) if everywhere else RegionTopicPoliciesPath(self._region, owner)
 
     def set_at(self, path: StoredKey) -> Mapping[str, Any]:
-        """What a place itself sets, by policy name, as JSON."""
+        """Return the policies that a path itself sets, by name, as JSON."""
         return self._documents.get(path.text, {})
 
-    # Changing.
+    # Changes.
 
     async def set(self, place: StoredKey, policy: Policy[T], value: T | None) -> int:
         """Set a policy at a namespace, a topic or the broker; None: unset it (P2). Return the revision once the
@@ -248,8 +248,8 @@ class Policies:
     async def change(
         self, place: StoredKey, policy: Policy[T], changed: Callable[[T | None], T | None]
     ) -> int:
-        """The same with a value that depends on what is set there, whoever else changes it. ProtocolError when its
-        namespace was deleted meanwhile: a change of it must not bring it back."""
+        """Set a value that depends on the current one, atomically. ProtocolError when the namespace was deleted
+        meanwhile: a change must not create it again."""
 
         def change(present: bytes | None) -> bytes:
             if present is None and isinstance(place, NamespacePath):
@@ -321,7 +321,7 @@ class Policies:
 
 
 def _declared(namespace: NamespaceConfig) -> dict[str, Any]:
-    """What a topology says of a namespace, as policies."""
+    """Return a namespace's settings in the topology, as policies."""
     policies: dict[str, Any] = {
         "replication_clusters": list(namespace.regions),
         "deduplication": namespace.deduplication,

@@ -1,8 +1,8 @@
-"""The schemas of a cluster's topics, as one of its regions sees and changes them (docs/components/schemas.md).
+"""The schemas of a cluster's topics, as one of its regions reads and changes them (docs/components/schemas.md).
 
-They live in the cluster's configuration store, one path a version. Whoever registers one writes the next number, on
-condition that nobody has: of two regions that want it at the same time one is told no, and begins again with what the
-other wrote.
+They are stored in the cluster's configuration store, one path per version. To register one, a region writes the next
+number on condition that it is free. Of two concurrent writes one fails, and that region retries with what the other
+wrote.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _NONE = Versions()
 
 
 def schema_key(topic: TopicName) -> str:
-    """Whose schema it is: partitions share one."""
+    """Return the topic under which a schema is stored: partitions share one."""
     whole = topic.partitioned or topic
     return f"{whole.full_namespace}/{whole.topic}"
 
 
 class Schemas:
-    """One a region."""
+    """One per region."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Schemas:
         self._versions_max = versions_max
         self._check_follows = check_follows
         self._versions: dict[str, Versions] = {}
-        """By topic; none that is empty."""
+        """By topic; no empty ones."""
 
     def start(self) -> None:
         """Follow the store, which is open."""
@@ -88,11 +88,11 @@ class Schemas:
             logger.warning(
                 "the value of %s in the configuration store is invalid and ignored: %s", change.path, problem
             )
-            versions.put(Version(number, None, 0))  # its number is taken all the same
+            versions.put(Version(number, None, 0))  # its number stays used
         if not len(versions):
             del self._versions[key.topic]
 
-    # What there is.
+    # Queries.
 
     def of(self, topic: TopicName) -> Versions:
         return self._versions.get(schema_key(topic), _NONE)
@@ -102,7 +102,8 @@ class Schemas:
         return self.of(topic).newest
 
     async def at(self, topic: TopicName, number: int) -> Version | None:
-        """A version, which another region may have made a moment ago. StorageError when that cannot be known."""
+        """Return a version, also one that another region has just registered. StorageError when that cannot be
+        known."""
         found = self.of(topic).get(number)
         if found is None:
             await self._metadata.refresh()
@@ -114,7 +115,7 @@ class Schemas:
         return strategy_of(policies[SCHEMA_COMPATIBILITY], policies[SCHEMA_AUTO_UPDATE])
 
     def wants_one(self, topic: TopicName) -> bool:
-        """Whether a producer without a schema is refused."""
+        """Whether a producer without a schema is rejected."""
         if self.newest(topic) is None:
             return False
         return self._policies.of_topic(topic)[SCHEMA_VALIDATION]
@@ -126,8 +127,8 @@ class Schemas:
     # Registering.
 
     async def register(self, topic: TopicName, schema: Schema, *, may_add: bool = True) -> int:
-        """The number of a schema, which it is given if it has none. ProtocolError (IncompatibleSchema) when it is no
-        schema or may not follow what there is; StorageError."""
+        """Return the version number of a schema, and register it if it is new. ProtocolError (IncompatibleSchema) when
+        it is invalid or incompatible; StorageError."""
         self.check_form(schema)
         is_fresh = False
         while True:
@@ -140,7 +141,7 @@ class Schemas:
             if why_not and is_fresh:
                 raise _incompatible(why_not)
             if why_not:
-                # Another region may have registered this very schema: what would be refused here is known there.
+                # Another region may have registered the same schema: then it is not rejected.
                 with contextlib.suppress(StorageError):
                     await self._metadata.refresh()
             elif await self._add(topic, Version(number, schema, self._wall_clock_ms())):
@@ -149,7 +150,7 @@ class Schemas:
             is_fresh = True
 
     async def _add(self, topic: TopicName, version: Version) -> bool:
-        """False when somebody else took the number. The mirror has what is there either way."""
+        """Write a version. False when its number was used meanwhile. The mirror has the current state either way."""
         path = SchemaPath.of(schema_key(topic), version.number)
         try:
             await self._metadata.put(path.text, version.encode(), expected=-1)
@@ -159,7 +160,7 @@ class Schemas:
         return True
 
     def check_form(self, schema: Schema) -> None:
-        """ProtocolError when it is no schema of its type, or too large."""
+        """ProtocolError when it is not valid for its type, or too large."""
         said = sum(len(name) + len(value) for name, value in schema.properties.items())
         size_bytes = len(schema.data) + said
         try:
@@ -173,7 +174,7 @@ class Schemas:
             raise _incompatible(f"not a valid {schema.type.name} schema: {problem}") from None
 
     async def _why_not(self, topic: TopicName, schema: Schema, *, may_add: bool) -> str:
-        """Why a schema that is not known may not be added; empty: it may."""
+        """Return why an unknown schema may not be added; empty: it may."""
         if not may_add:
             return "Schema not found and schema auto updating is disabled."
         versions, strategy = self.of(topic), self.strategy(topic)
@@ -202,14 +203,14 @@ class Schemas:
             raise _incompatible(why_not)
 
     async def why_incompatible(self, topic: TopicName, schema: Schema) -> str:
-        """What keeps a schema from being the next one, were it registered now; empty: nothing."""
+        """Return why a schema cannot be the next version now; empty: it can."""
         self.check_form(schema)
         if self.of(topic).find(schema) is not None:
             return ""
         return await self._why_not(topic, schema, may_add=True)
 
     async def _conflict(self, present: list[Version], schema: Schema, strategy: CompatibilityStrategy) -> str:
-        """Why a schema may not follow these; empty: it may. The newest is asked first."""
+        """Return why a schema is incompatible with these; empty: it is not. The newest is compared first."""
         identity = identity_of(schema)
         for version in reversed(present):
             if version.schema is None or version.identity == identity:
@@ -220,30 +221,30 @@ class Schemas:
                 return f"Incompatible schema: version {version.number}: {problem}"
             except BadSchema as problem:
                 return f"Incompatible schema: it cannot be compared with version {version.number}: {problem}"
-            await asyncio.sleep(0)  # others are served between two comparisons
+            await asyncio.sleep(0)  # other tasks run between two comparisons
         return ""
 
     # Deleting.
 
     async def delete(self, topic: TopicName, *, force: bool = False) -> int:
-        """From now on the topic has no schema. Messages that are there keep theirs, unless `force`: then nobody can
-        read them by it any more. Gives the number of the deletion; -1: there was nothing to delete. StorageError."""
+        """Delete the topic's schema. Existing messages keep theirs, unless `force`: then it cannot be read any more.
+        Returns the number of the deletion; -1: there was nothing to delete. StorageError."""
         while self.newest(topic) is not None:
             number = self.of(topic).next_number
             if await self._add(topic, Version(number, None, self._wall_clock_ms())):
                 break
         numbers = self.of(topic).numbers()
         if force:
-            for older in numbers[:-1]:  # the last one stays, so that no number is given again (INV-41)
+            for older in numbers[:-1]:  # the last one stays, so that no number is used again (INV-41)
                 await self._metadata.put(SchemaPath.of(schema_key(topic), older).text, None)
         return numbers[-1] if numbers else -1
 
     async def delete_in(self, namespace: str) -> None:
-        """Of all topics of a namespace. StorageError."""
+        """Delete the schemas of all topics of a namespace. StorageError."""
         for key in [key for key in self._versions if key.startswith(f"{namespace}/")]:
             await self.delete(TopicName("persistent", *key.split("/", 2)))
 
 
 def _incompatible(sentence: str) -> ProtocolError:
-    """Names in it are what clients wrote, and may be long."""
+    """Return the error. Names in it are set by clients, and may be long."""
     return ProtocolError(ServerError.IncompatibleSchema, sentence[:SENTENCE_LENGTH_MAX])

@@ -1,7 +1,7 @@
 """The cluster's configuration store, as one region uses it (docs/components/metadata.md).
 
-Reading is synchronous and cannot fail: it asks the mirror. Because `get` and `watch` do not wait, whoever reads a value
-and watches it in one step misses nothing. A change waits for the medium, and fails when that is away.
+Reads are synchronous and cannot fail: they use the mirror. `get` and `watch` do not wait, so a caller that reads a
+value and watches it in one step misses nothing. A change waits for the medium, and fails when that is away.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ RETRY_SECONDS_MAX = 1.0
 
 
 class SharedPaths(Protocol):
-    """Paths that clusters synchronise, and how a change of one is written (docs/components/metadata-sync.md)."""
+    """The paths that clusters synchronise, and how one is changed (docs/components/metadata-sync.md)."""
 
     def covers(self, path: str) -> bool: ...
 
     def changing(
         self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str]
     ) -> Callable[[ConfigurationRows], None]:
-        """What to do in a transaction, instead of putting the value."""
+        """Return the work of a transaction that sets the value and records the event."""
         ...
 
 
 class ChangePublisher(Protocol):
-    """Where other clusters are told something before a shared path is changed."""
+    """Publishes a change to other clusters before a shared path is changed."""
 
     async def announced(
         self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
     ) -> Callable[[ConfigurationRows], None]:
-        """What to do in the transaction then. `of`: the version that the change was made of (-1: there was none);
-        Conflict, before anybody is told, when it is another one by now. StorageError."""
+        """Publish a change and return the work of the transaction that makes it. `of`: the version on which the change
+        is based (-1: none); Conflict, before anything is published, when it is outdated. StorageError."""
         ...
 
 
 class Metadata:
-    """One a region."""
+    """One per region."""
 
     def __init__(
         self, medium: ConfigurationMedium, spawn: Callable[[Coroutine[Any, Any, Any]], None]
@@ -63,28 +63,28 @@ class Metadata:
         self._reading = False
         self._read_again = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        """Revisions that somebody waits for."""
+        """Callers that wait for a revision."""
         self._retry_seconds = RETRY_SECONDS
         self.away: StorageError | None = None
-        """Why the mirror may be old. None: the store answered when it was asked last."""
+        """Why the mirror may be outdated. None: the store answered the last request."""
         self._on_away: list[Callable[[StorageError | None], None]] = []
         self._closed = False
         self.shared: SharedPaths | None = None
         """None: nothing is shared with other clusters."""
         self.announcing: ChangePublisher | None = None
-        """None: they are told afterwards."""
+        """None: changes are published after they are made."""
 
     async def open(self) -> None:
-        """Read everything once, and follow it from there. StorageError when the store cannot be had."""
+        """Read everything once, and follow it from there. StorageError when the store is not available."""
         reading = await self._medium.read(-1)
         self._mirror.replace(reading.revision, reading.changes)
         self._medium.listen(self._look)
 
-    # Reading: from the mirror.
+    # Reads, from the mirror.
 
     @property
     def revision(self) -> int:
-        """Everything up to here was told to the watches."""
+        """The watches have received every change up to this revision."""
         return self._mirror.revision
 
     def get(self, path: str) -> Change | None:
@@ -94,11 +94,11 @@ class Metadata:
         return self._mirror.list(prefix)
 
     def watch(self, prefix: str, on_change: OnChange) -> Watch:
-        """Told on the loop, in the order of revisions, after the mirror has the change (M3)."""
+        """Call `on_change` on the loop for each change, in the order of revisions, after the mirror has it (M3)."""
         return self._mirror.watch(prefix, lambda change: self._told(on_change, change))
 
     def _told(self, on_change: OnChange, change: Change) -> None:
-        """One watch that fails keeps no other one, and nobody who waits, from hearing of a change."""
+        """Call one watch. Its failure must not affect other watches, or callers that wait for a revision."""
         try:
             on_change(change)
         except Exception as problem:
@@ -106,10 +106,10 @@ class Metadata:
             asyncio.get_running_loop().call_exception_handler({"message": message, "exception": problem})
 
     def watch_away(self, on_away: Callable[[StorageError | None], None]) -> None:
-        """Told when the store goes away, and why; with None when it answers again."""
+        """Call `on_away` with the reason when the store goes away, and with None when it answers again."""
         self._on_away.append(on_away)
 
-    # Changing.
+    # Changes.
 
     async def put(
         self,
@@ -120,11 +120,11 @@ class Metadata:
         is_seed: bool = False,
         touched: Iterable[str] = (),
     ) -> int:
-        """Set a path (None: delete it); gives the revision, once it is durable and the mirror has it (M1).
+        """Set a path (None: delete it); returns the revision, once it is durable and the mirror has it (M1).
 
-        `expected`: the version it must have, -1: it must not exist. Conflict carries what it is instead. StorageError
-        says whether it certainly did not happen (`definite`). Of a path that clusters share: `is_seed`, the topology
-        says so, and anything else counts more; `touched`: elements that are set anew even to what they were.
+        `expected`: the version it must have, -1: it must not exist. Conflict carries the current one. StorageError has
+        `definite` if the change certainly did not happen. For shared paths: `is_seed`, the value is from the topology,
+        and any other change outranks it; `touched`: elements that count as set even if their value stays the same.
         """
         if self.shared is None or not self.shared.covers(path):
             revision = await self._medium.write(path, value, expected)
@@ -143,7 +143,7 @@ class Metadata:
         return self._mirror.revision
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> T:
-        """Change several paths in one step (M7), once it is durable and the mirror has it. StorageError."""
+        """Change several paths in one step (M7), durable and in the mirror when it returns. StorageError."""
         revision, outcome = await self._medium.transact(work)
         await self._until(revision)
         return outcome
@@ -155,7 +155,7 @@ class Metadata:
         *,
         touched: Iterable[str] = (),
     ) -> int:
-        """Set a path to what `change` makes of its value, whoever else changes it at the same time."""
+        """Set a path to the result of `change` for its value, atomically."""
         current = self._mirror.get(path)
         while True:
             value = change(None if current is None else current.value)
@@ -169,13 +169,13 @@ class Metadata:
                 current = conflict.current
 
     async def refresh(self) -> None:
-        """Have what was committed before the call, whoever did it. StorageError when the store is away."""
+        """Update the mirror with everything that was committed before the call. StorageError when the store is away."""
         reading = await self._medium.read(self._mirror.revision)
         await self._until(reading.revision)
 
     async def _until(self, revision: int) -> None:
-        """Wait for the mirror. StorageError when the store goes away meanwhile: it was changed, and a region that does
-        not know it yet cannot say so."""
+        """Wait for the mirror. StorageError when the store goes away meanwhile: the change is made, but this region
+        cannot confirm it."""
         if self._mirror.revision >= revision:
             return
         seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -186,7 +186,7 @@ class Metadata:
     # Following.
 
     def _look(self) -> None:
-        """Something may have been committed."""
+        """Read the store again: there may be new commits."""
         if self._reading:
             self._read_again = True
         elif not self._closed:
@@ -219,7 +219,7 @@ class Metadata:
             self._look()
 
     def _failed(self, failure: StorageError) -> None:
-        """M2: the region goes on with what it knows."""
+        """M2: the region continues with its mirror."""
         if self._closed:
             return
         if self.away is None:

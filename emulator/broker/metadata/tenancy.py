@@ -1,8 +1,8 @@
-"""Tenants and namespaces come and go while the regions of their cluster run.
+"""Creates and deletes tenants and namespaces while the regions of their cluster run.
 
-Tenants, namespaces and topics are documents and logs of their own: nothing makes a change of two of them one step.
-So whoever creates something below looks once more after its write, and whoever deletes something above does, too;
-what one of them finds wrong it takes back, and says so.
+Tenants, namespaces and topics are separate documents and logs: two of them cannot be changed in one step. So after its
+write, the creator of a child checks again for its parent, and the deleter of a parent for new children. Each undoes its
+change if the check fails, and reports that.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from emulator.storage.configuration.contract import ABSENT, Conflict
 
 
 class Missing(Exception):
-    """There is no such thing."""
+    """It does not exist."""
 
 
 class Taken(Exception):
-    """There is one by that name already."""
+    """The name is used already."""
 
 
 class Used(Exception):
-    """There is something in it."""
+    """It is not empty."""
 
 
 class Tenant(NamedTuple):
-    """What Pulsar's tools say of a tenant."""
+    """The properties of a tenant in Pulsar's admin API."""
 
     admin_roles: tuple[str, ...] = ()
     allowed_clusters: tuple[str, ...] | None = None
-    """Regions that its namespaces may name. None: all, also those that come."""
+    """Regions that its namespaces may name. None: all, also later ones."""
 
 
 class Tenancy:
-    """One a region."""
+    """One per region."""
 
     def __init__(self, metadata: Metadata, partitioned: PartitionedTopics, schemas: Schemas) -> None:
         self._metadata = metadata
@@ -60,7 +60,7 @@ class Tenancy:
     # Tenants.
 
     def tenant(self, name: str) -> Tenant:
-        """Missing when there is none."""
+        """Missing when it does not exist."""
         document = self._document(TenantPath(name))
         if document is None:
             raise Missing("Tenant does not exist")
@@ -85,7 +85,7 @@ class Tenancy:
         await self._metadata.update(TenantPath(name).text, changed)
 
     async def delete_tenant(self, directory: TopicDirectory, name: str, *, force: bool) -> None:
-        """With `force` together with its namespaces. Missing, Used, StorageError."""
+        """`force`: together with its namespaces. Missing, Used, StorageError."""
         present = self._metadata.get(TenantPath(name).text)
         if present is None:
             raise Missing("Tenant does not exist")
@@ -94,7 +94,7 @@ class Tenancy:
                 raise Used("The tenant still has active namespaces")
             await self.delete_namespace(directory, namespace, force=True)
         await self._metadata.put(TenantPath(name).text, None)
-        if self._namespaces(name):  # one was created meanwhile
+        if self._namespaces(name):  # created meanwhile
             await self._metadata.update(
                 TenantPath(name).text, lambda now: present.value if now is None else now
             )
@@ -121,7 +121,7 @@ class Tenancy:
             raise Missing("Tenant does not exist")
 
     async def delete_namespace(self, directory: TopicDirectory, name: str, *, force: bool) -> None:
-        """With `force` together with its topics. Missing, Used, ProtocolError, StorageError."""
+        """`force`: together with its topics. Missing, Used, ProtocolError, StorageError."""
         if self._metadata.get(NamespacePath(name).text) is None:
             raise Missing("Namespace does not exist")
         if name in self.closing:
@@ -149,7 +149,7 @@ class Tenancy:
                 await directory.delete(topic, force=True)
 
     def _places_in(self, namespace: str) -> list[StoredKey]:
-        """Where policies of its topics are."""
+        """Return the paths with policies of its topics."""
         found: list[StoredKey] = []
         for prefix in (TopicPoliciesPath.prefix(), RegionTopicPoliciesPath.prefix()):
             for change in self._metadata.list(prefix):

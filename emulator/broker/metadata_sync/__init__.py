@@ -1,1 +1,1 @@
-"""Metadata events between clusters, as a region takes part in them (docs/components/metadata-sync.md)."""
+"""Sync of metadata events between clusters, in a region (docs/components/metadata-sync.md)."""

@@ -1,14 +1,13 @@
-"""Rows of metadata sync that cannot be read: each is found when it is seen, reported, and replaced by what is safe.
+"""Rows of metadata sync that cannot be read: each is found when it is read, reported, and replaced by a safe value.
 
-Only `Synchronizer` and the admin port know this module. What replaces a row never claims more than what is known:
+Only `Synchronizer` and the admin port use this module. A replacement never claims more than what is known:
 
-lease           none: any region of the cluster takes it
-clock           a new incarnation, as of a store that was lost; numbers of the former one are not used again
-applied, peer,  none: other clusters send again what they have, and applying it twice changes nothing
-excluded, seen-to
-drawn           none; where changes are published first, also a new incarnation, so that they are applied when heard
-loss            not lost, and declared once more than the other cluster can know of: it asks for all there is (INV-82)
-record          the document as it is, as if the topology had set it; every cluster is asked for its events of all
+lease           none: any region of the cluster takes it clock           a new incarnation, as of a store that was lost;
+numbers of the former one are not used again applied, peer,  none: other clusters send again what they have, and
+applying it twice changes nothing excluded, seen-to drawn           none; where changes are published first, also a new
+incarnation, so that they are applied when received loss            not lost, and declared once more than the other
+cluster can know of: it requests everything (INV-82) record          the document as it is, as if the topology had set
+it; every cluster is asked for its events of all
 """
 
 from __future__ import annotations
@@ -53,19 +52,19 @@ from emulator.storage.configuration.contract import ConfigurationRows
 logger = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 200
-"""Replaced in one transaction."""
+"""Number of rows replaced in one transaction."""
 REPORTS_MAX = 100
 
 
 class ReplacedRow(NamedTuple):
-    """Of a row that was replaced."""
+    """A row that was replaced."""
 
     at_ms: int
     problem: str
 
 
 class DamagedRows:
-    """One a region."""
+    """One per region."""
 
     def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
         self._metadata = metadata
@@ -78,7 +77,7 @@ class DamagedRows:
         """Rows found since the region started."""
 
     def follow(self) -> None:
-        """Look at all rows now, and at each again when it changes."""
+        """Check all rows now, and each again when it changes."""
         for prefix in _PREFIXES:
             self._metadata.watch(prefix, self._look_at)
             for change in self._metadata.list(prefix):
@@ -101,7 +100,7 @@ class DamagedRows:
             del self.reports[next(iter(self.reports))]
 
     async def replace(self) -> bool:
-        """Whether there was a row to replace. StorageError: try again."""
+        """Replace damaged rows. Returns whether there was one. StorageError: retry."""
         paths = list(islice(self.found, ROWS_AT_ONCE))
         if paths:
             await self._metadata.transact(self._work(paths))
@@ -119,7 +118,7 @@ class DamagedRows:
         return work
 
     def _own_sequences(self) -> list[SyncStamp]:
-        """Of this cluster's own events that still count."""
+        """Stamps of this cluster's own events that are still current."""
         stamps = []
         for change in self._metadata.list(SyncRecordPath.prefix()):
             if change.path not in self.found:
@@ -128,7 +127,7 @@ class DamagedRows:
 
 
 class _Replacement:
-    """What is written instead of damaged rows. The time and chance are taken before: the work runs elsewhere."""
+    """The rows that replace damaged ones. Time and randomness are read before: the work runs elsewhere."""
 
     def __init__(self, settings: SyncSettings, own: list[SyncStamp]) -> None:
         self._settings = settings
@@ -161,7 +160,8 @@ class _Replacement:
         return OwnClock(self._incarnation, 0, latest).encode()
 
     def _begin_incarnation(self, rows: ConfigurationRows) -> None:
-        """What the former ones made counts as heard from them: other clusters ask for what they lack of it."""
+        """Begin a new incarnation. Events of former ones count as received from them: other clusters request what they
+        lack."""
         reached: dict[str, int] = {}
         for stamp in self._own:
             reached[stamp.origin] = max(stamp.sequence, reached.get(stamp.origin, 0))
@@ -183,11 +183,11 @@ class _Replacement:
         rows.put(SYNC_INCOMPLETE_PATH.text, self._all_clusters())
 
 
-# Whether a row can be read.
+# Validity of rows.
 
 
 def incomplete(change: Change | None) -> list[str]:
-    """The clusters that are to be asked for all events of this one, too. StorageDamaged."""
+    """The clusters from which all events of this one have to be requested, too. StorageDamaged."""
     return decoded(change, _names, [])
 
 
@@ -222,7 +222,7 @@ _PREFIXES = (
 
 
 def problem_of(change: Change) -> str:
-    """Why a row of metadata sync cannot be read; empty when it can, or when metadata sync has no such row."""
+    """Return why a row of metadata sync cannot be read; empty when it can, or when metadata sync has no such row."""
     key = parse_path(change.path)
     read = None if key is None else _STATES.get(key) or _KINDS.get(type(key))
     try:

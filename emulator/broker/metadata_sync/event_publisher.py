@@ -1,10 +1,11 @@
-"""What a region says to the event topic before a change of metadata is made, where it was told to.
+"""Messages that a region publishes to the event topic before it changes metadata, if configured.
 
-The proposal's order (`metadata_order: upstream`): the change is drawn up, published, then made. Whoever was told
-that it failed may have been told wrong: the event is out, and the carriers obey it.
+The proposal's order (`metadata_order: upstream`): the change is prepared, published, then made. An error response does
+not prove that the change failed: the event may be published, and sync leaders apply it.
 
-`metadata_sync_requires_event_topic`: the change is made first, as ever, but only once the event topic has taken a
-message. Without either nothing is said here, and the carrier publishes what it finds in the store.
+`metadata_sync_requires_event_topic`: the change is made first, as usual, but only after the event topic has accepted a
+message. With neither setting nothing is published here: the sync leader publishes the changes that it finds in the
+store.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Work = Callable[[ConfigurationRows], None]
 
 
 class EventPublisher:
-    """One a region. Implements `metadata.Announcing`."""
+    """One per region. Implements `metadata.ChangePublisher`."""
 
     def __init__(self, host: EventTopicHost, metadata: Metadata, settings: SyncSettings) -> None:
         self._host = host
@@ -40,10 +41,10 @@ class EventPublisher:
     async def announced(
         self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
     ) -> Work:
-        """What to do in the transaction that makes the change. StorageError when the event topic takes nothing now:
-        then nothing was changed here (`definite`: nor will it be); Overruled; Conflict when the path is not `of` this
-        version any more. What is published is not drawn up again because another change came between: each that is
-        published comes true, and two that gave way to each other would publish for ever."""
+        """Publish a change, and return the work of the transaction that makes it. StorageError when the event topic
+        accepts nothing now: then nothing was changed here (`definite`: nor will it be); Overruled; Conflict when the
+        path is not `of` this version any more. A published change is not prepared again because of a concurrent one:
+        each published change is made, and two that retried because of each other would publish for ever."""
         if self._settings.publishes_first:
             return await self._published(path, value, tuple(touched), of)
         await self._probe()
@@ -68,7 +69,8 @@ class EventPublisher:
         try:
             await channel.publish([messages.encode(self._pack(events))])
         except (StorageError, ProtocolError) as problem:
-            if isinstance(problem, ProtocolError) or problem.definite:  # the carrier finishes what may be out
+            # the sync leader finishes a change that may be published
+            if isinstance(problem, ProtocolError) or problem.definite:
                 with suppress(StorageError):
                     work = self._settings.transaction(lambda transaction: transaction.withdraw(events))
                     await self._metadata.transact(work)
@@ -81,7 +83,7 @@ class EventPublisher:
         return messages.Events(cluster, first.incarnation, after, last.sequence, tuple(events), seen_to)
 
     async def _probe(self) -> None:
-        """A pack without events, which says nothing of anybody."""
+        """Publish a message without events, which has no effect elsewhere."""
         channel = await self._open()
         try:
             await channel.publish(
@@ -107,7 +109,7 @@ class EventPublisher:
 
 
 def _checked(path: str, of: int | None, work: Work) -> Work:
-    """The same, if the path is of this version."""
+    """Return the work with a check that the path is of this version."""
 
     def whole(rows: ConfigurationRows) -> None:
         check_expected(path, of, rows.get(path))

@@ -1,6 +1,5 @@
-"""The event topic, as the region that carries the events uses it: a producer and a failover consumer of an ordinary
-replicated topic, inside of the region. Its backlog stands in the topic's stats like any other.
-"""
+"""The event topic, as the sync leader uses it: a producer and a failover consumer of an ordinary replicated topic,
+inside of the region. Its backlog is part of the topic's stats like any other."""
 
 from __future__ import annotations
 
@@ -25,9 +24,9 @@ from emulator.wire.frames import FrameBuffer
 from emulator.wire.message_metadata import scan_entry
 
 PERMITS = 50
-"""So many messages are handed out at once."""
+"""Maximum number of messages that are dispatched and not yet taken."""
 LOOK_SECONDS = 0.25
-"""How often somebody who waits for the topic's store looks whether the topic is still there."""
+"""How often a caller that waits for the topic's store checks whether the topic is still loaded."""
 RECEIPT_SECONDS = 5.0
 
 
@@ -36,12 +35,12 @@ class ReceivedEvent(NamedTuple):
 
     entry_id: int
     region: str
-    """In which it was published; empty: in this one."""
+    """The region in which it was published; empty: this one."""
     payload: bytes
 
 
 class EventTopicHost(Protocol):
-    """Of the region."""
+    """The region, as this module needs it."""
 
     directory: TopicDirectory
 
@@ -49,7 +48,7 @@ class EventTopicHost(Protocol):
 
 
 class EventTopic:
-    """Implements `Attachment` and `ConsumerConnection`. For one life of the topic in memory."""
+    """Implements `Attachment` and `ConsumerConnection`. Valid until the topic is unloaded."""
 
     address = "the region itself"
     client_version = "metadata-syncer"
@@ -65,11 +64,11 @@ class EventTopic:
         self._closed = False
         self._unanswered: deque[asyncio.Future[None]] = deque()
         self.received: deque[ReceivedEvent] = deque()
-        """Handed out, not yet taken."""
+        """Dispatched, not yet taken."""
 
     @classmethod
     async def open(cls, host: EventTopicHost, name: str, on_received: Callable[[], None]) -> EventTopic:
-        """ProtocolError or StorageError when the topic cannot be had now."""
+        """ProtocolError or StorageError when the topic cannot be loaded now."""
         topic = await host.directory.acquire(name, OpenMode.CREATE_BY_COMMAND)
         channel = cls(host, topic, on_received)
         await channel._subscribe()
@@ -77,7 +76,7 @@ class EventTopic:
 
     @classmethod
     async def open_to_publish(cls, host: EventTopicHost, name: str) -> EventTopic:
-        """One that consumes nothing. ProtocolError or StorageError."""
+        """Open one without a consumer. ProtocolError or StorageError."""
         return cls(host, await host.directory.acquire(name, OpenMode.CREATE_BY_COMMAND), lambda: None)
 
     async def _subscribe(self) -> None:
@@ -103,7 +102,7 @@ class EventTopic:
 
     @property
     def backlog(self) -> int:
-        """Messages that were not applied yet."""
+        """Number of messages that were not applied yet."""
         return 0 if self._subscription is None else self._subscription.backlog()
 
     @property
@@ -113,7 +112,8 @@ class EventTopic:
     # Publishing.
 
     async def publish(self, payloads: Sequence[bytes]) -> None:
-        """Durable here when it returns. StorageError when that is not known; ProtocolError for what is refused."""
+        """Publish; durable here when it returns. StorageError when that is not known; ProtocolError when it is
+        rejected."""
         last: asyncio.Future[None] | None = None
         for payload in payloads:
             self._admit(payload)
@@ -162,7 +162,7 @@ class EventTopic:
         self._on_received()
 
     def acknowledge(self, taken: Sequence[ReceivedEvent]) -> None:
-        """They were applied, in a way that outlives this region."""
+        """Acknowledge messages that were applied durably."""
         subscription, consumer = self._subscription, self._consumer
         if subscription is None or consumer is None or not taken:
             return
@@ -171,21 +171,21 @@ class EventTopic:
         subscription.flow(consumer, len(taken))
 
     def close(self) -> None:
-        """What was handed out and not acknowledged is handed out again to whoever comes next."""
+        """Close it. Messages that were dispatched and not acknowledged are redelivered to the next consumer."""
         self._closed = True
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.subscription.detach(consumer)
         self.received.clear()
 
-    # What a connection of a client can do, and this one need not.
+    # Parts of a connection's interface that have no effect here.
 
     @property
     def read_ms(self) -> int:
         return self._topic.region.environment.wall_clock_ms()
 
     def answer(self, data: bytes) -> None:
-        """Notifications to a client have no effect here: the region has one consumer of the event topic."""
+        """No effect: the region has one consumer of the event topic."""
 
     def close_consumer(self, consumer: ConnectedConsumer) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""Where clusters differ in what they keep to themselves (`metadata_sync_excluded_paths`)."""
+"""Differences between clusters in the paths that they exclude from sync (`metadata_sync_excluded_paths`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emulator.model.stored_keys import SyncExcludedPath
 
 
 class ExclusionDifference(NamedTuple):
-    """Between this cluster and another one."""
+    """The difference between this cluster and another one."""
 
     cluster: str
     only_here: list[str]
@@ -30,7 +30,7 @@ class ExclusionDifference(NamedTuple):
 
 
 def excluded_in(metadata: Metadata, cluster: str) -> Excluded | None:
-    """As it said last. None: it has not said."""
+    """The paths in that cluster's newest report. None: it has sent none."""
     return stored_excluded(metadata.get(SyncExcludedPath(cluster).text))
 
 

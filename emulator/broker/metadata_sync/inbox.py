@@ -1,4 +1,4 @@
-"""What came by the event topic, made one transaction: events are merged, and how far they reach is written, too."""
+"""Applies received events in one transaction: merges them, and stores up to where they have been received."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ EPHEMERAL = "Ephemeral"
 
 @dataclass(slots=True)
 class SyncMetrics:
-    """Since this region started."""
+    """Counters since this region started."""
 
     sent: int = 0
     """Events published."""
     won: int = 0
-    """Events of others that are the value now, or were."""
+    """Events of others that became the value."""
     lost: int = 0
-    """Events of others that came when a later one was there."""
+    """Events of others that lost to a later one."""
     undone: int = 0
-    """Changes made in this cluster that were acknowledged, and lost to one of another cluster."""
+    """Acknowledged changes of this cluster that lost to one of another cluster."""
     refused: int = 0
-    """Messages of the event topic that are none, or that nobody may send."""
+    """Messages of the event topic that are invalid, or that no region may send."""
     from_the_future: int = 0
-    """Events of others from further ahead than clocks may be (INV-81)."""
+    """Events of others that are further ahead than clocks may be (INV-81)."""
     lag_ms: int = 0
-    """Of the newest event that was applied: from when it was made, by the clock there, to now, by the clock here."""
+    """Age of the newest event when it was applied: its time by the clock there, to the time by the clock here."""
     failures: int = 0
-    """Steps that ended with an error which nobody expected."""
+    """Steps that ended with an unexpected error."""
     answers: int = 0
-    """Clusters that asked for what they missed."""
+    """Answers to clusters that requested missed events."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class EventBatch:
     events: list[SyncEvent] = field(default_factory=list)
     packs: list[Events] = field(default_factory=list)
     own: list[Events] = field(default_factory=list)
-    """Of this cluster, where changes are published before they are made."""
+    """Events of this cluster, where changes are published before they are made."""
     answered: list[CatchUpResponse] = field(default_factory=list)
     standings: dict[str, VersionReport] = field(default_factory=dict)
     requests: list[CatchUpRequest] = field(default_factory=list)
@@ -72,23 +72,24 @@ class EventBatch:
 
 @dataclass(slots=True)
 class PartialAnswer:
-    """An answer of which parts are missing."""
+    """An answer that has not been received completely."""
 
     number: int
     came: set[int] = field(default_factory=set)
-    """Which parts came; PARTS_MAX at most."""
+    """The received parts; PARTS_MAX at most."""
     stamps: set[SyncStamp] = field(default_factory=set)
-    """What counts in the cluster that answers, if it sends all of it; about ANSWER_EVENTS_MAX at most."""
+    """The current stamps of the answering cluster, if it sends all of them; about ANSWER_EVENTS_MAX at most."""
     is_complete: bool = False
 
     @property
     def is_over(self) -> bool:
-        """Complete, or larger than any answer is; then its other parts begin a new one, which never ends."""
+        """Whether it is complete, or larger than any answer may be; then further parts begin a new one, which never
+        ends."""
         return self.is_complete or len(self.stamps) > ANSWER_EVENTS_MAX
 
 
 class EventInbox:
-    """Of the region that carries the events."""
+    """The inbox of the sync leader."""
 
     def __init__(
         self, metadata: Metadata, settings: SyncSettings, figures: SyncMetrics, losses: LostClusters
@@ -98,20 +99,20 @@ class EventInbox:
         self._settings = settings
         self._figures = figures
         self._unfinished: dict[str, PartialAnswer] = {}
-        """By cluster: its newest answer, until all parts are applied. Bounded by the number of clusters: the gate lets
-        no other source in, and a cluster sends the parts of an answer one after the other."""
+        """By cluster: its newest answer, until all parts are applied. Bounded by the number of clusters: `_check`
+        rejects other sources, and a cluster sends the parts of an answer one after the other."""
         self.heard: dict[str, dict[str, int]] = {}
-        """By cluster: up to where it said that it has something; ORIGINS_MAX origins at most."""
+        """By cluster: the version vector in its newest report; ORIGINS_MAX origins at most."""
         self.recoveries: dict[str, int] = {}
-        """By cluster: the number of its answer that has all events of this cluster, too."""
+        """By cluster: the number of its answer that contains all events of this cluster, too."""
         self.declared: dict[str, int] = {}
-        """By cluster: how often it said that it declared this one lost."""
+        """By cluster: how often it reported that it declared this one lost."""
 
     async def apply(
         self, received: Sequence[ReceivedEvent], shared_paths: Callable[[], list[str]]
     ) -> EventBatch:
-        """Durable when it returns. StorageError when the store does not take it; then nothing was applied, or may have
-        been, and applying it again is the same."""
+        """Apply messages; durable when it returns. StorageError when the store rejects it: then nothing was applied, or
+        everything may have been, and applying it again has no further effect."""
         batch = self._sorted(received)
         knew = dict(self.heard)
         for pack in batch.packs:
@@ -170,7 +171,7 @@ class EventInbox:
         return rows_too
 
     def _is_complete(self, answer: CatchUpResponse) -> bool:
-        """Whether all parts are here with this one. A part that is taken again counts once."""
+        """Whether all parts have been received with this one. A part that is received again counts once."""
         unfinished = self._unfinished.get(answer.source)
         if unfinished is None or unfinished.number != answer.number:
             unfinished = self._unfinished[answer.source] = PartialAnswer(answer.number)
@@ -190,7 +191,7 @@ class EventInbox:
                 del self._unfinished[answer.source]
 
     def _count(self, tally: MergeCounts, knew: Mapping[str, Vector]) -> None:
-        """Whoever did not know of our change when it made its own did not mean to replace it."""
+        """Count results. A change of a cluster that did not know of ours was not meant to replace it."""
         self._figures.won += tally.won
         self._figures.lost += tally.lost
         self._figures.from_the_future += len(tally.from_the_future)
@@ -211,7 +212,7 @@ class EventInbox:
                 event.stamp,
             )
 
-    # The gate.
+    # Checks of received messages.
 
     def _sorted(self, received: Iterable[ReceivedEvent]) -> EventBatch:
         batch = EventBatch()
@@ -232,7 +233,7 @@ class EventInbox:
         return batch
 
     def _check(self, one: ReceivedEvent, message: Message) -> None:
-        """A region speaks for its own cluster. ValueError."""
+        """A region publishes for its own cluster only. ValueError."""
         region = one.region or self._settings.region
         if self._settings.regions.get(region) != message.source:
             raise ValueError(
@@ -240,7 +241,7 @@ class EventInbox:
             )
 
     def _may_be_obeyed(self, message: Message) -> bool:
-        """INV-82. What is passed over comes again once its source has seen to it that it was lost."""
+        """INV-82. A skipped message is sent again after its source has processed the declaration that it was lost."""
         if not isinstance(message, Events | CatchUpResponse) or self._speaks(message):
             return True
         if isinstance(message, CatchUpResponse) and message.is_whole:
@@ -252,7 +253,8 @@ class EventInbox:
         return False
 
     def _speaks(self, message: Events | CatchUpResponse) -> bool:
-        """Of two that declared each other lost each hears at first only what the other one has no more."""
+        """Whether the message's events are applied. Of two clusters that declared each other lost, each first receives
+        only what the other one no longer has."""
         return self._losses.speaks(message.source, message.seen_to)
 
     def _sort(self, message: Message, batch: EventBatch) -> None:
@@ -276,7 +278,7 @@ class EventInbox:
 
 
 def _no_longer_incomplete(rows: ConfigurationRows, cluster: str) -> None:
-    """It has sent all that it has of this cluster's own events."""
+    """Record that a cluster has sent all events of this cluster that it has."""
     before = incomplete(rows.get(SYNC_INCOMPLETE_PATH.text))
     after = [one for one in before if one != cluster]
     if after != before:

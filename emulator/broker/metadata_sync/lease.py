@@ -1,7 +1,8 @@
-"""Which region of a cluster carries its metadata events: the one whose name stands in the cluster's store.
+"""The lease of a cluster's sync leader: the region whose name is in the cluster's store.
 
-It says again and again that it is there. Who sees it say nothing for a while takes its place; by its own loop's time,
-so no wall clock matters. Two regions that believe it for a moment do no harm: whatever both send or apply counts once.
+The holder renews its lease regularly. A region that sees no renewal for a while takes the lease; it measures that time
+by its own event loop, so no wall clock matters. Two regions that hold it for a moment do no harm: whatever both send or
+apply counts once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from emulator.storage.configuration.contract import ConfigurationRows
 
 BEAT_SECONDS = 0.4
 SILENCE_SECONDS = 1.2
-"""After so long somebody else carries on: within two seconds, with what it takes to begin."""
+"""Time without renewal after which another region takes the lease: it leads within two seconds, startup included."""
 
 
 class StoredLease(NamedTuple):
@@ -27,12 +28,12 @@ class StoredLease(NamedTuple):
 
     region: str
     number: int
-    """How often it has changed hands."""
+    """Number of changes of the holder."""
     beat: int
 
     @classmethod
     def decode(cls, value: bytes) -> StoredLease:
-        """ValueError and others for what `encode` did not make."""
+        """Decode a stored lease. ValueError and others for a value that `encode` did not produce."""
         raw = json.loads(value)
         if not isinstance(raw["region"], str):
             raise ValueError(f"region {raw['region']!r} is not a name")
@@ -48,7 +49,7 @@ class StoredLease(NamedTuple):
 
 
 class Lease:
-    """One a region."""
+    """One per region."""
 
     def __init__(self, metadata: Metadata, region: str, *, is_alone: bool) -> None:
         self._metadata = metadata
@@ -58,17 +59,17 @@ class Lease:
         self._seen_at = asyncio.get_running_loop().time()
         self._beat_at = 0.0
         self._number = -1
-        """Under which this region holds it; -1: it does not."""
+        """Number under which this region holds it; -1: it does not."""
 
     @property
     def holder(self) -> str:
-        """Empty when nobody is known to be."""
+        """The region that holds it; empty when none is known."""
         held = self._stored()
         return held.region if held is not None else self._region if self._is_alone else ""
 
     @property
     def is_held(self) -> bool:
-        """This region carries, as far as it knows."""
+        """Whether this region leads, as far as it knows."""
         if self._is_alone:
             return True
         held = self._stored()
@@ -78,8 +79,8 @@ class Lease:
         return StoredLease.stored(self._metadata.get(SYNC_LEASE_PATH.text))
 
     async def look(self) -> None:
-        """Say that this region is there, or take what nobody holds any more. StorageError when the store is away: then
-        others cannot take it either, and who held it goes on."""
+        """Renew the lease, or take one that has expired. StorageError when the store is away: then other regions cannot
+        take it either, and the holder continues."""
         if self._is_alone:
             return
         now, held = asyncio.get_running_loop().time(), self._stored()
@@ -102,7 +103,7 @@ class Lease:
                 rows.put(SYNC_LEASE_PATH.text, held._replace(beat=held.beat + 1).encode())
                 return own
             if held != seen:
-                return -1  # somebody was quicker
+                return -1  # another region was faster
             number = 0 if held is None else held.number + 1
             rows.put(SYNC_LEASE_PATH.text, StoredLease(region, number, 0).encode())
             return number
@@ -110,6 +111,6 @@ class Lease:
         self._number = await self._metadata.transact(work)
 
     async def give_up(self) -> None:
-        """Of a region that stops: others need not wait. StorageError."""
+        """Release the lease of a region that stops: other regions need not wait. StorageError."""
         if not self._is_alone and self.is_held:
             await self._metadata.put(SYNC_LEASE_PATH.text, None)

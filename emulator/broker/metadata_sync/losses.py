@@ -1,4 +1,4 @@
-"""Which clusters this one has declared lost, as its store says, and which declarations of others it has seen to."""
+"""The clusters that this one has declared lost, and the declarations of others that it has processed, as stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emulator.storage.configuration.contract import ConfigurationRows
 
 
 class LostClusters:
-    """One a region."""
+    """One per region."""
 
     def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
         self._metadata = metadata
@@ -34,12 +34,12 @@ class LostClusters:
 
     @property
     def declared(self) -> dict[str, int]:
-        """How often each other cluster was."""
+        """By other cluster: how often it was declared lost."""
         times = {cluster: self.of(cluster).times for cluster in sorted(self._settings.clusters)}
         return {cluster: often for cluster, often in times.items() if often}
 
     async def declare(self, cluster: str, *, lost: bool) -> None:
-        """By an operator: it is lost, or it is back. StorageError."""
+        """Declare a cluster lost, or back, for an operator. StorageError."""
         path = SyncLossPath(cluster).text
 
         def work(rows: ConfigurationRows) -> None:
@@ -51,7 +51,8 @@ class LostClusters:
         await self._metadata.transact(work)
 
     async def obey_topology(self) -> None:
-        """What the settings say, who stands there no more is back. StorageError."""
+        """Apply the settings: declare the clusters lost that they name, and back those that they no longer name.
+        StorageError."""
         for cluster in sorted(self._settings.clusters):
             present = self.of(cluster)
             declared = present
@@ -64,19 +65,19 @@ class LostClusters:
 
     @property
     def all_seen_to(self) -> dict[str, int]:
-        """By cluster: which declaration of it that this one is lost was seen to last."""
+        """By cluster: the last declaration of it, that this one is lost, that was processed."""
         return stored_vector(self._metadata.get(SYNC_SEEN_TO_PATH.text))
 
     def seen_to(self, cluster: str) -> int:
         return self.all_seen_to.get(cluster, 0)
 
     def speaks(self, cluster: str, seen_to: Mapping[str, int]) -> bool:
-        """Whether what another cluster says may be obeyed: it has seen to every declaration that it is lost."""
+        """Whether events of another cluster may be applied: it has processed every declaration that it is lost."""
         return seen_to.get(self._settings.here.cluster, 0) >= self.of(cluster).times
 
 
 def see_to(rows: ConfigurationRows, cluster: str, times: int) -> None:
-    """Write down, in the transaction that does it, that a declaration was seen to."""
+    """Record, in the transaction that processes it, that a declaration was processed."""
     seen = stored_vector(rows.get(SYNC_SEEN_TO_PATH.text))
     rows.put(
         SYNC_SEEN_TO_PATH.text,

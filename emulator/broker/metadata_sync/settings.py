@@ -1,4 +1,4 @@
-"""How a region was told to take part in metadata sync, and which paths it shares."""
+"""The region's configuration of metadata sync, and the paths that it shares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from emulator.model.values import TopicName
 from emulator.storage.configuration.contract import ConfigurationRows
 
 SUBSCRIPTION = "metadata-syncer"
-"""Of the event topic: what the carrier has applied."""
+"""Subscription of the event topic: acknowledges what the sync leader has applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,20 @@ class SyncSettings:
     topic: str
     """The event topic."""
     excluded: tuple[str, ...]
-    """What these paths begin with is each cluster's own, as a person writes it: `namespace/acme/`."""
+    """Prefixes of paths that each cluster keeps to itself, as a person writes them: `namespace/acme/`."""
     regions: dict[str, str]
-    """The cluster of each region there is."""
+    """The cluster of each region."""
     region: str
     wall_clock_ms: Callable[[], int]
     draw: Callable[[], int]
-    """A random number of 32 bits."""
+    """Returns a random number of 32 bits."""
     publishes_first: bool = False
     """The proposal's order: a change is published, then made (decision 0024)."""
     lost_clusters: tuple[str, ...] = ()
-    """That the topology declares lost."""
+    """Clusters that the topology declares lost."""
     outbox: type[EventOutbox] = EventOutbox
     requires_topic: bool = False
-    """No change is made while the event topic takes no messages."""
+    """No change is made while the event topic accepts no messages."""
 
     @classmethod
     def of(
@@ -82,17 +82,18 @@ class SyncSettings:
 
     @property
     def clusters(self) -> set[str]:
-        """The others."""
+        """The other clusters."""
         return set(self.regions.values()) - {self.here.cluster}
 
     @property
     def is_alone(self) -> bool:
-        """There is no other region in this cluster."""
+        """Whether this cluster has no other region."""
         return list(self.regions.values()).count(self.here.cluster) == 1
 
     def check_client(self, topic: str, subscription: str) -> None:
-        """ProtocolError. Other clusters obey what a region publishes to the event topic, and cannot tell which of its
-        clients it was: so none does. And nobody acknowledges what the carrier has not seen."""
+        """ProtocolError for a client that uses the event topic. Other clusters apply what a region publishes there, and
+        cannot see which of its clients it came from. And a client must not acknowledge messages before the sync leader
+        has seen them."""
         if topic != self.topic:
             return
         if not subscription:
@@ -106,8 +107,8 @@ class SyncSettings:
         return is_synced(path) and not self._is_own(path)
 
     def _is_own(self, path: str) -> bool:
-        """Excluded by the setting, or what the event topic itself lives on: taking that away in one cluster would keep
-        the others from ever hearing of anything else."""
+        """Excluded by the setting, or needed by the event topic itself: deleting that in one cluster would cut the
+        others off from all further events."""
         topic = TopicName.parse(self.topic)
         if path in (
             NamespacePath(topic.full_namespace).text,
@@ -123,7 +124,7 @@ class SyncSettings:
         return self.transaction(lambda one: one.change(path, value, is_seed=is_seed, touched=touched))
 
     def transaction(self, work: Callable[[MetadataTransaction], None]) -> Callable[[ConfigurationRows], None]:
-        """The time and what chance says are taken now: the work itself runs elsewhere, and looks at neither."""
+        """Time and randomness are read now: the work itself runs elsewhere, and reads neither."""
         now_ms, incarnation = self.wall_clock_ms(), f"{self.draw():08x}"
 
         def whole(rows: ConfigurationRows) -> None:
@@ -135,5 +136,5 @@ class SyncSettings:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """What stands between commas."""
+    """Return the parts of a comma-separated list."""
     return tuple(filter(None, (one.strip() for one in text.split(","))))

@@ -1,7 +1,7 @@
-"""What the one region of a cluster does that carries its metadata events: publishes what was changed here, applies what
-was changed elsewhere, says what the cluster has, asks for what it lacks.
+"""The work of a cluster's sync leader: publishes local changes, applies changes of other clusters, reports the
+cluster's version vector, and requests missing events.
 
-One step after the other, in one task; whoever carries next goes on with what stands in the cluster's store.
+One task executes one step after the other. The next leader continues from the cluster's store.
 """
 
 from __future__ import annotations
@@ -43,28 +43,29 @@ from emulator.model.values import Change
 logger = logging.getLogger(__name__)
 
 STANDING_SECONDS = 0.25
-"""How soon others are told what this cluster has, after that changed."""
+"""How soon other clusters receive this cluster's version vector after it changed."""
 BEHIND_SECONDS = 1.0
-"""What others have and nothing brings for so long is asked for."""
+"""How long events of others may be missing before they are requested."""
 ANSWER_SECONDS = 3.0
-"""How long an answer is waited for."""
+"""How long to wait for an answer."""
 DRAWN_SECONDS = 2.0
-"""How long whoever drew up a change has to publish and make it."""
+"""How long a region has to publish and make a change that it prepared."""
 MESSAGES_AT_ONCE = 4
-"""So many packs are one transaction; between two of them everything else has its turn."""
+"""Maximum number of messages in one transaction; other tasks run between two transactions."""
 
 
 class PendingReport(NamedTuple):
-    """What the cluster had at one moment, tombstones too. It may be said once everybody can know of all own changes of
-    before: else others let the tombstones go, and take an older change that comes late for a new one (INV-78)."""
+    """The cluster's version vector at one moment, tombstones included. It may be sent once all clusters can know of all
+    own changes before it. Otherwise they would drop the tombstones, and take a late older change for a new one
+    (INV-78)."""
 
     vector: dict[str, int]
     own_sequence: int
-    """Of the newest own change then."""
+    """Number of the newest own change at that moment."""
 
 
 class SyncLeader:
-    """From when a region holds the lease until it does not, or its event topic is loaded again."""
+    """From when a region acquires the lease until it loses it, or its event topic is loaded again."""
 
     def __init__(
         self, metadata: Metadata, settings: SyncSettings, figures: SyncMetrics, channel: EventTopic
@@ -76,11 +77,11 @@ class SyncLeader:
         self._losses = LostClusters(metadata, settings)
         self._inbox = EventInbox(metadata, settings, figures, self._losses)
         self._taken: list[ReceivedEvent] = []
-        """Taken from the channel, not yet applied."""
+        """Messages taken from the event topic, not yet applied."""
         self._said: dict[str, int] | None = None
-        """What others were told last that this cluster has."""
+        """The version vector that was sent last."""
         self._told: dict[str, int] = {}
-        """Which losses they were told of."""
+        """The declarations of lost clusters that were sent last."""
         self._say_at: float | None = 0.0
         self._asks = True
         self._behind_since = 0.0
@@ -89,11 +90,11 @@ class SyncLeader:
         self._asked_until = 0.0
         self._outbox = settings.outbox(settings.here.cluster, self._clock.incarnation, self._published())
         self._drawn_since: dict[int, float] = {}
-        """By number: since when this region knows that an own change is drawn up and not made."""
+        """By number: since when this region knows that an own change is prepared and not made."""
         self._told_apart: dict[str, str] = {}
-        """By cluster: how what it excludes differs, as the log was told."""
+        """By cluster: the difference in excluded paths that was logged last."""
         self._claim: PendingReport | None = None
-        """To be said as soon as it may be."""
+        """To be sent as soon as that is allowed."""
         self._due_at_sequence = -1
         self._due_since: float | None = None
         self._tombstones = Tombstones(metadata, settings, self._losses)
@@ -111,13 +112,13 @@ class SyncLeader:
         figures: SyncMetrics,
         on_news: Callable[[], None],
     ) -> SyncLeader:
-        """ProtocolError or StorageError when the event topic or the store cannot be had now."""
+        """ProtocolError or StorageError when the event topic or the store is not available now."""
         channel = await EventTopic.open(host, settings.topic, on_news)
         try:
             await _adopt(metadata, settings)
             await LostClusters(metadata, settings).obey_topology()
             return cls(metadata, settings, figures, channel)
-        except BaseException:  # a consumer that is left behind would take what comes
+        except BaseException:  # a consumer that stays attached would take further messages
             channel.close()
             raise
 
@@ -131,7 +132,7 @@ class SyncLeader:
 
     @property
     def behind(self) -> dict[str, int]:
-        """By origin: what others have and this cluster lacks, as far as it heard."""
+        """By origin: events that others have and this cluster lacks, as far as it knows."""
         return dict(self._behind)
 
     def close(self) -> None:
@@ -139,7 +140,7 @@ class SyncLeader:
         self._channel.close()
 
     async def step(self) -> None:
-        """Do what there is to do now. StorageError, ProtocolError: try again."""
+        """Do everything that is pending. StorageError, ProtocolError: retry."""
         await self._publish()
         await self._apply()
         await self._finish()
@@ -150,7 +151,7 @@ class SyncLeader:
         self._tell_differences()
 
     def _tell_differences(self) -> None:
-        """One line for each cluster, and again when it is another one."""
+        """Log one line for each cluster with different excluded paths, and again when the difference changes."""
         found = {one.cluster: str(one) for one in differences(self._metadata, self._settings)}
         for cluster in found.keys() - {
             name for name, said in self._told_apart.items() if found.get(name) == said
@@ -159,7 +160,7 @@ class SyncLeader:
             logger.warning(sentence, found[cluster])
         self._told_apart = found
 
-    # What is so, from the mirror.
+    # State, from the mirror.
 
     @property
     def _clock(self) -> OwnClock:
@@ -187,7 +188,7 @@ class SyncLeader:
         return stored_record(path, self._metadata.get(SyncRecordPath(path).text))
 
     def _published(self) -> int:
-        """Everybody has at least this much of this cluster's own events."""
+        """Every other cluster has this cluster's own events at least up to this number."""
         own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
         said = [self._metadata.get(SyncPeerPath(cluster).text) for cluster in self._losses.expected]
         return min((stored_vector(one).get(own, 0) for one in said), default=0)
@@ -197,7 +198,7 @@ class SyncLeader:
     def _record_changed(self, change: Change) -> None:
         key = parse_path(change.path)
         if isinstance(key, SyncRecordPath) and change.value is not None:
-            with suppress(StorageDamaged):  # found and replaced elsewhere
+            with suppress(StorageDamaged):  # found and replaced by `DamagedRows`
                 self._note(stored_record(key.of, change))
 
     def _note(self, record: DocumentRecord) -> None:
@@ -219,8 +220,8 @@ class SyncLeader:
         self._figures.sent += sum(len(pack.events) for pack in made)
 
     def _may_publish(self) -> bool:
-        """Where changes are published before they are made, that comes back by itself; what does not, came from no
-        change, or from one whose number another one overtook."""
+        """Whether to publish an unpublished change now. Where changes are published before they are made, they are
+        received back without this. Others were not published, or had a number that another change overtook."""
         if not self._settings.publishes_first:
             return True
         now = asyncio.get_running_loop().time()
@@ -229,8 +230,9 @@ class SyncLeader:
         return now - self._due_since >= BEHIND_SECONDS
 
     async def _finish(self) -> None:
-        """What was drawn up, and is neither made nor heard back after a while: who drew it up died, or nobody knows
-        whether it is published. It is published, once more perhaps, and made when it is heard."""
+        """Finish prepared changes that are neither made nor received back after a while: the region that prepared them
+        died, or it is unknown whether they are published. They are published, possibly again, and made when they are
+        received."""
         now, drawn = asyncio.get_running_loop().time(), self._drawn
         self._drawn_since = {number: self._drawn_since.get(number, now) for number in drawn}
         late = [drawn[number] for number, since in self._drawn_since.items() if now - since >= DRAWN_SECONDS]
@@ -260,7 +262,7 @@ class SyncLeader:
             if any(standing.asks for standing in batch.standings.values()):
                 self._said = None
 
-    # What everybody has.
+    # Version vectors of clusters.
 
     async def _say(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -283,11 +285,11 @@ class SyncLeader:
         self._said, self._told, self._asks, self._say_at, self._claim = has, declared, False, None, None
 
     async def _ask(self) -> None:
-        """For what others have, if nothing brings it."""
+        """Request the events that others have, if they do not arrive otherwise."""
         now, mine = asyncio.get_running_loop().time(), self._vector()
         unseen = self._unseen
         if unseen and now >= self._asked_until:
-            whom = unseen[int(now / ANSWER_SECONDS) % len(unseen)]  # one of them may not be there
+            whom = unseen[int(now / ANSWER_SECONDS) % len(unseen)]  # each in turn: one of them may be down
             logger.info("cluster %s had declared this cluster lost; all its metadata is requested", whom)
             await self._request(whom, {}, now)
             return
@@ -307,8 +309,8 @@ class SyncLeader:
             await self._request(whom, mine, now)
 
     async def _recover(self, mine: dict[str, int], now: float) -> bool:
-        """Whether another cluster is asked now for all events, those of this cluster too: a record was damaged. Every
-        other turn is left for what else is missing, since one of the clusters may not be there."""
+        """Request all events of another cluster, those of this cluster too, after a record was damaged. Returns whether
+        it did. Every other turn is left for other missing events, since one of the clusters may be down."""
         row = incomplete(self._metadata.get(SYNC_INCOMPLETE_PATH.text))
         turn = int(now / ANSWER_SECONDS)
         whom = sorted(self._losses.expected.intersection(row))
@@ -328,13 +330,13 @@ class SyncLeader:
 
     @property
     def _unseen(self) -> list[str]:
-        """Clusters that declared this one lost since it saw to that last."""
+        """Clusters that declared this one lost, in declarations that are not processed yet."""
         told = self._inbox.declared
         return sorted(source for source, times in told.items() if times > self._losses.seen_to(source))
 
     async def _answer(self, request: messages.CatchUpRequest) -> None:
-        """Everything that the asker lacks, whoever made it. While this cluster may have what all others deleted, others
-        are to ask somebody else."""
+        """Send everything that the requester lacks, of any origin. While this cluster may still have what all others
+        deleted, they have to request it elsewhere."""
         if self._unseen and request.vector:
             return
         events = [
@@ -361,7 +363,7 @@ def _others(vector: dict[str, int], own: str) -> dict[str, int]:
 
 
 async def _adopt(metadata: Metadata, settings: SyncSettings) -> None:
-    """What was there before anybody kept records is taken for seeds; and the cluster has a clock from here on."""
+    """Create records for documents that existed before sync, as seeds; and the cluster's clock."""
     paths = [change.path for change in metadata.list("") if is_synced(change.path)]
     unknown = [
         path for path in paths if settings.covers(path) and metadata.get(SyncRecordPath(path).text) is None
@@ -372,7 +374,7 @@ async def _adopt(metadata: Metadata, settings: SyncSettings) -> None:
             for path in unknown:
                 try:
                     transaction.adopt(path)
-                except UNREADABLE as problem:  # others need not wait for a document that nobody can read
+                except UNREADABLE as problem:  # a document that cannot be read must not block the others
                     logger.error(
                         "metadata sync: %s is damaged and not sent to other clusters: %s", path, problem
                     )

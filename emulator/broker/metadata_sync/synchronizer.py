@@ -1,4 +1,4 @@
-"""Metadata sync of one region: it tries to hold its cluster's lease, and carries the events while it does."""
+"""Metadata sync of one region: tries to hold its cluster's lease, and runs the sync leader while it does."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from emulator.errors import ProtocolError, StorageError
 logger = logging.getLogger(__name__)
 
 FAILED_SECONDS = 1.0
-"""How long it waits after an error that it did not expect."""
+"""How long it waits after an unexpected error."""
 LOOK_SECONDS = 0.2
-"""How often it looks even if nothing is new."""
+"""How often it checks even without an event."""
 
 
 class SyncHost(EventTopicHost, Protocol):
-    """The region."""
+    """The region, as this module needs it."""
 
     metadata: Metadata
 
 
 class Synchronizer:
-    """One a region that takes part."""
+    """One per region that takes part."""
 
     def __init__(self, host: SyncHost, settings: SyncSettings) -> None:
         self._host = host
@@ -41,14 +41,14 @@ class Synchronizer:
         self.losses = LostClusters(host.metadata, settings)
         self.damage = DamagedRows(host.metadata, settings)
         self.carrier: SyncLeader | None = None
-        """While this region carries."""
+        """Set while this region leads."""
         self.failure = ""
-        """Why it does not, although it should; empty when all is well."""
+        """Why it cannot lead, although it should; empty without a failure."""
         self._news = asyncio.Event()
         self._closed = False
 
     async def run(self) -> None:
-        """Until it is closed."""
+        """Run until it is closed."""
         self._host.metadata.watch("", lambda change: self._news.set())
         self.damage.follow()
         while not self._closed:
@@ -59,7 +59,7 @@ class Synchronizer:
             except (StorageError, ProtocolError) as problem:
                 self._tell(str(problem))
                 await asyncio.sleep(LOOK_SECONDS)
-            except Exception as problem:  # any: metadata sync must not end with what one step did not expect
+            except Exception as problem:  # any: an unexpected error must not end the sync
                 await self._begin_again_after(problem)
             await self._until_news()
 
@@ -86,7 +86,7 @@ class Synchronizer:
             self.carrier = await SyncLeader.begin(
                 host, host.metadata, self.settings, self.figures, self._news.set
             )
-            self._tell("")  # what failed before is over, although the first step takes a while
+            self._tell("")  # the former failure is over, although the first step takes a while
             logger.info(
                 "this region is now the metadata sync leader of cluster %s", self.settings.here.cluster
             )
@@ -110,7 +110,7 @@ class Synchronizer:
             pass
 
     async def close(self) -> None:
-        """The region stops: another one of its cluster need not wait for the lease."""
+        """The region stops: release the lease, so that other regions need not wait."""
         self._closed = True
         self._let_go()
         try:

@@ -1,4 +1,4 @@
-"""When the cluster forgets what was deleted: once every cluster that is not declared lost has it."""
+"""Deletes the tombstones that every cluster has received, except clusters that are declared lost."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from emulator.model.stored_keys import SyncPeerPath, SyncRecordPath
 
 LET_GO_SECONDS = 1.0
 LET_GO_AT_ONCE = 500
-"""So many documents' tombstones are looked at in one transaction."""
+"""Number of documents whose tombstones are checked in one transaction."""
 
 
 class Tombstones:
-    """Of the region that carries the events."""
+    """Used by the sync leader."""
 
     def __init__(self, metadata: Metadata, settings: SyncSettings, losses: LostClusters) -> None:
         self._metadata = metadata
         self._settings = settings
         self._losses = losses
         self._paths: dict[str, None] = {}
-        """Documents that have some."""
+        """Documents with tombstones."""
         self._look_at = 0.0
         self._looked_with: object = None
-        """What everybody was said to have when nothing could be let go."""
+        """The version vectors of the last check, when nothing could be deleted."""
 
     def noted(self, record: DocumentRecord) -> None:
-        """A record is so now."""
+        """A record has changed."""
         if record.has_tombstones:
             self._paths[record.path] = None
         else:
@@ -43,8 +43,8 @@ class Tombstones:
     async def let_go(
         self, mine: Vector, heard: Mapping[str, Vector], undecided: Collection[str] = ()
     ) -> None:
-        """`mine`: what this cluster has; `heard`: what others said lately; `undecided`: documents of which something is
-        drawn up that may be older. StorageError."""
+        """Delete tombstones. `mine`: this cluster's version vector; `heard`: those that others sent lately;
+        `undecided`: documents with a prepared change that may be older. StorageError."""
         now = asyncio.get_running_loop().time()
         if not self._paths or now < self._look_at or not self._settings.here.rule.has_tombstones:
             return
@@ -69,13 +69,14 @@ class Tombstones:
             self.noted(self._record(path))
 
     def _rule(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
-        """Who forgets a tombstone lets its clock follow it, which none may do that is from the far future (INV-81)."""
+        """Return which tombstones may go. Deleting one advances the clock to it, which is forbidden for times that are
+        far in the future (INV-81)."""
         is_had = may_go(mine, known)
         latest_ms = self._settings.wall_clock_ms() + self._settings.here.clock_ahead_ms_max
         return lambda stamp: stamp.time_ms <= latest_ms and is_had(stamp)
 
     def _said_to_have(self, cluster: str, heard: Mapping[str, Vector]) -> dict[str, int]:
-        """Empty for one that was never heard of."""
+        """Version vector of a cluster; empty before its first report."""
         stored = stored_vector(self._metadata.get(SyncPeerPath(cluster).text))
         return merged(stored, heard.get(cluster, {}))
 

@@ -1,4 +1,4 @@
-"""The rows, a file a subject. A new subject is a file with `RESOURCES`, and a name here."""
+"""The rows, a file per subject. To add a subject, create a file with `RESOURCES` and list it here."""
 
 from __future__ import annotations
 

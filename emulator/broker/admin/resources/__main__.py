@@ -1,4 +1,4 @@
-"""`python -m emulator.broker.admin.resources docs/ADMIN.md` writes the tables of that page anew."""
+"""`python -m emulator.broker.admin.resources docs/ADMIN.md` rewrites the tables of that page."""
 
 from __future__ import annotations
 

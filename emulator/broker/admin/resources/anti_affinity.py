@@ -1,4 +1,4 @@
-"""Namespaces that want to be served by different brokers: kept and given back."""
+"""Anti-affinity groups of namespaces: stored and returned without any effect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def delete(call: AdminRequest) -> Response:
 
 
 async def members(call: AdminRequest) -> Response:
-    """Of a group, whoever's they are."""
+    """Return the members of a group, of all tenants."""
     region = call.context.region
     if call.names["cluster"] not in known_clusters(region):
         raise HttpError(404, f"Cluster {call.names['cluster']} does not exist")

@@ -1,4 +1,4 @@
-"""Figures of the region's one broker in Pulsar's JSON; `/metrics` has more."""
+"""Stats of the region's one broker in Pulsar's JSON; `/metrics` has more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The region's broker: how it is, and what is set of it."""
+"""The region's broker: its state and its settings."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from emulator.model.stored_keys import BROKER_POLICIES_PATH
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 0.1
-"""How long the answer has to reach whoever told the region to stop."""
+"""Delay of a shutdown, so that the response reaches the client before."""
 DYNAMIC: Final[Mapping[str, Policy[Any]]] = {
     policy.at_broker: policy for policy in REGISTRY.values() if policy.at_broker
 }
-"""Settings that may be changed while regions run, by Pulsar's names: policies of all topics of the cluster."""
+"""Settings that can be changed at run time, by Pulsar's names: policies of all topics of the cluster."""
 SETTINGS: Final = {
     "maxMessageSize": "max_message_bytes",
     "maxUnackedMessagesPerConsumer": "max_unacked_messages_per_consumer",
@@ -32,7 +32,7 @@ SETTINGS: Final = {
     "replicatedSubscriptionsSnapshotFrequencyMillis": "snapshot_interval_ms",
     "replicatedSubscriptionsSnapshotMaxCachedPerSubscription": "snapshot_cache_size",
 }
-"""Pulsar's names of a region's settings, where both mean the same."""
+"""Pulsar's names of a region's settings, where both have the same meaning."""
 
 
 async def health(call: AdminRequest) -> Response:
@@ -44,12 +44,12 @@ async def version(call: AdminRequest) -> Response:
 
 
 def broker_id(call: AdminRequest) -> str:
-    """As Pulsar names a broker: host and port of its HTTP port."""
+    """The broker's id in Pulsar: host and port of its HTTP port."""
     return call.url.partition("://")[2]
 
 
 async def active(call: AdminRequest) -> Response:
-    """HttpError 404 for a cluster that is not this region: its broker is asked for at its own port."""
+    """HttpError 404 for another region: its broker has its own HTTP port."""
     cluster = call.names.get("cluster")
     if cluster is not None and cluster != call.context.region.config.region:
         raise HttpError(
@@ -84,8 +84,8 @@ async def internal(call: AdminRequest) -> Response:
 
 
 async def shut_down(call: AdminRequest) -> Response:
-    """In an orderly way, as by SIGTERM; the answer goes out first. What the tool may say of unloading has no place
-    here: all topics end with their one broker."""
+    """Stop in an orderly way, as by SIGTERM; the response is sent first. The request's options for unloading do not
+    apply: all topics end with their one broker."""
     region = call.context.region
     logger.info("this region was stopped by an admin call")
     asyncio.get_running_loop().call_later(ANSWER_SECONDS, region.is_over.set)
@@ -109,7 +109,7 @@ async def dynamic_values(call: AdminRequest) -> Response:
 
 
 def _dynamic(region: Region) -> dict[str, str]:
-    """Those that somebody changed."""
+    """The settings that were changed."""
     set_ = region.policies.set_at(BROKER_POLICIES_PATH)
     return {
         name: _shown(policy, set_[policy.name]) for name, policy in DYNAMIC.items() if policy.name in set_
@@ -117,7 +117,7 @@ def _dynamic(region: Region) -> dict[str, str]:
 
 
 def _is_field(policy: Policy[Any]) -> bool:
-    """Whether the setting is one field of the JSON object that the policy is elsewhere."""
+    """Whether the setting is one field of the JSON object that is the policy elsewhere."""
     return policy.at_broker in policy.codec.schema.get("properties", {})
 
 
@@ -174,7 +174,7 @@ def _dynamic_policy(call: AdminRequest) -> Policy[Any]:
 
 
 def _meant(text: str) -> Any:
-    """A value of a path, which is text, as JSON has it."""
+    """Return a value in a path, which is text, as JSON."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return int(text) if text.lstrip("-").isdecimal() and len(text) < 20 else text

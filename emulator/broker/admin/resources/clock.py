@@ -1,4 +1,4 @@
-"""The region's wall clock: what it says, and how far it was set wrong."""
+"""The region's wall clock: its time, and its offset."""
 
 from __future__ import annotations
 

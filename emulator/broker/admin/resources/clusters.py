@@ -1,4 +1,4 @@
-"""Regions, which are what Pulsar's clients call clusters, and what tools say of clusters."""
+"""Clusters of Pulsar's API: the regions, and cluster documents that tools store."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def get(call: AdminRequest) -> Response:
 
 
 def described(call: AdminRequest, name: str) -> Mapping[str, Any]:
-    """HttpError 404 when there is none."""
+    """HttpError 404 when it does not exist."""
     region = call.context.region
     stored = region.metadata.get(ClusterPath(name).text)
     said: Mapping[str, Any] = {} if stored is None or stored.value is None else json.loads(stored.value)
@@ -77,7 +77,7 @@ def described(call: AdminRequest, name: str) -> Mapping[str, Any]:
 
 
 def _seen_by_client(host: str, call: AdminRequest) -> str:
-    """Return where the client reaches a peer: a loopback address of this machine is of no use to a client elsewhere."""
+    """Return the address at which the client reaches a peer: a loopback address is of no use to a client elsewhere."""
     everywhere = not call.context.region.config.advertised_host
     return call.came_by if everywhere and is_loopback(host) else host
 
@@ -100,7 +100,7 @@ async def create(call: AdminRequest) -> Response:
 
 
 async def change(call: AdminRequest) -> Response:
-    """Of a region it may say what is so."""
+    """A region's document may only contain its actual values."""
     region, name = call.context.region, call.names["cluster"]
     present = described(call, name)
     if name not in regions_of(region):
@@ -132,7 +132,7 @@ async def get_peers(call: AdminRequest) -> Response:
 
 
 async def set_peers(call: AdminRequest) -> Response:
-    """HttpError 412 for a cluster that is none, or its own peer."""
+    """HttpError 412 for an unknown cluster, or for itself."""
     region, name, peers = call.context.region, call.names["cluster"], call.body or []
     described(call, name)
     known = known_clusters(region)

@@ -1,4 +1,4 @@
-"""Compaction of a topic: asking for it, and how it went."""
+"""Compaction of a topic: start it, and show its status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emulator.core.partitions import partition_names
 
 
 async def _compactions(call: AdminRequest) -> list[Compaction]:
-    """Of the topic, or of all its partitions."""
+    """The compaction of the topic, or of all its partitions."""
     region = call.context.region
     topic = region.check_topic(topic_name(call.names))
     found = region.partitioned.get(topic)
@@ -31,7 +31,7 @@ async def begin(call: AdminRequest) -> Response:
 
 
 async def status(call: AdminRequest) -> Response:
-    """Of several partitions the one that is the furthest from success."""
+    """Of several partitions, the status that is furthest from success."""
     compactions = await _compactions(call)
     order = (
         CompactionStatus.ERROR,

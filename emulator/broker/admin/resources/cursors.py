@@ -1,6 +1,6 @@
-"""Subscriptions: created, moved, looked into and deleted without a consumer.
+"""Subscriptions: create, reset, inspect and delete them without a consumer.
 
-Of a topic with partitions everything that needs no position happens in each of them.
+For a partitioned topic, operations without a position apply to each partition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READ_BYTES = 4_194_304
 
 
 async def create(call: AdminRequest) -> Response:
-    """At the end of the log, or at the id that the body names. Creates the topic where topics are created on use."""
+    """Create one at the end of the log, or at the id in the body. Creates the topic where topics are created on use."""
     name, named = call.names["subscription"], call.body
     check_subscription_name(name)
     topics = await every_topic(call, OpenMode.CREATE)
@@ -63,7 +63,7 @@ async def delete(call: AdminRequest) -> Response:
     return Response(status=204)
 
 
-# Passing over.
+# Skipping.
 
 
 async def skip(call: AdminRequest) -> Response:
@@ -85,7 +85,7 @@ async def skip_all(call: AdminRequest) -> Response:
 
 
 async def expire(call: AdminRequest) -> Response:
-    """What was published longer ago."""
+    """Skip messages that are older than a time."""
     for topic, subscription in await every_subscription(call):
         await _expire(topic, subscription, _age_ms(call))
     return Response(status=204)
@@ -99,7 +99,7 @@ async def expire_everywhere(call: AdminRequest) -> Response:
 
 
 async def expire_to(call: AdminRequest) -> Response:
-    """What lies before a message, and it."""
+    """Skip messages up to and including one."""
     topic, subscription = await one_subscription(call)
     named = _needed(call)
     end_entry_id = _begin(topic, named._replace(is_excluded=not named.is_excluded))
@@ -120,13 +120,13 @@ async def _expire(topic: Topic, subscription: Subscription, age_ms: int) -> None
 
 
 async def pass_over(topic: Topic, subscription: Subscription, end_entry_id: int) -> None:
-    """As if consumers had acknowledged everything before it. Durable when it returns."""
+    """Skip everything before an entry, as if consumers had acknowledged it. Durable when it returns."""
     subscription.move(lambda cursor: cursor.ack_cumulative(end_entry_id - 1))
     topic.subscriptions.mark_delete_moved(subscription.name)
     await subscription.persisted()
 
 
-# Going elsewhere.
+# Resetting.
 
 
 async def reset_to_time(call: AdminRequest) -> Response:
@@ -149,7 +149,7 @@ def _needed(call: AdminRequest) -> NamedId:
     return named
 
 
-# Looking.
+# Inspecting.
 
 
 async def analyze(call: AdminRequest) -> Response:

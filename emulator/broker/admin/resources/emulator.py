@@ -1,4 +1,4 @@
-"""What only an emulator's region has: its readiness, its topics at a glance, its shaped links."""
+"""Resources that only an emulator's region has: readiness, a summary of topics, emulated links."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def _link_rows(context: AdminContext, peer: str) -> list[dict[str, Any]]:
 
 
 async def topics(call: AdminRequest) -> Response:
-    """What a person or a scenario needs to see that everything has drained, and why it has not."""
+    """Return what a person or a scenario needs to see that everything has drained, and why it has not."""
     return Response([stats.topic_row(topic) for topic in await call.context.region.every_topic()])
 
 
 async def conflicts(call: AdminRequest) -> Response:
-    """Asks only topics in memory: a position arrives in no other one."""
+    """Covers only loaded topics: positions are received in no others."""
     region = call.context.region
     return Response(
         [
@@ -102,7 +102,7 @@ async def set_link(call: AdminRequest) -> Response:
 
 
 def _link_changes(body: Any) -> dict[str, Any]:
-    """Check what a link is to be changed to."""
+    """Check the new settings of a link."""
     if not isinstance(body, dict):
         raise HttpError(400, "the body must be a JSON object")
     for name, value in body.items():
@@ -122,7 +122,7 @@ async def metrics(call: AdminRequest) -> Response:
 
 
 def row_about(subjects: Callable[[], Mapping[str, Iterable[Resource]]]) -> Resource:
-    """A row that describes all of them, itself included."""
+    """Return a row that describes all rows, itself included."""
 
     async def openapi(call: AdminRequest) -> Response:
         return Response(openapi_document(subjects()))

@@ -1,4 +1,4 @@
-"""Why something is as it is."""
+"""Explanations of why something waits or has its state."""
 
 from __future__ import annotations
 

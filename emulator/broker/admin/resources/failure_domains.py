@@ -1,4 +1,4 @@
-"""Failure domains of clusters: kept and given back."""
+"""Failure domains of clusters: stored and returned without any effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KIND: Final = "failure-domain"
 
 
 def _cluster(call: AdminRequest) -> str:
-    """HttpError 404 when there is none."""
+    """HttpError 404 when it does not exist."""
     name = call.names["cluster"]
     if name not in known_clusters(call.context.region):
         raise HttpError(404, f"Cluster {name} does not exist")
@@ -26,12 +26,12 @@ def _cluster(call: AdminRequest) -> str:
 
 
 def _path(cluster: str, domain: str) -> str:
-    """Both names, the cluster's first: neither has a slash in it."""
+    """The path with both names, the cluster's first: neither has a slash."""
     return KeptPath(KIND, f"{cluster}/{domain}").text
 
 
 def _named(call: AdminRequest) -> str:
-    """Its path. HttpError 412 for a name that nobody can have."""
+    """Its path. HttpError 412 for an impossible name."""
     cluster, domain = _cluster(call), call.names["domain"]
     if not is_valid_name(domain):
         raise HttpError(412, f"{domain[:100]!r} is not a name of a failure domain")

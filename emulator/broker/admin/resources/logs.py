@@ -1,4 +1,4 @@
-"""What the region's program prints."""
+"""The log output of the region's program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def get(call: AdminRequest) -> Response:
 
 
 async def put(call: AdminRequest) -> Response:
-    """Both are checked before one is changed: `_parse`."""
+    """Change level and format. `_parse` checks both before one is changed."""
     wanted = call.body or {}
     if "level" in wanted:
         log_output.set_level(wanted["level"])

@@ -1,4 +1,4 @@
-"""Where clients with an `http://` service URL find a topic."""
+"""Lookups of clients with an `http://` service URL."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ async def lookup(call: AdminRequest) -> Response:
     if not (name.startswith(COORDINATORS) and region.coordinators.count):
         region.check_topic(name)
     url, http_url = call.service_url, call.url
-    # Both sides come by the same port; a client inside calls us by the name that we have there.
+    # Both sides use the same port; a client inside uses our internal host name.
     inside = region.config.internal_host.lower()
     if inside and host_in(call.host) == inside:
         url, http_url = region.internal_url, f"http://{call.host}"
-    # Clients on the C++ library crash (SIGSEGV) when neither of the last two is there.
+    # Clients on the C++ library crash (SIGSEGV) if both of the last two are missing.
     return Response(
         {"brokerUrl": url, "nativeUrl": url, "httpUrl": http_url, "brokerUrlTls": "", "brokerUrlSsl": ""}
     )

@@ -1,4 +1,4 @@
-"""Looking at what a topic stores."""
+"""Inspects the stored messages of a topic."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _cursor_of_a_new_subscription(call: AdminRequest, topic: Topic) -> Cursor:
 
 
 def nth_unacked(topic: Topic, cursor: Cursor, n: int) -> int:
-    """The id of the nth entry that a cursor has not acknowledged, markers not counted. HttpError 404 when there are not
-    so many."""
+    """Return the id of the nth entry that a cursor has not acknowledged, without markers. HttpError 404 when there are
+    fewer."""
     low, high = cursor.mark_delete + 1, topic.readable_end
     if cursor.unacked_count(high, topic.hidden_ids) < n:
         raise _not_found()
@@ -107,7 +107,7 @@ def _id(topic: Topic, position: Position) -> Response:
 
 
 async def backlog_size(call: AdminRequest) -> Response:
-    """Entries behind it are as large as the topic's are."""
+    """Estimate the size: entries behind it have the topic's average size."""
     topic = await one_topic(call)
     begin = positions.start_of(topic, BEFORE_EVERYTHING if call.body is None else call.body.position)
     entries = topic.log.next_entry_id - topic.log.first_entry_id

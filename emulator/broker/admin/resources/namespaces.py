@@ -1,4 +1,4 @@
-"""Namespaces: which there are, what is in them, and their policies as one document."""
+"""Namespaces: list them, their topics, and their policies as one document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from emulator.model.values import NON_PERSISTENT, PERSISTENT
 
 
 def _named(call: AdminRequest) -> str:
-    """Its full name. HttpError 404 when there is none."""
+    """Its full name. HttpError 404 when it does not exist."""
     return call.context.namespace(call.names["tenant"], call.names["namespace"])
 
 
@@ -44,7 +44,7 @@ async def topics(call: AdminRequest) -> Response:
 
 
 _MODES = {"": "PERSISTENT", PERSISTENT: "PERSISTENT", NON_PERSISTENT: "NON_PERSISTENT"}
-"""By the domain that a path says: which topics are meant when the query does not say it. (The Go client loses its
+"""By the domain in a path: which topics are listed when the query does not name a mode. (The Go client loses its
 query.)"""
 _ALL_MODES = ("ALL", "PERSISTENT", "NON_PERSISTENT")
 
@@ -120,7 +120,7 @@ async def split(call: AdminRequest) -> Response:
 
 
 async def delete_bundle(call: AdminRequest) -> Response:
-    """Of the only bundle: delete the topics. HttpError 409 while there are some."""
+    """Delete the topics of the only bundle. HttpError 409 while there are some."""
     region, name = call.context.region, _named(call)
     try:
         await region.tenancy.empty(region.directory, name, force=call.query.get("force", False))
@@ -134,7 +134,7 @@ async def bundle_topics(call: AdminRequest) -> Response:
 
 
 async def unsubscribe(call: AdminRequest) -> Response:
-    """From every topic. HttpError 412 when one of them has consumers."""
+    """Delete the subscription of every topic. HttpError 412 when one of them has consumers."""
     region, name = call.context.region, call.names["subscription"]
     for topic in await _every_topic(region, _named(call)):
         subscription = topic.subscriptions.get(name)
@@ -171,7 +171,7 @@ _MODE = Query("mode", "PERSISTENT (the default), NON_PERSISTENT or ALL.", str)
 
 
 def _rows_of_subscriptions(at: str) -> tuple[Resource, ...]:
-    """Of a namespace, or of its only bundle, which is the same."""
+    """Rows of a namespace, or of its only bundle, which is the same."""
     return (
         Resource(
             f"{at}/clearBacklog",

@@ -1,4 +1,4 @@
-"""Partitioned topics: how many partitions, and the figures of all of them together."""
+"""Partitioned topics: their number of partitions, and stats of all partitions together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _found(call: AdminRequest) -> tuple[TopicName, Partitioned]:
 
 
 async def get(call: AdminRequest) -> Response:
-    """Of a topic that is not there, too: clients ask before they create it. And of the transaction coordinators."""
+    """Also for a topic that does not exist: clients ask before they create it. And for the transaction coordinators."""
     if topic_name(call.names) == COORDINATORS:
         return Response({"partitions": call.context.region.coordinators.count})
     topic, region = _named(call), call.context.region
@@ -82,7 +82,7 @@ async def delete(call: AdminRequest) -> Response:
 
 
 async def figures(call: AdminRequest) -> Response:
-    """Those of the partitions, and what they come to."""
+    """The stats of the partitions, and their sum."""
     region, (topic, found) = call.context.region, _found(call)
     each: dict[str, dict[str, Any]] = {}
     for name in partition_names(topic, found.count):

@@ -1,4 +1,4 @@
-"""Who was given which permission: kept and given back, and not enforced."""
+"""Permissions of roles: stored and returned, not enforced."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _present(call: AdminRequest, kind: str) -> Mapping[str, Any]:
 
 
 async def _change(call: AdminRequest, kind: str, changed: Callable[[Grants], None]) -> Response:
-    """HttpError 412 when there would be too many."""
+    """HttpError 412 for too many permissions."""
 
     def grants(present: Mapping[str, Any] | None) -> Mapping[str, Any]:
         new = copy.deepcopy(dict(present or {}))
@@ -67,7 +67,7 @@ async def revoke_namespace(call: AdminRequest) -> Response:
 
 
 async def of_topic(call: AdminRequest) -> Response:
-    """What a namespace grants, its topics grant."""
+    """Topics inherit the permissions of their namespace."""
     topic = str(call.context.region.check_topic(topic_name(call.names)))
     of_topic = _present(call, "topic_auth").get(topic, {})
     roles = {**_present(call, "namespace_auth")}

@@ -1,7 +1,7 @@
-"""Policies of namespaces and topics: rows made from the registry, so that a policy that is declared has its paths.
+"""Policies of namespaces and topics: rows generated from the registry, so that a declared policy has its paths.
 
-Pulsar names the paths, so a policy's declaration does; a test refuses a policy without. Which method sets a policy, and
-where it is taken away, is Pulsar's too, and as irregular.
+Pulsar defines the paths, so a policy's declaration names them; a test rejects a policy without. The method that sets a
+policy, and the path that removes it, are Pulsar's too, and as irregular.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ SET_BY_PUT: Final = frozenset(
         "schemaAutoUpdateCompatibilityStrategy",
     }
 )
-"""Of namespaces; the others are set by POST."""
+"""Policies of namespaces that are set by PUT; the others are set by POST."""
 UNSET_BY_NULL: Final = frozenset({"deduplicationSnapshotInterval"})
-"""Tools take them away by setting nothing."""
+"""Policies that tools remove by setting null."""
 TOPICS_SET_BY_PUT: Final = frozenset({"schemaCompatibilityStrategy"})
 REMOVED_AT: Final = {
     "offloadPolicies": "removeOffloadPolicies",
     "maxUnackedMessagesPerConsumer": "removeMaxUnackedMessagesPerConsumer",
 }
-"""Namespaces' policies that are taken away at another segment, too."""
+"""Policies of namespaces that can be removed at another path segment, too."""
 APPLIED = Query("applied", "Include values inherited from a wider scope.")
 IS_GLOBAL = Query(
     "isGlobal", "The value for all regions of the cluster. Without it: the value for this region."
@@ -144,7 +144,8 @@ def _row(
 
 
 def parser(policy: Policy[Any], segment: str = "") -> Callable[[Any], Any]:
-    """From a body to the policy's value. HttpError 400 for what has not its form, 412 for a value that cannot be."""
+    """Return the parser from a body to the policy's value. HttpError 400 for an invalid form, 412 for an invalid
+    value."""
 
     def parse(raw: Any) -> Any:
         try:
@@ -167,7 +168,7 @@ def parser(policy: Policy[Any], segment: str = "") -> Callable[[Any], Any]:
 
 
 def check(call: AdminRequest, policy: Policy[Any], value: Any) -> None:
-    """HttpError for a list of regions that cannot be meant."""
+    """HttpError for an invalid list of regions."""
     region = call.context.region
     namespace = f"{call.names['tenant']}/{call.names['namespace']}"
     if policy is REPLICATION_CLUSTERS:
@@ -193,7 +194,7 @@ def _topic_place(call: AdminRequest) -> StoredKey:
 
 
 def _at_namespace(call: AdminRequest, policy: Policy[Any]) -> Any:
-    """As JSON; None: it sets nothing."""
+    """The namespace's own value as JSON; None: it sets none."""
     place, policies = _namespace_place(call), call.context.region.policies
     if call.query.get("applied", False):
         name = f"{call.names['tenant']}/{call.names['namespace']}"

@@ -1,4 +1,4 @@
-"""Notes of people and tools on a namespace."""
+"""Properties of a namespace, free for people and tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _present(call: AdminRequest) -> Mapping[str, str]:
 
 
 async def _change(call: AdminRequest, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-    """One change after the other, whoever else changes them. HttpError 412 when there would be too many."""
+    """Change properties atomically. HttpError 412 for too many."""
 
     def bounded(present: Mapping[str, str] | None) -> Mapping[str, str] | None:
         new = changed(present or {})

@@ -1,4 +1,4 @@
-"""Resource groups: kept and given back."""
+"""Resource groups: stored and returned without any effect."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def get(call: AdminRequest) -> Response:
 
 
 async def put(call: AdminRequest) -> Response:
-    """Create, or change what is given."""
+    """Create one, or change the given fields."""
     if not is_valid_name(call.names["group"]):
         raise HttpError(412, "ResourceGroup name is not valid")
 

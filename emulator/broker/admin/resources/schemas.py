@@ -22,7 +22,7 @@ def _topic(call: AdminRequest) -> TopicName:
 
 
 def _shown(version: Version | None) -> dict[str, Any]:
-    """HttpError 404 when there is none."""
+    """HttpError 404 without a version."""
     if version is None:
         raise HttpError(404, "Schema not found")
     if version.schema is None:
@@ -55,7 +55,7 @@ async def every_one(call: AdminRequest) -> Response:
 
 
 async def where(call: AdminRequest) -> Response:
-    """Pulsar names ledgers of BookKeeper. Here versions lie in the configuration store, and in no ledger."""
+    """Pulsar returns BookKeeper ledgers. Here versions are stored in the configuration store, not in a ledger."""
     present = call.context.region.schemas.of(_topic(call)).present()
     newest = _shown(call.context.region.schemas.newest(_topic(call)))["version"]
     return Response({"info": _entry(newest), "index": [_entry(version.number) for version in present]})
@@ -66,7 +66,7 @@ def _entry(number: int) -> dict[str, int]:
 
 
 async def register(call: AdminRequest) -> Response:
-    """Also where clients may bring none: that is what the policy leaves to whoever administers."""
+    """Register a schema, also where clients may not: the policy leaves that to administrators."""
     number = await call.context.region.schemas.register(_topic(call), _brought(call))
     return Response({"version": {"version": number}})
 
@@ -100,7 +100,7 @@ def _brought(call: AdminRequest) -> Schema:
 
 
 def _parse(raw: Any) -> Schema | None:
-    """HttpError 400 for what is no schema's JSON."""
+    """HttpError 400 for JSON that is not a schema."""
     if raw is None:
         return None
     if not isinstance(raw, Mapping):
@@ -146,7 +146,7 @@ _FORCE = Query("force", "Delete older versions too: messages written with them c
 def _tells(
     run: Callable[[AdminRequest], Awaitable[Response]], doc: str, *query: Query, body: Body | None = None
 ) -> Operation:
-    """What changes something, or might, and has an answer."""
+    """Return an operation that may change something and has a response body."""
     return Operation(run, doc, Action.CHANGE, query, body)
 
 

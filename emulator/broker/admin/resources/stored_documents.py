@@ -22,7 +22,7 @@ from emulator.core.policies.stored_only import ANTI_AFFINITY, PERSISTENCE, RATE
 from emulator.model.stored_keys import KeptPath, parse_path
 
 DOCUMENTS_MAX: Final = 1_000
-"""Of one kind."""
+"""Maximum number of one kind."""
 NAME_CHARACTERS_MAX: Final = 255
 NO_BALANCING: Final = "A region is one broker: no load is balanced."
 
@@ -58,7 +58,7 @@ class DocumentKind:
         return None if stored is None or stored.value is None else json.loads(stored.value)
 
     async def put(self, call: AdminRequest, name: str, document: Mapping[str, Any]) -> Response:
-        """HttpError 412 for a name that is too long, and when there would be too many."""
+        """HttpError 412 for a name that is too long, and for too many documents."""
         if len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
             raise HttpError(412, f"a name must have at most {NAME_CHARACTERS_MAX} printable characters")
         if self.get(call, name) is None and len(self.all(call)) >= DOCUMENTS_MAX:
@@ -95,7 +95,7 @@ ISOLATION: Final = DocumentKind(
 
 
 def _cluster(call: AdminRequest) -> str:
-    """HttpError 404 when there is none."""
+    """HttpError 404 when it does not exist."""
     name = call.names["cluster"]
     if name not in known_clusters(call.context.region):
         raise HttpError(404, f"Cluster {name} does not exist")
@@ -190,7 +190,7 @@ UNSET_QUOTA: Final = {
     "memory": 80.0,
     "dynamic": True,
 }
-"""What Pulsar returns where none was set."""
+"""Pulsar's result where none was set."""
 DEFAULT_QUOTA: Final = "default"
 
 

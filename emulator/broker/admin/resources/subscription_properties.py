@@ -1,4 +1,4 @@
-"""Notes of people and tools on a subscription. They are stored with its place, and come and go with it."""
+"""Properties of a subscription, free for people and tools. They are stored with its cursor, and deleted with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from emulator.broker.connection.consumers import PROPERTIES_LENGTH_MAX
 
 
 async def get(call: AdminRequest) -> Response:
-    """Of several partitions: what any of them says."""
+    """For several partitions: the union of their properties."""
     found = await every_subscription(call)
     return Response({name: one for _, each in found for name, one in each.cursor.properties.items()})
 

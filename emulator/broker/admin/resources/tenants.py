@@ -49,13 +49,13 @@ async def delete(call: AdminRequest) -> Response:
 
 
 def known_clusters(region: Region) -> list[str]:
-    """Regions, and what somebody described as a cluster."""
+    """Regions, and clusters with a stored document."""
     stored = [parse_path(change.path) for change in region.metadata.list(ClusterPath.prefix())]
     return sorted(regions_of(region) | {key.name for key in stored if isinstance(key, ClusterPath)})
 
 
 def _checked(region: Region, tenant: Tenant | None) -> Tenant:
-    """HttpError 412 when it names no cluster, or one that is none."""
+    """HttpError 412 when it names no cluster, or an unknown one."""
     if (
         tenant is None
         or not tenant.allowed_clusters

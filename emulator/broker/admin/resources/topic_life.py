@@ -1,4 +1,4 @@
-"""The end of topics, and of what is in them: terminate, truncate, trim."""
+"""Ends topics, or removes their messages: terminate, truncate, trim."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def _each(call: AdminRequest) -> list[Topic]:
 
 
 async def truncate(call: AdminRequest) -> Response:
-    """Whatever the policies say: every subscription passes everything, and what other regions have goes."""
+    """Whatever the policies are: move every subscription to the end, and trim everything that other regions have."""
     for topic in await _each(call):
         await call.context.region.housekeeper.truncate(topic)
     return Response(status=204)

@@ -1,4 +1,5 @@
-"""Notes of people and tools on a topic. Of a topic with partitions they are the cluster's, else the region's."""
+"""Properties of a topic, free for people and tools. Those of a partitioned topic are the cluster's, else the
+region's."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ PROPERTIES_BODY = Body(parser(PROPERTIES), PROPERTIES.codec.schema)
 
 
 def _topic(call: AdminRequest) -> TopicName:
-    """HttpError 404 when there is none."""
+    """HttpError 404 when it does not exist."""
     region = call.context.region
     topic = region.check_topic(topic_name(call.names))
     if region.partitioned.get(topic) is None and not region.directory.exists(str(topic)):
@@ -29,7 +30,7 @@ def _topic(call: AdminRequest) -> TopicName:
 
 
 def properties_of(region: Region, topic: TopicName) -> Mapping[str, str]:
-    """Those of a topic, empty when it has none."""
+    """The properties of a topic, empty when it has none."""
     partitioned = region.partitioned.get(topic)
     if partitioned is not None:
         return partitioned.properties
@@ -41,7 +42,7 @@ def properties_of(region: Region, topic: TopicName) -> Mapping[str, str]:
 async def change_properties(
     region: Region, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]
 ) -> None:
-    """Durable when it returns. HttpError 412 when there would be too many."""
+    """Change them; durable when it returns. HttpError 412 for too many."""
 
     def bounded(present: Mapping[str, str]) -> Mapping[str, str]:
         new = changed(present)

@@ -1,4 +1,4 @@
-"""One topic: its subscriptions and its figures."""
+"""One topic: its subscriptions and its stats."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def stored(call: AdminRequest) -> Response:
 
 
 async def unload(call: AdminRequest) -> Response:
-    """What it serves is sent away, and whoever comes back has it loaded again."""
+    """Disconnect all clients of the topic; the first to reconnect loads it again."""
     name = str(call.context.region.check_topic(topic_name(call.names)))
     directory = call.context.region.directory
     if not directory.exists(name):
@@ -90,7 +90,7 @@ _FORCE = Query("force", "Even if it has producers or consumers; these are discon
 
 
 def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
-    """Topics of a domain; `kept`: what creating one means there."""
+    """Rows for topics of a domain; `kept`: the effect of creating one there."""
     topic, given = f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}", {"domain": domain}
     return (
         Resource(

@@ -1,4 +1,4 @@
-"""Transactions: coordinators, what is open, what is slow, and transaction keys (docs/components/transactions.md)."""
+"""Transactions: coordinators, open ones, slow ones, and transaction keys (docs/components/transactions.md)."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _metadata(call: AdminRequest, transaction: LiveTransaction) -> dict[str, Any
 
 
 def _named(holder: Holder | None) -> dict[str, str | None]:
-    """The key of a transaction, if it was begun under one."""
+    """The key of a transaction, if it was begun with one."""
     return {
         "owner": "" if holder is None else holder.owner,
         "transactionKey": None if holder is None else holder.key,
@@ -162,7 +162,7 @@ async def abort(call: AdminRequest) -> Response:
     return Response(status=204)
 
 
-# A topic's part.
+# Transactions of a topic.
 
 
 async def _topic(call: AdminRequest) -> Topic:
@@ -195,7 +195,7 @@ async def in_buffer(call: AdminRequest) -> Response:
     return Response({"startPosition": start, "aborted": False, "messages": found.messages})
 
 
-# A subscription's part.
+# Transactions of a subscription.
 
 
 async def _pending_acks(call: AdminRequest) -> tuple[Topic, PendingAcks]:
@@ -246,13 +246,13 @@ async def position_in_pending_acks(call: AdminRequest) -> Response:
 
 
 async def no_buffer_log(call: AdminRequest) -> Response:
-    """The log of the topic itself says which transaction an entry belongs to."""
+    """There is none: the log of the topic itself contains the transaction of each entry."""
     await _topic(call)
     return Response({"snapshotType": None})
 
 
 async def no_pending_ack_log(call: AdminRequest) -> Response:
-    """Pending acknowledgements are rows of the region's store."""
+    """There is none: pending acknowledgements are rows of the region's store."""
     await _pending_acks(call)
     return Response({"pendingAckLogStats": None})
 
@@ -300,7 +300,7 @@ async def delete_key(call: AdminRequest) -> Response:
 
 
 def _key(call: AdminRequest) -> tuple[RunningCoordinator, KeyState]:
-    """Of `key` or `owner&key`. HttpError 404 for none, 409 when two owners have it."""
+    """Return `key` or `owner&key`. HttpError 404 if it does not exist, 409 when two owners have it."""
     name = call.names["key"]
     owner, separator, short = name.rpartition(SEPARATOR)
     found = [

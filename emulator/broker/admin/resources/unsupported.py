@@ -1,6 +1,5 @@
-"""What Pulsar does with other clusters, stores and brokers, and a region does not: what is so is told, what would be
-ignored is refused. No answer here is kept: there is nothing to set.
-"""
+"""Features of Pulsar that regions do not have. Queries return the actual state, and changes that would be ignored are
+rejected. Nothing is stored here."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from emulator.broker.admin.resources.clusters import described
 from emulator.broker.authorization import ResourceScope
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
-"""The property by which tools make a topic another one's shadow."""
+"""The property by which tools make a topic a shadow of another one."""
 WHOLE_BUNDLE: Final = "0x00000000_0xffffffff"
-"""The only one of each namespace."""
+"""The only bundle of each namespace."""
 _NO_SHADOWS: Final = "a region has no shadow topics: each topic stores its own messages"
 
 _NO_WORKER: Final = (
@@ -39,13 +38,13 @@ ABSENT: Final = {
 
 
 def refuse_shadow(properties: Any) -> None:
-    """HttpError 412 for a topic that is to show another one's messages: it would be an ordinary one."""
+    """HttpError 412 for a shadow topic: it would be an ordinary one."""
     if SHADOW_SOURCE in (properties or {}):
         raise HttpError(412, f"{SHADOW_SOURCE}: {_NO_SHADOWS}")
 
 
 def _topic(call: AdminRequest) -> str:
-    """HttpError 404 when there is none."""
+    """HttpError 404 when it does not exist."""
     region = call.context.region
     topic = region.check_topic(topic_name(call.names))
     if region.partitioned.get(topic) is None and not region.directory.exists(str(topic)):
@@ -97,7 +96,7 @@ def _stays(call: AdminRequest) -> Response:
 
 
 async def hash_positions(call: AdminRequest) -> Response:
-    """Where Pulsar would see topics in the ring of bundles: CRC32 of their full names."""
+    """The positions that topics would have in Pulsar's ring of bundles: CRC32 of their full names."""
     region = call.context.region
     namespace = call.context.namespace(call.names["tenant"], call.names["namespace"])
     directory = region.directory
