@@ -124,7 +124,7 @@ class Liveness:
         return self.written_bytes - self._connection.unread_bytes
 
     def _takes_bytes(self) -> bool:
-        """Whether a client that is not read receives bytes."""
+        """Whether a client from which the broker does not read still receives bytes."""
         return self._connection.flow_control.is_reading_paused and self._taken() > self._taken_bytes
 
     async def is_alive(self) -> bool:

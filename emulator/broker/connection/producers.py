@@ -113,7 +113,7 @@ async def _enter(connection: ClientConnection, producer: ConnectedProducer, topi
     _check_may_publish(producer, topic)
     connection.producers.claim(producer)
     if producer.source_region is not None:
-        connection.producers.admitted(producer, None)  # X5: replicators are never refused
+        connection.producers.admitted(producer, None)  # X5: replicators need no access
     else:
         topic.access.enter(producer)
 

@@ -65,7 +65,7 @@ class LostClusters:
 
     @property
     def all_seen_to(self) -> dict[str, int]:
-        """By cluster: the last declaration of it, that this one is lost, that was processed."""
+        """By declaring cluster: its last declaration that this cluster is lost which this cluster has processed."""
         return stored_vector(self._metadata.get(SYNC_SEEN_TO_PATH.text))
 
     def seen_to(self, cluster: str) -> int:

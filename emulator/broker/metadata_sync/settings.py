@@ -91,9 +91,9 @@ class SyncSettings:
         return list(self.regions.values()).count(self.here.cluster) == 1
 
     def check_client(self, topic: str, subscription: str) -> None:
-        """ProtocolError for a client that uses the event topic. Other clusters apply what a region publishes there, and
-        cannot see which of its clients it came from. And a client must not acknowledge messages before the sync leader
-        has seen them."""
+        """ProtocolError for a client that publishes to the event topic: other clusters apply what a region publishes
+        there, and cannot see which of its clients it came from. Also for one that uses the sync leader's subscription,
+        because it could acknowledge messages that the leader has not seen."""
         if topic != self.topic:
             return
         if not subscription:

@@ -36,8 +36,8 @@ class Entries(Protocol):
 def within_batch(
     topic: Entries, entry_id: int, ack_set: AckSet | None, held: Container[int] = ()
 ) -> AckSet | None:
-    """Return the set without bits beyond the batch. For `held` entries the limit is what the consumer was sent.
-    ProtocolError for a set whose batch is unknown and that is larger than any client needs."""
+    """Return the set without bits beyond the batch. Sets of `held` entries are limited later, by what the consumer was
+    sent. ProtocolError for a set whose batch is unknown and that is larger than any client needs."""
     if ack_set is None or len(ack_set) <= USUAL_WORDS or entry_id in held:
         return ack_set
     entries = topic.recent(entry_id, 1)
