@@ -190,9 +190,9 @@ def test_a_drill_brings_no_browser_linter_compose_or_peer(setup: ModuleType) -> 
 
 PACKAGES_OF_A_DRILL = """
 annotated-doc annotated-types avro certifi charset-normalizer colorama crc32c docker h11 idna jinja2
-kafka-python markdown-it-py markupsafe mdurl protobuf pulsar-client py4j pyarrow pydantic pydantic-
-core pygments pyspark pywin32 pyyaml requests rich shellingham typer typing-extensions typing-
-inspection urllib3
+kafka-python markdown-it-py markupsafe mdurl protobuf pulsar-client py4j pyarrow pydantic
+pydantic-core pygments pyspark pywin32 pyyaml requests rich shellingham typer typing-extensions
+typing-inspection urllib3
 """
 
 

@@ -138,7 +138,7 @@ async def test_what_somebody_does_by_hand_is_noticed(run: ComposeRuntime) -> Non
     subprocess.run(["docker", "stop", us_east.name], check=True, capture_output=True)
     assert states(await run.status())["us-east"] == "stopped"
     await run.start("us-east")
-    assert states(tell(run.status())) == dict.fromkeys(REGIONS, "running")
+    assert states(await run.status()) == dict.fromkeys(REGIONS, "running")
 
 
 @pytest.mark.within(DEADLINE_SECONDS)

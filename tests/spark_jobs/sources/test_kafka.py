@@ -87,7 +87,7 @@ def test_a_large_log_is_shared_out_without_loss_or_overlap(
 
 async def test_trimmed_and_deleted(log: RegionLog) -> None:
     """The head shows what was trimmed; a deleted topic is not listed."""
-    written = asyncio.run(write(log))
+    written = await write(log)
     cut = written[TOPIC][42][0]
 
     store = await open_store(log)
