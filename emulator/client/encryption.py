@@ -10,13 +10,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
-
-from cryptography.hazmat.primitives.asymmetric.padding import OAEP
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING, Any, Final
 
 from emulator.wire.encryption import EncryptionContext
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.padding import OAEP
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 DATA_KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12

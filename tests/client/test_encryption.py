@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import subprocess
 import sys
 from functools import cache
 
@@ -242,3 +243,10 @@ def test_a_producer_draws_another_data_key_now_and_then() -> None:
     assert seal.close(SECRET)[0] == first
     now = DATA_KEY_SECONDS
     assert seal.close(SECRET)[0] != first
+
+
+def test_a_program_that_does_not_encrypt_needs_no_cryptography() -> None:
+    """The image of a region does not have it."""
+    program = "import sys; sys.modules['cryptography'] = None; import emulator.client"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
