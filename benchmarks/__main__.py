@@ -68,7 +68,7 @@ def main(names: list[str], *, write: bool) -> None:
 
 
 def _put(name: str, text: str) -> None:
-    """Replace what stands between a table's two marks."""
+    """Replace the text between a table's two markers."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     pattern = re.compile(f"{begin}.*?{end}", re.DOTALL)
     document = DOCUMENT.read_text()

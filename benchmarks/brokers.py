@@ -33,7 +33,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process has used so far, user and system, all threads."""
+    """Return the CPU time of a process so far: user and system, all threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

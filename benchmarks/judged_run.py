@@ -55,7 +55,7 @@ def payload_of(number: int, size: int) -> bytes:
 
 
 def _entries(region: str, messages: int, size: int) -> Iterator[bytes]:
-    """Message n is of region n modulo 3 and stands at n in every log."""
+    """Yield the entries of a log. Message n is of region n modulo 3 and has position n in every log."""
     for number in range(messages):
         origin = REGIONS[number % 3]
         metadata = pb.MessageMetadata(

@@ -2,10 +2,10 @@
 
     python -m benchmarks.key_shared [ROUNDS]
 
-Messages of 500 keys, our own clients in one program, an acknowledgement for each message; what is compared runs in
-turn. The program shares the machine with the region and takes more of it, so beside the rate, which is the pair's,
-stands the region's processor time per message. A drain has two consumers and a backlog. A crowd is there before
-the first message, so that a message's cost is that of publishing, handing out and acknowledging it.
+Messages of 500 keys, our own clients in one program, an acknowledgement for each message; the compared cases run in
+turn. The program shares the machine with the region and uses more of it, so the result has the region's CPU time per
+message in addition to the rate, which depends on both. A drain has two consumers and a backlog. A crowd subscribes
+before the first message, so the cost of a message consists of publish, dispatch and acknowledgement.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Builds `load_generator.c` when it is needed, and runs one load of it against a broker.
+"""Build `load_generator.c` if necessary, and run one load against a broker.
 
-The generator is in C, so that the broker is what is measured: an entry costs it well under a microsecond, and each
-result says what it used itself. It needs `cc`, which nothing else of the project does.
+The generator is in C, so that the benchmark measures the broker: an entry costs the generator well under a microsecond,
+and each result includes its own CPU time. It is the only part of the project that needs `cc`.
 """
 
 from __future__ import annotations

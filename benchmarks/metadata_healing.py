@@ -1,10 +1,10 @@
-"""How soon five clusters have the same metadata once their links are there again. Under virtual time.
+"""Time until five clusters have the same metadata after their links heal, in virtual time.
 
     python -m benchmarks.metadata_healing [SEEDS]
 
 Five clusters, a link of 20 ms each way between any two. All links are cut for some seconds, while every cluster changes
-the same policies of the same namespaces. Then the links heal; regions connect again when they next try. What is
-measured begins when the last link is established, and is given in round trips of 40 ms.
+the same policies of the same namespaces. Then the links heal; regions reconnect at their next attempt. The measurement
+begins when the last link is established; its unit is a round trip of 40 ms.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How fast simulated worlds are, on one core.
+"""Speed of simulated runs on one core.
 
     python -m benchmarks.simulation [--seeds 20]
 
-quiet   three regions, a message every ten seconds, nothing goes wrong: virtual seconds per second
+quiet   three regions, a message every ten seconds, no faults: virtual seconds per second
 drill   three regions, 30 virtual seconds, 300 messages, one kill, one cut, checks included: seeds per second
-swarm   whatever seeds decide: seeds per second
+swarm   random runs, drawn from the seeds: seeds per second
 
-Processor time, not wall time: the figures are those of a core that does nothing else.
+All rates are per CPU second, not wall time: those of an otherwise idle core.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Mixed clients at work for minutes, while the region and their programs are killed: nothing acknowledged may be
-missing, and the region must not need more and more.
+"""Run mixed clients for minutes while the region and their programs are killed: no acknowledged message may be missing,
+and the region's memory and disk must not grow.
 
     python -m benchmarks.soak [--minutes N] [--clients python,java,go,rust]
 
-One region over SQLite that keeps nothing which everybody has acknowledged. Each client publishes to a topic of its own,
-and reads that of the client before it; a program that was killed is started again and goes on. In the first half the
-region is killed as well (`kill -9`); in the second it runs on, and what it holds is compared.
+One region over SQLite, without retention of acknowledged messages. Each client publishes to a topic of its own, and
+reads that of the client before it; a killed program is restarted and continues. In the first half the region is killed
+as well (`kill -9`); in the second it keeps running, and its memory and disk are compared.
 Exit code 0: nothing is missing, and it did not grow.
 """
 
@@ -39,7 +39,7 @@ UNDER_WAY = 8
 """Messages of one program that are sent or awaited at a time."""
 CALL_TIMEOUT_MS = 5_000
 QUIET_SECONDS = 8.0
-"""With nothing new for so long everything was read."""
+"""Without a new message for this time everything was read."""
 GROWTH_MAX = 1.15
 """What it holds at the end against the beginning of the second half. The samples themselves differ by less."""
 

@@ -21,7 +21,7 @@ class NotPinned(Exception):
 
 
 def read_lock(path: Path = LOCK) -> dict[str, str]:
-    """Package -> what the lock says of it: its version, its hashes, and what needs it."""
+    """Package -> its lines in the lock: its version, its hashes, and what needs it."""
     found = re.finditer(r"^([\w.-]+)==.*?(?=^[\w.-]+==|\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
     return {match[1].lower(): match[0] for match in found}
 

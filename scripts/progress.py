@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 
 class Done(NamedTuple):
-    """What became of a program."""
+    """The outcome of a program."""
 
     returncode: int
     """0: it did what it should; 127: it could not be started."""

@@ -124,7 +124,8 @@ def done_extras() -> set[str]:
 
 
 def fingerprint() -> str:
-    """Changes with whatever a set-up depends on, the place of the folder included (paths stand in scripts)."""
+    """Return a value that changes with every input of a set-up, including the path of the folder (scripts contain
+    paths)."""
     digest = hashlib.sha256(str(ROOT).encode())
     for path in (*INPUTS, VENV / "pyvenv.cfg"):
         digest.update(path.read_bytes())

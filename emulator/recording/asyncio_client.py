@@ -100,7 +100,7 @@ class AsyncRecordedProducer(Delegate):
             tell(publish, refusal.error(), None)
             raise
         except BaseException as problem:
-            publish.unknown(repr(problem))  # given up while it was under way
+            publish.unknown(repr(problem))  # cancelled while the publish was pending
             raise
         tell(publish, pulsar.Result.Ok, message_id)
         return message_id

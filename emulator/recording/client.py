@@ -17,7 +17,7 @@ from emulator.recording.journal import ActorJournal
 from emulator.recording.producer import Publishing, RecordedProducer
 
 NO_PROMISE = "non-persistent://"
-"""Topics that keep nothing: there is nothing to hold anybody to."""
+"""Non-persistent topics guarantee nothing, so there is nothing to verify."""
 PARTITION = "-partition-"
 
 
@@ -128,7 +128,7 @@ def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
 
 
 def given_to(function: Callable[..., Any], args: Any, named: Any) -> dict[str, Any]:
-    """Arguments by name; those given as `**` are names among the others. TypeError as the function's own."""
+    """Arguments by name, including those passed in `**`. Raises the function's own TypeError."""
     bound = inspect.signature(function).bind(*args, **named)
     given = dict(bound.arguments)
     for name, parameter in bound.signature.parameters.items():
@@ -138,7 +138,7 @@ def given_to(function: Callable[..., Any], args: Any, named: Any) -> dict[str, A
 
 
 def subscription_told(given: dict[str, Any]) -> dict[str, Any]:
-    """What the history says of a subscription."""
+    """Return the fields of a subscription in the history."""
     initial = given.get("initial_position", pulsar.InitialPosition.Latest)
     return {
         "replicated": bool(given.get("replicate_subscription_state_enabled")),

@@ -109,14 +109,14 @@ class Receiving:
         """Of several topics: where each message came from that was not acknowledged yet."""
 
     def subscribing(self, outcome: Outcome, **told: Any) -> None:
-        """Whether the subscription came about; `told` is what each line of it says."""
+        """Record the outcome of a subscribe request; `told`: further fields of its lines."""
         if outcome == "ok":
             self._told = told
         for topic in self._topics.values():
             self._write("subscribe", outcome, topic, **told)
 
     def received(self, message: Any) -> None:
-        """The program is about to be given a message."""
+        """Record a message before the program receives it."""
         elsewhere = self._whereabouts.moved_to()
         if elsewhere is not None:
             self.journal.give_up(f"its client switched to {elsewhere} by itself")
@@ -131,7 +131,8 @@ class Receiving:
             self._topic_of_message[place] = topic
 
     def acknowledging(self, message: Any, how: str, outcome: Outcome = "asked", **told: Any) -> None:
-        """`asked`, and no more if all goes well: the client returns before the region has heard of it."""
+        """Record an acknowledgement. On success only `asked` is recorded: the client returns before the region has
+        received it."""
         place = message_id_text(_message_id(message))
         topic = self._topic_of(message)
         self._write("acknowledge", outcome, topic, message_id=place, how=how, **told)
@@ -176,7 +177,7 @@ class Receiving:
 
 
 def seek_target(target: Any) -> dict[str, str | None]:
-    """What the history says of where a seek goes: a place, or a time."""
+    """Return the fields of a seek target in the history: a message id, or a time."""
     if isinstance(target, int):
         return {"detail": f"to publish time {target} ms"}
     place = message_id_text(target)

@@ -60,7 +60,7 @@ class RecordedProducer(Delegate):
                 callback(result, message_id)
 
             try:
-                # Number 0 cannot be given: the client takes it for none, and begins with it by itself.
+                # Sequence id 0 cannot be passed: the client treats it as none, and starts at 0 itself.
                 self._inner.send_async(content, told, sequence_id=number or None, **rest)
             except (TypeError, ValueError) as problem:
                 publish.failed(str(problem))
@@ -93,7 +93,8 @@ class Publishing:
         return dict(self._parameters.bind(*args, **named).arguments)
 
     def described(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the history says of a message. Raises what the client would, or something else, for a wrong one."""
+        """Return the fields of a message in the history. Raises the client's error, or another one, for an invalid
+        message."""
         content = given["content"]
         regions = list(given.get("replication_clusters") or ())
         ordering_key = given.get("ordering_key")
@@ -118,7 +119,7 @@ class Publishing:
 
 
 def tell(publish: PublishHistory, result: Any, message_id: Any) -> None:
-    """Write down what became of a publish."""
+    """Record the outcome of a publish."""
     match outcome_of(result):
         case "ok":
             publish.ok(message_id_text(message_id))

@@ -1,11 +1,11 @@
-"""The run directory: where a run's state lives, so that any terminal may continue where another one stopped.
+"""The run directory: it stores a run's state, so that any terminal may continue where another one stopped.
 
     .geoemu/                by default, in the current folder
-        current -> runs/2   the latest run, which verbs act upon unless told otherwise
-        runs/1, runs/2, …   one folder per run, kept: it is the evidence (see contract.py for what is inside)
+        current -> runs/2   the latest run, the default of all commands
+        runs/1, runs/2, …   one folder per run, kept as evidence (contract.py describes its content)
 
-`run.json` is replaced as a whole under a lock, so that readers need none and writers lose nothing. What it
-says of processes is what was started, never whether it still lives: that is asked of the system.
+`run.json` is replaced as a whole under a lock, so that readers need no lock and no write is lost. It names the started
+processes, not whether they still run: the operating system is asked for that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from emulator.net.addresses import LOOPBACK, in_url, nearby
 from emulator.run.processes import ProcessIdentity, state_of
 
 HOME = Path(".geoemu")
-"""Where runs are kept in a folder that was given no run directory."""
+"""Default location of runs in a folder."""
 
 RUN_VERSION = 4
 
@@ -211,7 +211,7 @@ class RunDirectory:
 
 
 def find_run(given: Path | None, folder: Path | None = None) -> RunDirectory:
-    """The run that a verb is about: the one given, otherwise the current folder's latest; else Refused."""
+    """Return the given run, or the current folder's latest one. Raises Refused when there is none."""
     path = given or (folder or Path.cwd()) / HOME / "current"
     if given is None and not path.is_dir():
         raise Refused(f"no run in {path.parent.parent}: start one with `geoemu up`, or name a --run-dir")
@@ -222,8 +222,8 @@ def find_run(given: Path | None, folder: Path | None = None) -> RunDirectory:
 
 @contextmanager
 def claim_new_run(given: Path | None, folder: Path | None = None) -> Iterator[RunDirectory]:
-    """An empty folder for a new run, to be filled with `create` inside the `with`; left empty by an error, it is
-    removed again. Refused when the folder given holds anything, or a run is up already in the current one."""
+    """Claim an empty folder for a new run, to be filled with `create` inside the `with`; it is removed again if an
+    error leaves it empty. Refused when the given folder is not empty, or a run is up already in the current one."""
     if given is not None:
         yield from _claimed(_claim_given(given.absolute()))
         return

@@ -1,4 +1,5 @@
-"""How a run was made: `made_by.json` in its folder. A report names it in its head, and says how to do it again."""
+"""How a run was made: `made_by.json` in its folder. A report names it in its head, with the command to repeat the
+run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Other processes, told apart from later ones that were given the same number.
+"""Other processes, distinguished from later ones with the same pid.
 
-A process is its number and the moment it started: numbers are used again, pairs are not. Everything here asks
-the system afresh; a zombie is gone, it only has not been fetched by its parent yet.
+A process is identified by its pid and its start time: pids are reused, pairs are not. Every function asks the operating
+system; a zombie counts as gone.
 """
 
 from __future__ import annotations

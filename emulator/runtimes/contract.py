@@ -133,12 +133,12 @@ class Runtime(Protocol):
         jitter_ms: float | None = None,
         one_way: bool = False,
     ) -> None:
-        """Let what is sent from now on take so long, one way, and up to `jitter_ms` longer (None: as it was)."""
+        """Set the one-way latency for data sent from now on; it varies by up to `jitter_ms` (None: unchanged)."""
         ...
 
     async def skew(self, region: str, ahead_ms: int) -> None:
-        """Set a region's wall clock so far ahead of what it would be (behind if negative); 0: right again. Timers are
-        not touched. A region that is down has it when it starts; one that is paused is Refused."""
+        """Offset a region's wall clock by `ahead_ms` (behind if negative); 0: the true time. Timers are unaffected. A
+        region that is down has the offset when it starts; a paused one is Refused."""
         ...
 
     async def heal(self, source: str | None = None, target: str | None = None) -> None:

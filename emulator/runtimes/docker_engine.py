@@ -25,7 +25,7 @@ ENGINE_SECONDS = 30.0
 """How long the engine may take to answer."""
 _STATES: dict[str, ProcessState] = {"running": "running", "restarting": "running", "paused": "paused"}
 _BESIDE_LABEL = "com.docker.compose.oneoff"
-"""Compose says so of what `docker compose run` started."""
+"""The label of containers started by `docker compose run`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class DockerEngine:
     # --- what they print ------------------------------------------------------------------------------------
 
     async def output(self, container: Container, *, lines: int | None = None) -> str:
-        """What it printed so far, of all its starts; the last `lines` only."""
+        """Return what the container printed so far, over all its starts; optionally only the last `lines`."""
         tail: int | str = "all" if lines is None else lines
 
         def read() -> bytes:

@@ -161,7 +161,7 @@ class KafkaServer:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start it and wait until it is ready. RuntimeFailure when it does not get so far."""
+        """Start the server and wait until it is ready. Raises RuntimeFailure when it does not become ready."""
         properties = self.prepare()
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(

@@ -1,8 +1,7 @@
-"""Ports for regions that have to keep them while they are down.
+"""Ports that regions keep while they are down.
 
-A free port picked by the system comes from the range it also gives to outgoing connections: while a region
-is down, any connection may be given its port, and a client that keeps knocking there may even end up
-connected to itself. So free ports are picked below that range.
+A free port chosen by the system is in the ephemeral range: while a region is down, any outgoing connection may get its
+port, and a client that keeps reconnecting may even connect to itself. So free ports are chosen below that range.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from emulator.config.region import LinkShape, PeerConfig, RegionConfig
 from emulator.run.directory import write_whole
 
 BROKER: tuple[str, ...] = (sys.executable, "-m", "emulator.broker.main")
-"""The program of a region; it is given the path of its region.json."""
+"""The program of a region; its argument is the path of its region.json."""
 LAST_LINES = 10
 """How much of a dead region's output goes into an error message."""
 
@@ -93,7 +93,8 @@ def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
 
 
 def environment() -> dict[str, str]:
-    """For programs of ours: what we were given; and a checkout that was never installed is found from any folder."""
+    """The environment for geoemu's programs: our own, and the checkout in PYTHONPATH, so that it needs no
+    installation."""
     root = Path(emulator.__file__).parents[1]
     if root.name in ("site-packages", "dist-packages"):
         return dict(os.environ)

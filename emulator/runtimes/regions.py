@@ -25,7 +25,7 @@ READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
 """How long a region may take until it is ready, unless the runtime says otherwise."""
 TELL_SECONDS = 10.0
-"""How long a region may take to hear of a changed link."""
+"""Time limit for a region to apply a changed link."""
 
 Link = tuple[str, str]
 States = Mapping[str, ProcessState]
@@ -139,7 +139,7 @@ class LinkedRegions:
                 exchange.close()
 
     async def _tell(self, name: str, link: Link) -> None:
-        """Tells whatever is noted last, so that of two verbs at the same time the later one wins everywhere."""
+        """Send the latest recorded state, so that of two concurrent commands the later one wins everywhere."""
         reason = ""
         try:
             async with asyncio.timeout(TELL_SECONDS):
@@ -279,9 +279,9 @@ class RegionReport:
 
 
 async def ask_region(host: str, port: int, pid: int | None, expected_peers: Iterable[str]) -> RegionReport:
-    """How a region is, given the peers that it ought to be linked with.
+    """Return the state of a region, given the peers to which it has to be linked.
 
-    NoAnswer when it says nothing, or when another process than `pid` is at its port (None: any process).
+    NoAnswer when there is no response, or when another process than `pid` uses its port (None: any process).
     """
     target = f"/geoemu/v1/status?expect={quote(','.join(expected_peers))}"
     answer = await call(host, port, "GET", target)

@@ -38,7 +38,7 @@ class ActorSteps:
         await self._context.each_in_time(
             seconds, names, begin, lambda actor: f"no connection to {actor.part.region}"
         )
-        for name in names:  # one after the other: who comes first is no chance
+        for name in names:  # in sequence, so that the order does not depend on chance
             if isinstance(self._context.scenario.part(name), HostSpec):
                 await self._line_up(name, seconds)
 

@@ -1,4 +1,4 @@
-"""Steps that are taken on regions, on what lies between them, on their clocks, and by their admin API."""
+"""Steps that act on regions, on the links between them, on their clocks, and through their admin API."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class RegionSteps:
 
 
 CREATED = (204, 409)
-"""It is there now, or was already: another cluster may have told of it."""
+"""It was created, or existed already: another cluster may have replicated it."""
 CREATE_SECONDS = 30.0
 
 

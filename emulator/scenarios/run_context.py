@@ -142,7 +142,7 @@ class RunContext:
         do: Callable[[Actor], Awaitable[None]],
         so_far: Callable[[Actor], str],
     ) -> None:
-        """Have several actors do something at once; StepFailed says who has not done it in time."""
+        """Run an operation on several actors at once; StepFailed names those that did not complete it in time."""
         waiting = dict.fromkeys(names)
 
         async def one(name: str) -> None:
@@ -216,7 +216,7 @@ class ScenarioEnvironment:
     open_history: Callable[[Path], ScenarioHistory] = lambda run_dir: HistoryWriter(
         run_dir / "history" / "scenario.jsonl", "scenario", program="geoemu run"
     )
-    """Opens the history of the scenario's own facts, given the run directory."""
+    """Opens the history of the scenario's own facts; its argument is the run directory."""
 
 
 def real_environment(runtime: Runtime) -> ScenarioEnvironment:

@@ -199,7 +199,7 @@ class _Execution:
 
     @asynccontextmanager
     async def _observed(self, began: float) -> AsyncIterator[None]:
-        """The observer is shown how things stand for as long as this is entered."""
+        """Show the state to the observer while the context is entered."""
 
         async def look() -> None:
             while True:

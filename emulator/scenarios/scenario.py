@@ -113,7 +113,7 @@ def load_scenario(path: Path, topology: Topology) -> Scenario:
 
 
 def parse_scenario(text: str, topology: Topology, name: str = "scenario.yaml") -> Scenario:
-    """The same for a text; `name` stands for the file in messages."""
+    """The same for a text; `name` names the file in messages."""
     return _check(parse_yaml(text, name), topology)
 
 
@@ -212,7 +212,7 @@ def _indexed_values(content: Any, group: str, key: str) -> list[tuple[int, str]]
 
 
 def _indexed_hosts(content: Any) -> list[tuple[int, str]]:
-    """Each host by its own name, and the entry that it stands in."""
+    """Each host by its own name, with the index of its entry."""
     found: list[tuple[int, str]] = []
     for index, name in _indexed_values(content, "hosts", "name"):
         count = content["actors"]["hosts"][index].get("count")
@@ -233,7 +233,7 @@ def _check_actor_names(file: YamlFile) -> None:
 
 
 def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> None:
-    """Every actor's topic lies in a namespace that the topology gives to the actor's region."""
+    """Check that every actor's topic is in a namespace of the actor's region."""
     regions_of = {namespace.name: namespace.regions for namespace in topology.namespaces}
     cast = written.actors
     entries: list[tuple[str, int, ProducerEntry | ConsumerEntry | ProgramEntry | HostEntry | TaskEntry]] = [
@@ -270,7 +270,7 @@ def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> 
 
 
 class _Rehearsal:
-    """Goes through the steps without doing anything: who is at work when, and what cannot be asked then."""
+    """Simulate the steps without effect: which actors are running when, and which steps are impossible then."""
 
     def __init__(self, file: YamlFile, parts: tuple[ActorSpec, ...]) -> None:
         self._file = file

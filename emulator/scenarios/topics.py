@@ -1,4 +1,4 @@
-"""What regions say of their topics, as far as a scenario waits for it."""
+"""The state of topics that regions report, as far as a scenario waits for it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ReplicationSurvey:
                         yield f"{entries} entries of {topic} not replicated from {region} to {remote}"
 
     def strangers(self, topic: str, regions: Iterable[str]) -> Iterator[str]:
-        """Which of these regions have not heard of a topic, as sentences."""
+        """Yield a sentence for each of these regions that does not know a topic."""
         return (
             f"{region} does not have topic {topic}" for region in regions if topic not in self.topics[region]
         )

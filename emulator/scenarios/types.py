@@ -133,13 +133,13 @@ def _not_empty(value: Any) -> Any:
 
 
 ONE_OR_MORE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
-"""One number may stand for a list of one."""
+"""A single number means a list of one."""
 NOT_EMPTY = BeforeValidator(_not_empty)
 """Instead of pydantic's own length, which leaves out of account what was found wrong otherwise."""
 
 
 def _listed(value: Any) -> Any:
-    """One name may stand for a list of one."""
+    """A single name means a list of one."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value

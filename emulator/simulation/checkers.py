@@ -178,7 +178,7 @@ def order_of_each_origin(evidence: RunEvidence) -> Found:
 
 
 def consumed_only_seen(evidence: RunEvidence) -> Found:
-    """At no moment counts a stored cursor as acknowledged what no consumer of the subscription was given before."""
+    """A stored cursor never counts a message as acknowledged before a consumer of the subscription has received it."""
     for subscription, one in evidence.unseen:
         yield (
             f"{subscription} counted {one.origin} at {one.place} in {one.region} as consumed "
@@ -188,7 +188,7 @@ def consumed_only_seen(evidence: RunEvidence) -> Found:
 
 
 def readers_saw_everything(evidence: RunEvidence) -> Found:
-    """A reader is given the log from its beginning, in order, without gaps."""
+    """A reader receives the log from its beginning, in order, without gaps."""
     lives: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in evidence.events:
         if event.op == "read":
@@ -250,7 +250,7 @@ def _difference(evidence: RunEvidence, topic: str, origin: str, region: str) -> 
 
 
 def positions_grow(evidence: RunEvidence) -> Found:
-    """Places told to one producer grow with its numbers; ids in every log grow."""
+    """The message ids that one producer receives grow with its sequence ids; ids in every log grow."""
     for (region, topic), view in sorted(evidence.logs.items()):
         for before, after in zip(view.ids, view.ids[1:], strict=False):
             if after <= before:
@@ -315,7 +315,7 @@ def nothing_of_older_owners(evidence: RunEvidence) -> Found:
 
 
 def given_is_stored(evidence: RunEvidence) -> Found:
-    """What a consumer or reader was given is stored in that region, at that place."""
+    """Every message that a consumer or reader received is stored in that region, at that message id."""
     for event in evidence.events:
         if event.op not in ("receive", "read"):
             continue
@@ -333,7 +333,7 @@ def given_is_stored(evidence: RunEvidence) -> Found:
 
 
 def consumers_finish(evidence: RunEvidence) -> Found:
-    """After healing every subscription was given everything, in every region in which it has consumers."""
+    """After healing every subscription has received everything, in every region in which it has consumers."""
     for (topic, subscription), regions in sorted(evidence.subscribed.items()):
         for region in regions:
             if region in evidence.lost:

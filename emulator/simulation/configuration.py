@@ -21,12 +21,12 @@ from emulator.storage.configuration.memory import ConfigurationMemory
 
 @dataclass(slots=True)
 class ConfigurationFaults:
-    """May be changed at any time. As it stands: well."""
+    """May be changed at any time. Default: no faults."""
 
     call_seconds: Span = (0.0005, 0.002)
     """One way."""
     notice_seconds: Span = (0.0, 0.02)
-    """Until a region hears that something was committed."""
+    """Until a region is notified of a commit."""
     lost_answer_probability: float = 0.0
     is_away: bool = False
     is_full: bool = False

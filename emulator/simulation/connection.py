@@ -96,7 +96,7 @@ class Pipe:
         self._trouble_since: float | None = None
         """Since when something sent is not acknowledged because it was lost. None: all is well."""
         self._sends_again = True
-        """Whether anybody is left who would repeat what gets lost."""
+        """Whether the sender still retransmits lost segments."""
         self._broken = False
         """Nothing arrives any more."""
 
@@ -165,7 +165,7 @@ class Pipe:
             self._settle()
 
     def window_opened(self) -> None:
-        """There is room again; the sender hears of it when an acknowledgement has come back."""
+        """There is room again; the sender learns of it with the next acknowledgement."""
         if self.back.state != "up":
             self._miss_acknowledgement()
         else:
@@ -194,8 +194,8 @@ class Pipe:
         self._settle()
 
     def _settle(self) -> None:
-        """Begin or end the trouble, as things stand. What was lost stays trouble until it has arrived; what
-        only waits for a held link is none."""
+        """Begin or end the trouble according to the link. Lost segments are trouble until they have arrived; segments
+        that only wait for a held link are not."""
         lost = self._overdue and (self._is_lossy or not self._is_blocked)
         unheard = self._acknowledgement_missing and self.back.state != "held"
         if not lost and not unheard:
@@ -256,7 +256,7 @@ class Pipe:
             self._break()
 
     def answer_with_reset(self) -> None:
-        """The sender's kernel does not know this connection any more, whatever became of it, and says so once."""
+        """Reset the connection once: the sender's kernel does not know it any more."""
         self.abandon()
         answer = Pipe(self._network, self.sender, self.link, self.back)
         answer.receiver = self.receiver
@@ -290,7 +290,7 @@ class Pipe:
 
 
 class StreamMark(Enum):
-    """What may stand among the bytes that came in."""
+    """Markers among the received bytes."""
 
     END = "the peer sends no more"
     RESET = "the connection is broken"
@@ -317,7 +317,7 @@ class Endpoint(asyncio.Transport):
         self.connecting: asyncio.Future[None] | None = None
         """The dialling program's wait for an answer."""
         self.confirmed = False
-        """The kernels at both ends have heard of each other."""
+        """The handshake is complete at both ends."""
         self.pipe: Pipe
         """To the peer. Set by the network as soon as both ends of the path are known."""
         self._network = network
@@ -335,7 +335,7 @@ class Endpoint(asyncio.Transport):
         # Incoming.
         self._incoming: deque[bytes | StreamMark] = deque()
         self.incoming_bytes = 0
-        """Arrived and not read yet: the peer's window is smaller by so much."""
+        """Received and not read yet: the peer's window is smaller by this amount."""
         self._reading_paused = True
         self._read_scheduled = False
         self._read_handle = LoopHandle(self._read, (), self.loop, None)
@@ -438,7 +438,7 @@ class Endpoint(asyncio.Transport):
         """So many bytes fit into the window."""
         pipe = self.pipe
         receiver = pipe.receiver
-        assert receiver is not None, "data is only written once the connection stands"
+        assert receiver is not None, "data is only written once the connection is established"
         taken = pipe.in_flight_bytes + pipe.unacknowledged_bytes + receiver.incoming_bytes
         return self._settings.receive_buffer_bytes - taken
 

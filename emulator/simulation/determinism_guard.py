@@ -171,7 +171,7 @@ def _doors() -> list[GuardedCall]:
 
 
 class _DateMeta(type):
-    """Makes instances of the real class instances of its stand-in."""
+    """Makes instances of the real class instances of its replacement."""
 
     real: type
 
@@ -192,7 +192,7 @@ def _stand_in(real: type, clock_readers: tuple[str, ...]) -> type:
 
 
 def _shut(door: GuardedCall, real: Callable[..., Any]) -> Callable[..., Any]:
-    """What stands in for a function while a simulation runs."""
+    """Return the replacement of a function while a simulation runs."""
 
     @functools.wraps(real, updated=())
     def shut(*args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,7 @@
-"""What survives a region: its logs and keys as they lie on a disk (disk.py) or in a log elsewhere (remote_log.py).
+"""The durable state of a region: its logs and keys on a disk (disk.py) or in a remote log (remote_log.py).
 
-A medium applies groups of writes and remembers, for those who judge, who wrote what: each store that is opened on it is
-an owner with a number of its own, larger than those before (S6). Everything it draws comes from a random source of its
-own.
+A medium applies groups of writes and records, for the checkers, the owner of each write: each store that is opened on
+it is an owner with a number larger than those before (S6). It has a random source of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class DiskFaults:
-    """How a medium misbehaves. As it stands: quick, with room for everything, and only a crash hurts."""
+    """The faults of a medium. Default: fast, with unlimited space, and only crashes lose data."""
 
     commit_seconds: Span = (0.0002, 0.002)
     stall_probability: float = 0.0
@@ -51,7 +50,7 @@ class DiskFaults:
 
 @dataclass(slots=True)
 class DurableLog:
-    """One log as it lies there."""
+    """One log on the medium."""
 
     name: str
     ledger_id: int
@@ -66,7 +65,7 @@ class DurableLog:
     """Never falls (S3)."""
     size_bytes: int = 0
     let_go: list[tuple[int, bytes]] = field(default_factory=list)
-    """What was trimmed, in order. No region can have it any more; those who judge remember it."""
+    """Trimmed entries, in order. No region can read them any more; the checkers do."""
     torn: list[bytes] = field(default_factory=list)
     """What a crash left of the append that came next; its last entry may be shorter than it was."""
 
@@ -135,7 +134,7 @@ class Medium:
         self.key_writers: list[tuple[int, str]] = []
         """(owner, key) of every write of a key, in order. Without a key: from here on the keys were this owner's."""
         self.commits = 0
-        """Durability points so far."""
+        """Number of commits so far."""
         self.is_full = False
         self.on_event: Callable[[str], None] = lambda what: None
         """Told what happens here, for the trace."""
@@ -158,7 +157,7 @@ class Medium:
         self.make_room()
         self.faults = self.faults.repaired()
 
-    # For those who judge: what is really there.
+    # For checkers: the durable content.
 
     @property
     def used_bytes(self) -> int:
@@ -193,7 +192,7 @@ class Medium:
         return None
 
     def apply(self, group: Sequence[MediaWrite], owner: int) -> list[Any]:
-        """Let a group become durable. What came of each write: what its `store` gave, or why it failed."""
+        """Let a group become durable. Return for each write the result of its `store`, or its error."""
         self.commits += 1
         failing = self._draw_failing(group) if self.is_so(self.faults.failure_probability) else {}
         broken: dict[Lane, StorageError] = {}

@@ -50,7 +50,7 @@ Txn = tuple[int, int]
 
 
 class StoredMessage(NamedTuple):
-    """One message as it lies in one region's log."""
+    """One message of one region's log."""
 
     origin: Origin
     text: str

@@ -74,7 +74,7 @@ class Host:
         return self.loop.create_task(program, name=name)
 
     def boot(self) -> None:
-        """Begin another life, without a program so far. Nothing to do while it lives."""
+        """Begin another life, without a program so far. No effect while the host lives."""
         if self.state is HostState.DOWN:
             self._note("starts again")
             self.life += 1

@@ -172,7 +172,7 @@ class VirtualTime:
         self._running: HostLoop | None = None
         self._stopping = False
         self.turns = 0
-        """How many turns all hosts have taken so far. Brought up to date now and then."""
+        """Turns of all hosts so far. Updated now and then."""
         self._turns_at_collection = 0
         self._generators: dict[int, HostLoop] = {}
         """By address: a generator that is being dropped has no weak references any more."""
@@ -356,7 +356,7 @@ class HostLoop(asyncio.AbstractEventLoop):
     # One turn.
 
     def _tick(self) -> None:
-        """One turn: everything that is ready now."""
+        """Run one turn: all callbacks that are ready now."""
         self._queued = False
         self._batch = batch = self._ready
         self._ready = []
@@ -666,5 +666,5 @@ def where_it_waits(task: asyncio.Task[Any]) -> str:
 
 
 def tasks_of(loop: HostLoop) -> list[asyncio.Task[Any]]:
-    """Unfinished tasks of a loop, oldest first unless they were given names."""
+    """Unfinished tasks of a loop, oldest first unless they have names."""
     return sorted(asyncio.all_tasks(loop), key=lambda task: (len(task.get_name()), task.get_name()))

@@ -62,7 +62,7 @@ class SimulatedLink:
         """Pipes that need this link to be up, or the machine at its end."""
         self._draw = random.random
         self._free_at = 0.0
-        """When the last byte given to the link will have left, for the bandwidth."""
+        """When the link has sent its last byte, for the bandwidth."""
         self.shape = shape
 
     @property
@@ -122,7 +122,7 @@ class SimulatedNetwork:
         self.link(source, target).shape = shape
 
     def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        """Lose everything that is under way from `source` to `target`, nor back unless `one_way`."""
+        """Drop all traffic from `source` to `target`, and back unless `one_way`."""
         self._set_state("cut", source, target, one_way)
 
     def hold(self, source: str, target: str, *, one_way: bool = False) -> None:

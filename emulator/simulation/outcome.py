@@ -100,7 +100,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def stored_state(world: World) -> StoredState:
-    """Return what lies on the disks and in the configuration stores."""
+    """Return the content of the disks and of the configuration stores."""
     return StoredState(
         {name: _logs(region.disk) for name, region in world.regions.items()},
         {name: _grants(region.disk) for name, region in world.regions.items()},

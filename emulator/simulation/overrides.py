@@ -1,4 +1,4 @@
-"""Where a simulated world may be given other parts than those that ship: mutants are functions of these."""
+"""Replacements for the production components of a simulated run: mutants are functions of these."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Call:
 
 
 class RemoteLog(Medium):
-    """What lies there. It has one owner at a time; any number may believe to be it."""
+    """The content of the log. It has one owner at a time; any number of stores may believe to be it."""
 
     faults: RemoteFaults
 
@@ -274,7 +274,7 @@ class RemoteStore(SimulatedStore):
     # Who owns it.
 
     def look(self) -> None:
-        """Now and for ever after: who writes learns of a new owner at once, this is for who does not."""
+        """Poll for a new owner, for ever: a store that writes learns of it at once, an idle one only here."""
         if self.ended is None:
             call = Call(self.medium, self.medium.draw_commit_seconds(), lambda: self.medium.key_owner)
             call.outcome.add_done_callback(self._looked)

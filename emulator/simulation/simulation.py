@@ -168,7 +168,7 @@ class Simulation:
         if guard is not None:
             guard.shut_doors()
         collecting = gc.isenabled()
-        gc.disable()  # finalisers run when the simulation says so, not when some other allocation does
+        gc.disable()  # finalisers run at fixed moments, not at an arbitrary allocation
         try:
             self.time.run(deadline, self.who_waits)
         finally:
@@ -178,7 +178,7 @@ class Simulation:
                 guard.open_doors()
 
     def who_waits(self) -> str:
-        """Where every program stands, for people."""
+        """Return the state of every program, for people."""
         lines = [""]
         for host in self._hosts.values():
             tasks = tasks_of(host.loop) if host.state is not HostState.DOWN else []

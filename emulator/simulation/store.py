@@ -89,7 +89,7 @@ class SimulatedLog:
 
         def heard(first: int) -> None:
             self.first_entry_id = min(first, self.next_entry_id)
-            # What is left, not what went: a trim of which we heard that it failed may have let it go before.
+            # The remaining entries, not the trimmed ones: a trim that was reported as failed may have removed some.
             known = bisect_left(self.durable.ids, self.next_entry_id)
             self.size_bytes = sum(map(len, self.durable.entries[:known]))
 
@@ -270,7 +270,7 @@ class SimulatedStore:
         raise NotImplementedError
 
     def answered(self, outcomes: Sequence[Any]) -> None:
-        """What came of the group, write by write. The next one may go."""
+        """Resolve the writes of the group with their outcomes. The next group may be sent."""
         self.tell(outcomes)
         if self._waiting:
             self._begin_commit()

@@ -1,8 +1,8 @@
-"""What happened, as one number: two runs of a seed are the same run if their traces have the same hash.
+"""The hash of a run: two runs of a seed are identical if their traces have the same hash.
 
 Every turn of every host is hashed with its virtual time, and so is everything that arrives over the network or
-becomes durable. With `detail`, every callback goes in by name and every byte as well: slower, and it tells two
-runs apart at the very callback where they part. A listener hears what happens as text.
+becomes durable. With `detail`, the names of callbacks and all bytes are hashed, too: slower, but it shows the first
+callback at which two runs differ. A listener receives the events as text.
 
 Nothing in here depends on addresses or on `hash()`: the same seed gives the same trace in another process,
 under another `PYTHONHASHSEED` and on another machine.
@@ -40,7 +40,7 @@ class Trace:
         """Events that were hashed as text once: later only their number is."""
 
     def hexdigest(self) -> str:
-        """The hash of everything so far."""
+        """Return the hash so far."""
         self.flush()
         return self._hash.hexdigest()
 
@@ -82,7 +82,7 @@ class Trace:
 
 
 def callback_name(callback: Callable[..., Any]) -> str:
-    """A name for a callback that says nothing of where it lies in memory."""
+    """Return a name for a callback that does not contain its address."""
     while isinstance(callback, partial):
         callback = callback.func
     get_coroutine = getattr(getattr(callback, "__self__", None), "get_coro", None)

@@ -1,6 +1,6 @@
-"""Looks at stored cursors after every commit: what must hold at every moment may be true again at the end.
+"""Check stored cursors after every commit: a violation in between may not be visible at the end.
 
-INV-8: mark-delete never falls. INV-5: nothing is acknowledged that no consumer of the subscription was given before.
+INV-8: mark-delete never falls. INV-5: no message is acknowledged before a consumer of the subscription received it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class CursorWatch:
     def __init__(self, disks: Disks, history: SimulatedHistory) -> None:
         self.fallen: list[str] = []
         self.unseen: list[tuple[str, StoredMessage]] = []
-        """(subscription, message) that was counted as consumed before any consumer was given it."""
+        """(subscription, message) that was counted as consumed before any consumer received it."""
         self._disks = disks
         self._history = history
         self._shelves: dict[str, _Shelf] = {}

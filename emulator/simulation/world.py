@@ -408,7 +408,7 @@ class World:
             await asyncio.sleep(STILL_SECONDS)
 
     def fingerprint(self) -> object:
-        """What is on the disks, as far as it tells that something moved."""
+        """Return a summary of the disks' content that changes when anything moves."""
         return [
             (
                 [(name, log.next_entry_id) for name, log in sorted(region.disk.logs.items())],

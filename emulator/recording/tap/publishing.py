@@ -76,7 +76,7 @@ class TappedProducers:
         self._producers.clear()
 
     def sending(self, command: bytes, entry: bytes) -> None:
-        """Before the region is given it."""
+        """Record the publish before it is sent to the region."""
         send = decode_send(command)
         producer = self._producers.get(send.producer_id)
         if producer is None:

@@ -1,4 +1,4 @@
-"""What the consumers and readers of one connection are given, and what they acknowledge."""
+"""The messages that the consumers and readers of one connection receive, and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Consumer:
     """Topic and, but for readers, subscription."""
     is_reader: bool
     batch_sizes: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Of entries that were given and not acknowledged yet: how many messages, where they are batches."""
+    """Number of messages in each batch that was delivered and not acknowledged yet."""
     chunks: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -88,7 +88,7 @@ class TappedConsumers:
         op = "read" if consumer.is_reader else "receive"
         for message in messages:
             if meta.ack_set is not None and not _is_in(meta.ack_set, message.batch_index):
-                continue  # acknowledged before: the client does not show it to anybody
+                continue  # acknowledged before: the client filters it
             self._recorder.write(
                 op,
                 "ok",

@@ -34,16 +34,16 @@ ADMIN_PORT = 8080
 KAFKA_INTERNAL_PORT = 9092
 KAFKA_PUBLISHED_PORT = 9094
 VERIFY_SERVICE = "verify"
-"""Judges the run; also the name of its profile."""
+"""The service that computes the verdict; also the name of its profile."""
 
 REGION_DIR = PurePosixPath("/region")
 """Where a region finds its part of the run directory."""
 CONFIGURATION_DIR = PurePosixPath("/configuration")
-"""Where a region finds the configuration store of its cluster: a volume, because the file is used by several containers
-at once, and a folder of the host may be shared in ways that do not keep its locks. Never the file alone: what belongs
-to it lies beside it."""
+"""Mount point of the configuration store of a region's cluster. It is a volume, because several containers use the file
+at once, and file locks may not work in a shared folder of the host. The whole folder is mounted: SQLite needs its other
+files beside the database."""
 EVIDENCE_DIR = PurePosixPath("/evidence")
-"""Where the service that judges finds all of the run directory."""
+"""Mount point of the run directory in the verdict's service."""
 REPORT_FOLDER = "report"
 """In the run directory; the one thing there that this service may write to."""
 CONTAINER_USER = 10_001

@@ -15,7 +15,7 @@ from emulator.config.topology import Topology
 from emulator.errors import Refused
 
 SMALLEST_SUBNET = 27
-"""Prefix length: room for 28 containers, and for the one that judges."""
+"""Prefix length: room for 28 containers, and for the verdict's."""
 
 
 KafkaCount = Literal["each", "shared"]
@@ -23,7 +23,7 @@ KafkaCount = Literal["each", "shared"]
 
 @dataclass(frozen=True, slots=True)
 class ComposeSettings:
-    """What a topology does not say of containers."""
+    """Settings of containers that are not in the topology."""
 
     region_image: str = "geoemu-region:local"
     kafka_image: str = "geoemu-kafka:local"

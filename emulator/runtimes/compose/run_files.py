@@ -65,8 +65,8 @@ def render(
     dashboards: bool = False,
     insecure: bool = False,
 ) -> None:
-    """Write everything that `docker compose up` needs, and start nothing. It is a run like any other: once it is up,
-    all verbs work on it. Refused as `ComposeRuntime.create` is, but no engine is needed."""
+    """Write everything that `docker compose up` needs, and start nothing. Once it is up, all commands work on it as on
+    any other run. Refused like `ComposeRuntime.create`, but no engine is needed."""
     topology = with_addresses(topology, insecure=insecure, in_containers=True)
     taken: list[str] = []
     with suppress(Refused):

@@ -26,7 +26,7 @@ from emulator.scenarios.format.scenario_file import ScenarioFile
 def with_partitions(
     file: YamlFile, written: ScenarioFile, parts: tuple[ActorSpec, ...]
 ) -> tuple[ActorSpec, ...]:
-    """The parts, each told how many partitions its topic has. What cannot be is reported."""
+    """Return the actors with the number of partitions of their topics. Contradictions are reported."""
     for topic in written.partitions:
         if TopicName.parse(topic).partition_index >= 0:
             file.report(("partitions", topic), "a partition cannot have partitions", about_key=True)

@@ -107,7 +107,7 @@ class HostSpec:
     name: str
     region: str
     group: str
-    """The entry that it stands in."""
+    """The entry of the scenario that it belongs to."""
     topics: tuple[str, ...]
     own: tuple[str, ...]
     """Those that it asks for first."""
@@ -174,7 +174,7 @@ ProgramVerb = Literal["kill", "stop", "start", "restart", "pause", "resume"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What one actor has done so far. A producer leaves the consumer's fields 0 and the other way round."""
+    """The counters of one actor so far. A producer leaves a consumer's fields at 0, and vice versa."""
 
     region: str
     """Where it is now, or is trying to be."""
@@ -194,7 +194,7 @@ class Counts:
     holds: tuple[str, ...] = ()
     """Topics that a host owns, and wrote its introduction to."""
     waits: int = 0
-    """Topics that it stands in line for."""
+    """Topics in whose wait queue it is."""
     processed: int = 0
     """Messages that a task processed in transactions that it knows to be committed."""
     fenced: bool = False

@@ -54,7 +54,7 @@ class HostAtWork:
         await asyncio.gather(*(claim.settled.wait() for claim in claims))
 
     async def finish(self) -> None:
-        """Leave every wait queue first, so that no topic is handed to it; then give up its topics."""
+        """Leave every wait queue first, so that it receives no further topic; then give up its topics."""
         self._leaving = True
         in_line = [claim for claim in self._claims.values() if not claim.holds]
         await asyncio.gather(*(claim.leave() for claim in in_line))

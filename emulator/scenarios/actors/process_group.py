@@ -1,4 +1,4 @@
-"""A program in a process group of its own: started, signalled and awaited together with everything that it starts."""
+"""A program in a process group of its own: started, signalled and awaited together with its children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of a user's program so far, as a scenario counts it."""
+"""Read the history of a user's program so far, and count its operations."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Prompter:
             return None
 
     def pause(self, seconds: float) -> None:
-        """Let time pass, unless told to leave."""
+        """Wait, or leave when the command `leave` arrives."""
         if self.leaving.wait(seconds):
             raise Leaving
 
@@ -96,7 +96,7 @@ def obey(actor: ProducerActor | ConsumerActor, command: dict[str, Any]) -> None:
 
 
 def work(actor: ProducerActor | ConsumerActor, prompter: Prompter, command: dict[str, Any] | None) -> None:
-    """Obey and act in turns until told to leave."""
+    """Execute commands and act in turns until the command `leave`."""
     while not prompter.leaving.is_set():
         if command is not None:
             try:

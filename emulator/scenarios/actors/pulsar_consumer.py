@@ -145,7 +145,7 @@ class ConsumerActor:
         self._seen.add(identity)
 
     def _acknowledge(self, message: pulsar.Message) -> None:
-        """`asked` and no more: the client returns before the region has heard of it, and never tells."""
+        """Records only `asked`: the client returns before the region has received it, and never reports the outcome."""
         place = {
             "region": self._region,
             "topic": self._topic_of(message),

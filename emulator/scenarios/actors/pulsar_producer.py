@@ -127,7 +127,7 @@ class ProducerActor:
             lane.producer = None
         if client is not None:
             disconnect(client, orderly=orderly)
-        # A client that is shut down takes what it still waited for with it and never says so.
+        # A client that is shut down drops its pending publishes without calling back.
         for message in list(self._waiting):
             self._note_outcome(message, "unknown", error="the client was closed")
 
@@ -197,7 +197,7 @@ class ProducerActor:
         with self._lock:
             identity = self._waiting.pop(message, None)
         if identity is None:
-            return  # given up meanwhile
+            return  # disconnected meanwhile
         self._history.write("publish", outcome, **fields, **identity)
         with self._lock:
             self._outcomes[outcome] += 1

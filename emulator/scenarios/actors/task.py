@@ -112,8 +112,8 @@ class TaskAtWork:
     # Opening.
 
     async def _open(self) -> None:
-        """Whatever is not open. The key first: a frozen task would keep the messages that this one is to process; and
-        who was fenced learns it here."""
+        """Open what is not open. The key comes first: a frozen task would keep the messages that this one has to
+        process, and a fenced task learns of it here."""
         if self._part.transaction_key is not None:
             await self._unless_fenced(self._client.coordinators.take_key())
         if self._producer is None:

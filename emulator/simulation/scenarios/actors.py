@@ -326,7 +326,7 @@ class SimulatedConsumer(SimulatedActor):
         self._seen.add(identity)
 
     async def _acknowledge(self, consumer: Consumer, message: Message) -> None:
-        """`asked` and no more, as with the real client: it returns before the region has heard of it."""
+        """Records only `asked`, as with the real client: it returns before the region has received it."""
         how = self.part.acknowledge
         give = consumer.acknowledge_cumulative if how == "cumulative" else consumer.acknowledge
         said = {"topic": consumer.topic, "message_id": place_of(message), "how": how}

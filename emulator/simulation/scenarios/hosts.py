@@ -99,7 +99,7 @@ class OnHost:
             raise ActorFailure(f"{self.part.name}: {death}") from None
 
     def _die(self) -> None:
-        """What it had asked for and was not told stays unknown."""
+        """Die: requests without a response stay unknown."""
         if self._host is not None and self._work is not None:
             ended = self._former_lives.and_then(self._work.counts).ended()
             self._host.kill()

@@ -88,7 +88,7 @@ def run_scenario(
     overrides: Overrides = AS_SHIPPED,
     listener: Listener | None = None,
 ) -> SimulationOutcome:
-    """Play it in a world of its own. What goes wrong is in the outcome."""
+    """Run the scenario in a simulation of its own. Failures are in the outcome."""
     simulation = Simulation(f"{story.scenario.name}/{seed}", listener=listener)
     topology = _on_hosts(story.topology)
     disks = _disks(topology, simulation)
@@ -136,7 +136,7 @@ def _on_hosts(topology: Topology) -> Topology:
 
 
 def _disks(topology: Topology, simulation: Simulation) -> dict[str, DiskFaults]:
-    """What each region keeps its log on: a Kafka is a log that lies elsewhere, all else a disk."""
+    """Return the medium of each region: a remote log for Kafka, a disk otherwise."""
     random: Random = simulation.random("disks")
     return {
         region.name: (RemoteFaults if region.log.backend == "kafka" else DiskFaults)(
@@ -259,7 +259,8 @@ class _Run:
         )
 
     def _subscribed(self) -> dict[tuple[str, str], list[str]]:
-        """Where subscriptions must have been given everything: where they were when a drain ended the story."""
+        """The regions in which subscriptions must have received everything: those where they were when a drain ended
+        the story."""
         deeds = [step.action for step in self.story.scenario.steps if not isinstance(step.action, Phase)]
         found: dict[tuple[str, str], list[str]] = {}
         if self.result is None or not isinstance(deeds[-1], Drain):
