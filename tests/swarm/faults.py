@@ -94,8 +94,8 @@ class Pause(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class Replace(RegionFault):
-    """Frozen and taken for dead: another is started on the same log. At the end the former one wakes up. Only of a
-    region whose log lies elsewhere."""
+    """Freeze a region, start another one on the same log, and resume the former one at the end. Only for a region with
+    a remote log."""
 
     op = "pause and replace"
     end_op = "wake up the former"
@@ -124,7 +124,7 @@ class LogAway(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class LostAnswers(RegionFault):
-    """Calls to a log elsewhere are lost, or their answers. With a limit the region's store gives up after so long."""
+    """Calls to a remote log, or their responses, are lost. With a limit the region's store gives up after that time."""
 
     probability: float = 0.3
     gives_up_seconds: float | None = None

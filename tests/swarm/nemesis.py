@@ -1,4 +1,4 @@
-"""What goes wrong in a world."""
+"""Draw the faults of a run."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def draw_fault(
     *,
     remote: tuple[str, ...] = (),
 ) -> Fault:
-    """Something that goes wrong for a while. Most are short, some last to the end. `remote`: regions whose log lies
-    elsewhere."""
+    """Draw a fault that lasts for a while. Most are short, some last to the end. `remote`: regions with a remote
+    log."""
     at = round(random.uniform(0.1, seconds), 3)
     lasts = round(min(random.expovariate(1.0) * random.choice((0.1, 1.0, 4.0)), seconds), 3)
     region, client = random.choice(regions), random.choice(clients)

@@ -1,6 +1,6 @@
-"""What one seed decides, spelled out: the world, who works in it and what goes wrong when.
+"""The plan of a run, drawn from one seed: its topology, its programs, and its faults with their times.
 
-A plan is a plain value. `draw` makes one from a seed, `swarm` runs it, `shrink` takes parts of it away.
+A plan is a plain value. `draw` creates one from a seed, `swarm` runs it, `shrink` removes parts of it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class ProducerPlan:
     topic: str
     messages: int
     place: str = ""
-    """Where it stands; empty: in its region."""
+    """Where it runs; empty: in its region."""
     burst: int = 5
     pause_seconds: float = 0.3
     batching: Batching | None = None
     payload_bytes: int = 64
     choosy: float = 0.0
-    """How often it names the regions a message is meant for."""
+    """Probability that it restricts a message to some regions."""
     repeats: float = 0.0
-    """How often it sends a message twice in one breath, under the same number."""
+    """Probability that it sends a message twice at once, with the same sequence id."""
     key: str | None = None
     """Of each of its messages; not for batches."""
     keeps_outbox: bool = True
-    """Its next life sends again, under the same numbers, what the one before had no answer for. Otherwise it goes
-    on behind the last number the region knows, with other messages."""
+    """After a restart it resends, with the same sequence ids, every publish without a response. Otherwise it continues
+    after the last sequence id that the region knows, with other messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class ConsumerPlan:
     """(second, region): it leaves and goes on there."""
     cumulative: bool = False
     confirmed: float = 0.5
-    """How often it waits until its acknowledgement is durable."""
+    """Probability that it waits until its acknowledgement is durable."""
     refuses: float = 0.0
-    """How often it sends a message back instead (negative acknowledgement)."""
+    """Probability of a negative acknowledgement."""
     holds: int = 0
     """Individual acknowledgements it keeps back, giving them out of order."""
     think_seconds: float = 0.01
@@ -66,9 +66,9 @@ class ConsumerPlan:
     key_ranges: tuple[tuple[int, int], ...] = ()
     """KEY_SHARED: of hashes, first and last; none: the region divides them."""
     out_of_order: bool = False
-    """KEY_SHARED: a key may come to it before who had it has acknowledged what it holds."""
+    """KEY_SHARED: it may receive a key before the former consumer of that key has acknowledged its messages."""
     consumer_name: str = ""
-    """The name that it tells the region; empty: `name`. Other consumers may have the same."""
+    """The consumer name that it sends; empty: `name`. Other consumers may have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ClaimantPlan:
     """Of access, until the world is healed; from then on it waits for its turn."""
     priority: int = 0
     place: str = ""
-    """Where it stands; empty: in its region."""
+    """Where it runs; empty: in its region."""
     messages: int = 40
     """So many it publishes while things go wrong; then it keeps the topic in silence."""
     burst: int = 2
@@ -113,7 +113,7 @@ class WorkerPlan:
     """Also the name of its subscription, and part of the name of the topic for its results."""
     inbox: str
     place: str = ""
-    """Where it stands; empty: in its region."""
+    """Where it runs; empty: in its region."""
     begins_seconds: float = 0.0
     type: str = "SHARED"
     cumulative: bool = False
@@ -147,7 +147,7 @@ class Plan:
     """What else is done, each once, by whom and when: see `tests.swarm.workload`."""
     faults: tuple[Fault, ...] = ()
     disks: tuple[tuple[str, DiskFaults], ...] = ()
-    """What ails each region's disk until the world is healed. RemoteFaults: its log lies elsewhere."""
+    """Faults of each region's disk until the repair. RemoteFaults: the region has a remote log."""
     clocks: tuple[tuple[str, float, float], ...] = ()
     """(region, offset in ms, drift in parts per million)."""
     break_seconds: float = 15.0

@@ -1,11 +1,11 @@
-"""Runs plans: first things go wrong and nothing promised may be violated; then everything is repaired, and the world
-must converge within a bounded time.
+"""Run plans: first with faults, during which no safety invariant may be violated; then everything is repaired, and the
+regions must converge within a bounded time.
 
-    break   faults begin and end; at its end what must never be is judged
-    heal    links up, regions and clients running, disks sound
+    break   faults begin and end; at its end the safety invariants are checked
+    heal    links up, regions and clients running, disks without faults
               → every producer has its outcomes, all regions hold the same
-              → every subscription goes once more to each region it was in, and is given everything
-            at its end everything is judged
+              → every subscription returns to each region it was in, and receives everything
+            at its end all invariants are checked
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def run_seed(kind: str, seed: int, *, overrides: Overrides = AS_SHIPPED) -> Outc
 
 
 def run_plan(plan: Plan, *, overrides: Overrides = AS_SHIPPED, listener: Listener | None = None) -> Outcome:
-    """Run a plan in a world of its own. What goes wrong is in the outcome; only what the simulation itself must not
-    allow is raised."""
+    """Run a plan in a simulation of its own. Violations are in the outcome; only errors of the simulation itself are
+    raised."""
     simulation = Simulation(f"{seed_name(plan.kind)}/{plan.seed}/{plan.variation}", listener=listener)
     with (
         undisturbed(),
@@ -210,11 +210,11 @@ class _Run:
             actor.begin()
         deadline = self.simulation.now + self.plan.heal_seconds_max
         if await self._comes_true(self._is_converged, deadline):
-            # What is owed where a consumer was before it moved is given only when the tour brings it back there.
+            # A region that a consumer left delivers its remaining messages only when the tour returns there.
             await self._comes_true(
                 self._are_acts_answered, min(deadline, self.simulation.now + CARRY_SECONDS)
             )
-            # What an act published since is in every region before anybody asks whether it was given.
+            # Messages that acts published since must be in every region before deliveries are checked.
             await self._comes_true(self._is_converged, deadline)
             await self._tour(deadline)
             await self._comes_true(self._are_acts_answered, deadline)
@@ -376,8 +376,8 @@ class _Run:
         return found
 
     def _hears_of(self, region: str, consumer: ConsumerActor, topic: str, subscription: str) -> bool:
-        """Whether a region certainly hears where a subscription is consumed. Where it was deleted or sought it begins
-        anew, and what was consumed elsewhere before then is not told a second time."""
+        """Whether a region certainly learns what was consumed in the others. After a deletion or a seek the
+        subscription starts anew there, and earlier acknowledgements of other regions are not sent again."""
         moved_at = self.record.windows.last_end(region, topic, subscription)
         return moved_at < 0 or any(
             seconds_of(event) > moved_at

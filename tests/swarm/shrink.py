@@ -1,8 +1,8 @@
-"""Takes away from a failing plan what is not needed for it to fail, and tells what is left as a story.
+"""Remove from a failing plan everything that is not needed for the failure, and print the rest as a sequence of events.
 
-Parts go as long as the same check still fails: halves of the faults, then single ones; clients; regions; messages;
-seconds; troubles of disks and clocks. What happens in a world depends on all that is in it, so a smaller plan may not
-fail where the larger one did: it is tried with other luck too, and then another part is.
+Parts are removed as long as the same check still fails: halves of the faults, then single ones; clients; regions;
+messages; seconds; faults of disks and clocks. A run depends on its whole plan, so a smaller plan may pass where the
+larger one failed: it is tried with other random sources, too, before the next part is tried.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def shrink(
     runs_max: int = RUNS_MAX,
     seconds_max: float = 120.0,
 ) -> Outcome:
-    """The smallest failing plan that was found, and what came of it."""
+    """Return the outcome of the smallest failing plan that was found."""
     violation = outcome.violation
     assert violation is not None, "a plan that does not fail cannot be shrunk"
     end = time.monotonic() + seconds_max

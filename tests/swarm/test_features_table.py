@@ -1,5 +1,5 @@
-"""docs/SIMULATION.md says which features have an actor, a judge and a mutant: every name on it is one, and no workload
-and no check or mutant of a workload with worlds of its own goes unmentioned."""
+"""The table of features in docs/SIMULATION.md (actor, check, mutant): every name in it exists, and it contains every
+workload, and every check and mutant of a workload with a plan of its own."""
 
 from __future__ import annotations
 

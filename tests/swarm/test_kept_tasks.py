@@ -1,4 +1,4 @@
-"""What programs with a transaction key leave behind is evidence like anybody's."""
+"""The run directory of programs with a transaction key is as complete as any other for the verdict."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_what_a_world_left_is_an_ordinary_run_folder(tmp_path: Path) -> None:
 
 
 def test_faults_speak_the_language_of_histories() -> None:
-    """A kill and a cut are facts the report understands."""
+    """A kill and a cut are recorded as facts that the report knows."""
     plan = draw("failover", 1)
     first, second, third = plan.regions
     faults = (Kill(1.0, 0.5, first), Cut(2.0, 0.5, second, third))

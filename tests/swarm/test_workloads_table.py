@@ -1,4 +1,4 @@
-"""docs/SIMULATION.md tells every workload, its judges and its mutants."""
+"""The table of workloads in docs/SIMULATION.md is up to date, with their checks and mutants."""
 
 from __future__ import annotations
 

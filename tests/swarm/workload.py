@@ -1,11 +1,11 @@
-"""A workload: one feature, its users and abusers, its judges, and what its loss would do.
+"""A workload: one feature, its users and abusers, its checks, and mutants without the feature.
 
     draw      adds acts of the workload to a plan, often enough that every few dozen seeds have some
-    Act       a plain value in the plan: who does what when; `perform` does it, and says what came of it
-    checks    what must hold because of it, judged from outside
-    mutants parts without the safeguards that the workload is there for
+    Act       a plain value in the plan: an operation and its time; `perform` runs it, and notes its result
+    checks    the invariants of the feature, checked from outside the brokers
+    mutants   components without the safeguards that the workload tests
 
-A hostile workload has checks for *others*: what an honest client was promised holds beside it.
+A hostile workload has checks for *other* clients: the guarantees for honest clients hold beside it.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class Act:
 
     workload: ClassVar[str]
     is_waited_for: ClassVar[bool] = False
-    """Whether a world is not judged before it has its outcome: it publishes what consumers are owed."""
+    """Whether the checks wait for its outcome, because it publishes messages that consumers have to receive."""
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Regions and clients without which it makes no sense."""
+        """The regions and clients that it requires."""
         return (self.region,)
 
     def host(self, stage: Stage) -> Host | None:
-        """Where it runs. None: there is no occasion."""
+        """The host on which it runs. None: it cannot run."""
         return stage.world.client_host(stage.name, self.region)
 
     async def perform(self, stage: Stage) -> None:
-        """Do it. ClientError when a region refuses it or does not answer."""
+        """Run the act. Raises ClientError when a region rejects it or does not respond."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Act:
 
 
 class Stage:
-    """What one act needs, and where it says what came of it."""
+    """The environment of one act, which also notes its results."""
 
     def __init__(self, world: SwarmWorld, record: Record, act: Act, number: int) -> None:
         self.world = world
@@ -122,7 +122,7 @@ class Stage:
     def did(
         self, outcome: Literal["accepted", "refused", "nothing"], *, began: float | None = None, **fields: Any
     ) -> OperationResult:
-        """Note what came of it."""
+        """Note the result of the act."""
         self._did = True
         fields.setdefault("region", self.act.region)
         operation = OperationResult(

@@ -1,4 +1,4 @@
-"""The table of workloads in docs/SIMULATION.md: what each is, who judges it, and what would be noticed without it.
+"""Write the table of workloads in docs/SIMULATION.md: the description of each, its checks and its mutants.
 
     python -m tests.swarm.workloads_table docs/SIMULATION.md
 
@@ -19,7 +19,7 @@ END = "<!-- end of workloads -->"
 
 
 def table() -> str:
-    """In Markdown. A workload without a judge of its own is judged by those of every world."""
+    """Return the table in Markdown. A workload without checks of its own is covered by those of every run."""
     rows = [_row(workload, "swarm") for workload in SWARM_WORKLOADS] + [
         _row(workload, workload.name) for workload in NAMED_WORKLOADS
     ]
@@ -43,7 +43,7 @@ def _meaning(workload: Workload) -> str:
 
 
 def written(page: str) -> str:
-    """What stands between the page's markers."""
+    """Return the text between the page's markers."""
     return page.partition(BEGIN)[2].partition(END)[0].strip()
 
 

@@ -206,7 +206,7 @@ class ConsumerActor(Actor):
         self.consumer: Consumer | None = None
         """While it is subscribed."""
         self.known_ids: list[MessageId] = []
-        """Of what it was given where it is now."""
+        """Message ids that it received in its current region."""
         self._unanswered: Message | None = None
         """The newest one it may still acknowledge cumulatively."""
         self._held: list[Message] = []
@@ -226,7 +226,7 @@ class ConsumerActor(Actor):
             self._arrive(region)
 
     def forget_held(self) -> None:
-        """As an application that goes elsewhere: what it had not acknowledged yet, it will be given again."""
+        """Drop the unacknowledged messages, like an application that moves to another region: they are redelivered."""
         self._held.clear()
         self._unanswered = None
 

@@ -124,8 +124,8 @@ class WorkerActor(Actor):
         return consumer
 
     async def _take(self, consumer: Consumer) -> list[Message]:
-        """Each once: a consumer that lost its connection is given again what it had, and a transaction may acknowledge
-        twice what it acknowledged."""
+        """Receive messages, each once: after a lost connection the region redelivers pending ones, and a transaction
+        would acknowledge them twice."""
         messages: dict[MessageId, Message] = {}
         wanted = self.random.randint(1, self.plan.at_once)
         with contextlib.suppress(TimeoutError):
@@ -191,7 +191,7 @@ class WorkerActor(Actor):
         raise _Unfinished
 
     async def _read_outbox(self, client: Client) -> None:
-        """All of it, as a reader is given it."""
+        """Read the whole outbox with a reader."""
         reader = await client.reader(outbox_of(self.plan.key), EARLIEST)
         given: set[str] = set()
         try:

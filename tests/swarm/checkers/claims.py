@@ -22,7 +22,7 @@ Place = tuple[str, str]
 
 
 class GrantRow(NamedTuple):
-    """A grant as it lies on a disk."""
+    """A grant as stored on a disk."""
 
     epoch: int
     owner: str

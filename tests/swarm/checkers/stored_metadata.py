@@ -1,8 +1,8 @@
-"""What lies on the disks of metadata that clusters share, and which documents its events mean: read and folded with the
-code of this file, not with the regions' (docs/components/metadata-sync.md).
+"""Read the shared metadata of clusters from the disks, and compute the documents from its events, with the code of this
+file, not with the brokers' code (docs/components/metadata-sync.md).
 
-The later event of an element wins; of equal times the cluster whose name sorts first; of one cluster the later one.
-What is not later than the latest deletion of its document is gone.
+The latest event of an element wins; at equal times the cluster whose name sorts first; within a cluster the later one.
+Elements that are not later than the latest deletion of their document are deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from emulator.simulation.evidence import scan_once
 
 EVENT_TOPIC = "persistent://pulsar/system/metadata-events"
 OF_THE_EVENT_TOPIC = "namespace/pulsar%2Fsystem"
-"""Not shared: without it no cluster would hear of anything."""
+"""Not shared: without this namespace no cluster would receive any event."""
 SHARED: tuple[type[StoredKey], ...] = (TenantPath, NamespacePath, TopicPoliciesPath, PartitionedTopicPath)
 DELETED = "Deleted"
 APPLIED = "sync/applied"
@@ -64,7 +64,7 @@ def _order(one: Change, other: Change) -> int:
 
 
 def fold(changes: Iterable[Change]) -> dict[str, Document | None]:
-    """What each document is once everybody has heard everything. None: it is gone."""
+    """Return each document after all events are applied. None: it is deleted."""
     by_path: dict[str, list[Change]] = defaultdict(list)
     for change in changes:
         by_path[change.path].append(change)
@@ -84,7 +84,8 @@ def _document(changes: list[Change]) -> Document | None:
 
 
 def _with_fields(elements: Mapping[str, Any]) -> Document:
-    """As the store has it. `=` stands for a document without parts; of numbers of partitions the largest counts."""
+    """Return the stored form. `=` is a document without elements; of several numbers of partitions the largest
+    counts."""
     made: Document = {}
     numbers = [value for name, value in elements.items() if name.startswith("partitions/")]
     for name, value in elements.items():
@@ -102,7 +103,7 @@ def _unescaped(name: str) -> str:
     return name.replace("%2F", "/").replace("%25", "%")
 
 
-# What lies there.
+# The stored state.
 
 
 @dataclass(slots=True)

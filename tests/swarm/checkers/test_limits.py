@@ -1,4 +1,4 @@
-"""What follows from who was let in when, and from when something came."""
+"""The checks of limits and rates, for given times of admission and arrival."""
 
 from __future__ import annotations
 

@@ -71,9 +71,9 @@ class Tasks:
     grants: list[Grant] = field(default_factory=list)
     works: list[Work] = field(default_factory=list)
     read: dict[Task, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """What readers of the outboxes were given."""
+    """Results that readers of the outboxes received."""
     twice: list[tuple[Task, str]] = field(default_factory=list)
-    """Results that one reader was given twice."""
+    """Results that one reader received twice."""
     processes: int = 0
 
     def new_process(self) -> int:
@@ -100,11 +100,11 @@ class Result(NamedTuple):
 
 @dataclass(slots=True)
 class Outbox:
-    """One, read as far as it goes."""
+    """The content of one outbox."""
 
     results: list[Result] = field(default_factory=list)
     ends: dict[Txn, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Which markers stand there of each transaction."""
+    """The markers of each transaction in this log."""
 
     def is_committed(self, txn: Txn | None) -> bool:
         return txn is None or COMMIT_MARKER in self.ends.get(txn, ())

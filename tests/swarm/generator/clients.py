@@ -73,8 +73,8 @@ def draw_consumers(
 
 
 def carrying_seconds(plan: Plan) -> float:
-    """How long the slowest link may take for everything that is published, by the window alone. A window of one entry
-    and half a second there and back carry 400 messages in 200 s, and nothing is wrong with that."""
+    """Return how long the slowest link needs for all messages, limited by its window alone. A window of one entry and a
+    round trip of half a second replicate 400 messages in 200 s, which is no fault."""
     latency_ms = {
         (link.source, link.target): link.shape.latency_ms + link.shape.jitter_ms
         for link in plan.topology.links

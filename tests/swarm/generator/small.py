@@ -41,7 +41,7 @@ def drill(seed: int, random: Random) -> Plan:
 
 
 def quiet(seed: int, random: Random) -> Plan:
-    """Three regions, a message now and then, nothing goes wrong."""
+    """Three regions, a message now and then, no faults."""
     names = REGION_NAMES[:3]
     producer = ProducerPlan("producer", "us", "orders", 10, burst=1, pause_seconds=10.0)
     consumer = ConsumerPlan("consumer", "billing", "orders", "eu", "EXCLUSIVE", True)

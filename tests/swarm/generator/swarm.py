@@ -89,7 +89,7 @@ def _moves(random: Random, plan: Plan) -> Plan:
 
 
 def _takeovers(random: Random, plan: Plan) -> Plan:
-    """One region's log lies elsewhere, and the region is replaced again and again while much is on its way to it."""
+    """One region has a remote log, and is replaced again and again while many writes are pending."""
     region = random.choice(plan.regions)
     seconds = plan.break_seconds
     producers = tuple(

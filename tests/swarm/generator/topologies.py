@@ -1,7 +1,7 @@
-"""Where a world plays: regions, the links between them, disks; what everybody's settings are.
+"""Draw the topology of a run: regions, the links between them, disks, and the settings of all brokers.
 
 Settings are drawn small, so that windows fill, caches overflow and checkpoints are written many times within seconds:
-what is rare in a long life must be common in a short one.
+events that are rare in production must be common in a short run.
 """
 
 from __future__ import annotations

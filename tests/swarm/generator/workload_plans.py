@@ -25,7 +25,7 @@ from tests.swarm.workloads import (
 
 
 def hold_key(seed: int, random: Random) -> Plan:
-    """Programs with transaction keys, in one to three regions, and hardly anybody else."""
+    """Programs with transaction keys, in one to three regions, and hardly any other clients."""
     topology = draw_topology(random, random.choices((1, 2, 3), (4, 3, 1))[0])
     names = topology.region_names
     plan = Plan(
@@ -77,7 +77,7 @@ def change_metadata(seed: int, random: Random) -> Plan:
 
 
 def with_right_clocks(workload: Workload, topic: str, seed: int, random: Random) -> Plan:
-    """A world of one workload, with whatever goes wrong there; but everybody's clock is right."""
+    """A plan with one workload, random faults, and correct clocks."""
     topology = draw_topology(random, random.choices((1, 2, 3), (3, 3, 1))[0])
     names = topology.region_names
     plan = Plan(
@@ -98,7 +98,7 @@ def with_right_clocks(workload: Workload, topic: str, seed: int, random: Random)
 
 
 def trim(seed: int, random: Random) -> Plan:
-    """Acknowledged messages go at once, with whatever goes wrong there; but everybody's clock is right."""
+    """Acknowledged messages are trimmed at once; random faults, but correct clocks."""
     topology = draw_topology(random, random.choices((1, 2, 3), (2, 4, 2))[0])
     names = topology.region_names
     namespace = replace(topology.namespaces[0], retention_minutes=0, retention_megabytes=0)
@@ -118,8 +118,7 @@ def trim(seed: int, random: Random) -> Plan:
 
 
 def with_policies(workload: Workload, seed: int, random: Random) -> Plan:
-    """Policies of topics, topics that are deleted, and whatever goes wrong there; but everybody's clock
-    is right."""
+    """Topic policies, topics that are deleted, and random faults, but correct clocks."""
     topology = draw_topology(random, random.choices((1, 2, 3), (2, 4, 2))[0])
     topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
     plan = Plan(
@@ -163,8 +162,7 @@ def over_wide_links(workload: Workload, seed: int, random: Random) -> Plan:
 
 
 def carry(seed: int, random: Random) -> Plan:
-    """Several regions, mostly of several clusters, that mostly keep nothing, and whatever goes wrong there; but
-    everybody's clock is right."""
+    """Several regions, mostly of several clusters and without retention; random faults, but correct clocks."""
     size = random.choices((2, 3), (3, 2))[0]
     topology = draw_topology(random, size, random.choices((None, size), (1, 2))[0])
     namespace = topology.namespaces[0]

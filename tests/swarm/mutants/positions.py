@@ -50,7 +50,7 @@ class _ImpatientSnapshots(SnapshotController):
 def _go_where_told(
     cursor: Cursor, own_position_entry: int, last_entry_id: int, unseen: Iterable[int]
 ) -> Applied:
-    """Forward as ever, but backward too. (What lies before where it goes is acknowledged already.)"""
+    """Apply updates forward as usual, but also backward, where every message is acknowledged already."""
     if own_position_entry >= min(cursor.mark_delete, last_entry_id):
         return apply_update(cursor, own_position_entry, last_entry_id, unseen)
     cursor.seek(own_position_entry + 1)

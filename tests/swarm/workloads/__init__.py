@@ -101,4 +101,4 @@ CHECKS = (
     *general.CHECKS,
     *(check for workload in (*SWARM_WORKLOADS, *NAMED_WORKLOADS) for check in workload.checks),
 )
-"""What every world is judged by."""
+"""The checks of every run."""

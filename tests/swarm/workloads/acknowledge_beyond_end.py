@@ -18,13 +18,13 @@ from tests.swarm.workloads.consumer_acts import ConsumerAct
 
 ENTRY_ID_MAX = 2**63 - 1
 ENTRIES_AHEAD = (100_000, 1_000_000)
-"""So far that nothing is there before the world ends: markers may stand right behind the newest message."""
+"""Beyond any entry of a run; the entries right after the newest message may be markers."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeAhead(ConsumerAct):
     entries: int
-    """So many behind the newest it was given."""
+    """Distance from the newest message that it received."""
     cumulative: bool
 
     workload: ClassVar[str] = "acknowledge-ahead"

@@ -45,7 +45,7 @@ from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, Stage, Workload
 
 FAR = 10**9
-"""An entry behind everything that comes in a world's life."""
+"""An entry id beyond any entry of a run."""
 ANSWER_SECONDS = 5.0
 FRAME_BYTES_MAX = 6_000_000
 PRODUCER_ID = 1
@@ -128,7 +128,7 @@ class Lie(Act):
         return with_replication(encode_marker(update, 1)[0], self.other, place)
 
 
-# What it may say of where entries stand.
+# Its claims about positions.
 
 
 def last_of(region: str, log: DurableLog) -> Position | None:

@@ -46,7 +46,7 @@ UNACKED_MESSAGES_MAX = 100
 """Each piece counts, as upstream: a consumer that may hold fewer than a message has never has the whole of it."""
 STEP_SECONDS = 3.0
 PATIENCE_SECONDS = 90.0
-"""For what has to come about, once nothing goes wrong any more."""
+"""Deadline for convergence after the repair."""
 LOST, BROKEN, DOUBLED = "lost: ", "broken: ", "doubled: "
 
 
@@ -60,12 +60,12 @@ class CutUp(OwnTopic):
     pause_seconds: float
     """Between two messages."""
     breaks_end_seconds: float
-    """From then on nothing goes wrong."""
+    """When the faults end."""
 
     workload: ClassVar[str] = NAME
 
     def topic(self, stage: Stage) -> str:
-        """One that only this workload judges: what all worlds are judged by knows no pieces."""
+        """Only this workload checks its topic: the common checks do not support chunks."""
         return f"{TRANSACTED}{stage.name}"
 
     def payload(self, stage: Stage, number: int) -> bytes:
@@ -156,7 +156,7 @@ class CutUp(OwnTopic):
         return ""
 
     async def _read(self, stage: Stage, region: str, sent: dict[bytes, int], owed: set[int]) -> str:
-        """The log of a region, from its beginning until everything that is owed has come."""
+        """Read the log of a region from its beginning until every expected message has arrived."""
         host = stage.world.client_host(stage.name, self.region)
         client = stage.world.client_on(host, (region,), instance=f"look-{region}")
         try:

@@ -114,8 +114,8 @@ async def _compacted(client: Client) -> dict[str, bytes]:
 async def _allowed(
     reader: Reader, before: MessageId | None, after: MessageId | None
 ) -> dict[str, set[bytes]]:
-    """By key what it was when the other one began to read, and what became of it until that one had read all: of such
-    changes the view may have all or none. Empty: nothing, or deleted."""
+    """Return the values that the view may have for each key: the one when the other reader began, and every later one
+    until that reader had read everything. Empty: none, or deleted."""
     allowed: dict[str, set[bytes]] = {}
     while after is not None and await reader.has_message():
         message = await reader.receive()
@@ -157,7 +157,7 @@ def _changes(random: Random) -> tuple[tuple[int, bool], ...]:
 
 
 def tables_agree(evidence: Evidence) -> Found:
-    """Who reads compacted knows of each key what the topic says of it."""
+    """A compacted view has the topic's value of each key."""
     for operation in evidence.operations:
         if operation.workload == NAME and operation.detail.startswith(SAYS_OTHERWISE):
             yield (

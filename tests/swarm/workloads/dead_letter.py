@@ -2,7 +2,7 @@
 acknowledgement time out, with dead letters. Each message ends acknowledged or as a dead letter, regardless of
 crashes, and no message is delivered more often than the policy allows.
 
-Each program has a topic of its own. What it was given, how often, and what became of it, it knows itself.
+Each program has a topic of its own. It records its deliveries, their redelivery counts and the outcomes itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GRAVES = "graves"
 ACK_TIMEOUT_SECONDS = 0.5
 PUT_OFF_SECONDS = 0.3
 PATIENCE_SECONDS = 90.0
-"""For what has to come about, once nothing goes wrong any more."""
+"""Deadline for convergence after the repair."""
 STEP_SECONDS = 1.0
 LOST, MISCOUNTED = "lost: ", "miscounted: "
 
@@ -54,23 +54,23 @@ FATES: tuple[Fate, ...] = ("accept", "refuse", "hesitate", "forget")
 
 @dataclass(frozen=True, slots=True)
 class GiveUp(OwnTopic):
-    """Publishes here and works there."""
+    """Publishes in one region and consumes in another."""
 
     fates: tuple[Fate, ...]
-    """What it does with each message whenever it is given it; who hesitates accepts it the second time."""
+    """What it does with each delivery of a message; a hesitating program accepts the second delivery."""
     redeliveries_max: int
     leaves_seconds: tuple[float, ...]
-    """When its consumer goes away with all that it has, and another one comes."""
+    """When its consumer closes with all its pending messages, and another one is opened."""
     pause_seconds: float
     """Between two messages."""
     breaks_end_seconds: float
-    """From then on nothing goes wrong."""
+    """When the faults end."""
 
     workload: ClassVar[str] = NAME
 
     def topic(self, stage: Stage) -> str:
-        """One that only this workload judges: the client buries what comes too often without giving it to the
-        program."""
+        """Only this workload checks its topic: the client moves messages to the dead letter topic without passing them
+        to the program."""
         return f"{TRANSACTED}{stage.name}"
 
     @property
@@ -266,7 +266,7 @@ def ends_somewhere(evidence: Evidence) -> Found:
 
 
 def counts_are_right(evidence: Evidence) -> Found:
-    """Each message says how often it came, and comes no more often than it may."""
+    """Each delivery carries the right redelivery count, and no message is delivered more often than allowed."""
     return _told(evidence, MISCOUNTED, "")
 
 

@@ -1,6 +1,6 @@
 """Producers of messages with a delivery time, in regions that crash meanwhile: no message is delivered early or lost.
 
-Clocks are right in these worlds: what a region's clock says is what the judge's says.
+Clocks are correct in these runs: the region's clock and the checker's clock agree.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _delays(random: Random, seconds: float) -> tuple[float, ...]:
 
 
 def never_early(evidence: Evidence) -> Found:
-    """No consumer is given a message before it is due."""
+    """No consumer receives a message before its delivery time."""
     for event in _deliveries(evidence.events):
         assert event.region is not None
         stored = evidence.log(event.region, full(TOPIC)).by_place.get(event.message_id or "")

@@ -43,7 +43,7 @@ SECRET = b"nobody else's business/"
 """Each payload is full of it."""
 STEP_SECONDS = 3.0
 PATIENCE_SECONDS = 90.0
-"""For what has to come about, once nothing goes wrong any more."""
+"""Deadline for convergence after the repair."""
 LOST, OPEN = "lost: ", "open: "
 
 
@@ -78,12 +78,12 @@ class Encrypt(OwnTopic):
     pause_seconds: float
     """Between two messages."""
     breaks_end_seconds: float
-    """From then on nothing goes wrong."""
+    """When the faults end."""
 
     workload: ClassVar[str] = NAME
 
     def topic(self, stage: Stage) -> str:
-        """One that only this workload judges: what all worlds are judged by does not look through encryption."""
+        """Only this workload checks its topic: the common checks do not decrypt."""
         return f"{TRANSACTED}{stage.name}"
 
     def payload(self, stage: Stage, number: int) -> bytes:
@@ -110,7 +110,8 @@ class Encrypt(OwnTopic):
             await client.close()
 
     async def _look_on(self, client: Client, stage: Stage) -> str:
-        """A consumer of the same subscription without a key: it is given nothing, and takes nothing from others."""
+        """A consumer of the same subscription without a key: it receives nothing, and takes no message from other
+        consumers."""
         consumer = await client.subscribe(
             self.topic(stage), SUBSCRIPTION, initial_position=InitialPosition.EARLIEST
         )

@@ -93,8 +93,8 @@ def _with_claimants(random: Random, plan: Plan, region: str) -> Plan:
 
 
 def _in_a_hush(random: Random, plan: Plan, region: str) -> Plan:
-    """All wait, hardly anybody publishes, and the disk fails: so what fails are promotions, and nothing else happens
-    that would have the topic loaded again."""
+    """All claimants wait, there is hardly any other publish, and the disk fails: so promotions fail, and no other event
+    makes a region load the topic again."""
     seconds = plan.break_seconds
     claimants = tuple(
         ClaimantPlan(

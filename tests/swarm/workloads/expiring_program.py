@@ -16,7 +16,7 @@ SUBSCRIPTION = "sleeper"
 STEP_SECONDS = 3.0
 """For what may be impossible while things go wrong: then it is tried again, or the program knows less."""
 PATIENCE_SECONDS = 60.0
-"""For what has to come about, once nothing goes wrong any more."""
+"""Deadline for convergence after the repair."""
 DONE = (204, 404)
 """It is so now, or there is nothing any more."""
 
@@ -29,7 +29,7 @@ class Mortal(OwnTopic):
     pause_seconds: float
     """Between two messages."""
     breaks_end_seconds: float
-    """From then on nothing goes wrong."""
+    """When the faults end."""
 
     workload: ClassVar[str] = NAME
 
@@ -45,7 +45,7 @@ class Mortal(OwnTopic):
     async def insist(
         self, stage: Stage, method: str, what: str, body: Any = None, done: tuple[int, ...] = DONE
     ) -> bool:
-        """Ask until the region says that it is so; False when it never did."""
+        """Repeat the call until the region confirms it; return False when it never did."""
         give_up_at = max(stage.now, self.breaks_end_seconds) + PATIENCE_SECONDS
         while stage.now < give_up_at:
             if await self.ask(stage, method, what, body) in done:

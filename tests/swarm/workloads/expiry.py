@@ -71,7 +71,7 @@ class Deletion(Mortal):
         return stored
 
     async def _read_some(self, consumer: Consumer, stage: Stage) -> None:
-        """So that the subscription stands somewhere when the topic goes."""
+        """Read some messages, so that the subscription has a position when the topic is deleted."""
         for _ in range(self.messages // 2):
             try:
                 async with asyncio.timeout(STEP_SECONDS):

@@ -32,7 +32,7 @@ from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, Stage, Workload
 
 FAR = 10**9
-"""A number, and a place, behind everything that comes in a world's life."""
+"""A sequence id and a position beyond any of a run."""
 ANSWER_SECONDS = 5.0
 
 

@@ -106,7 +106,7 @@ def silent_ones_go(evidence: Evidence) -> Found:
 
 
 class _BelievesSilence(Liveness):
-    """Asks, and takes no answer for one."""
+    """Sends PING, and does not require a response."""
 
     def _check(self) -> None:
         self.heard()

@@ -1,6 +1,6 @@
 """Consumers of a Key_Shared subscription that join, die, freeze and return while keys move between them.
 
-The key of a message is its producer's name, so that the disks tell which messages have one key.
+The key of a message is its producer's name, so that the checks can read the keys from the disks.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def keys_in_order(evidence: Evidence) -> Found:
 
 
 def in_order(evidence: Evidence, topic: str, subscription: str) -> Found:
-    """When a consumer is given a message, every earlier one of its key was acknowledged, or given to that consumer."""
+    """When a consumer receives a message, every earlier one of its key was acknowledged, or delivered to the same
+    consumer."""
     for region in evidence.subscribed.get((full(topic), subscription), ()):
         earlier = _earlier_of_its_key(evidence, region, topic)
         acknowledged: set[str] = set()

@@ -109,7 +109,8 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def _clocks(random: Random, regions: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
-    """All right; or each wrong in its way; or all stand still, so that all that happens happens at the same time."""
+    """All clocks are correct, or each is wrong in its own way, or all stand still, so that all events have the same
+    time."""
     kind = random.choice(("right", "wrong", "wrong", "still"))
     if kind == "still":
         return tuple((name, 0.0, STANDS_STILL_PPM) for name in regions)
@@ -221,8 +222,8 @@ def stores_are_the_fold(evidence: Evidence) -> Found:
 
 
 def own_changes_last(evidence: Evidence) -> Found:
-    """After healing what only one cluster changes is everywhere as it was changed last there, as far as anybody was
-    told."""
+    """After healing every cluster has the last change of what only one cluster changes, among the changes with a known
+    outcome."""
     if evidence.metadata is None:
         return
     for owner, operations in sorted(_of_owners(evidence).items()):

@@ -1,8 +1,8 @@
 """Programs that publish to non-persistent topics, with fast and slow consumers in the same and in another region:
 what consumers receive was sent and comes once and in order, dropped messages are counted, and nothing is stored.
 
-Each program has a topic of its own (`non_persistent_acts.py`). What it sent and its consumers
-were given it knows itself; what is stored, the disks say.
+Each program has a topic of its own (`non_persistent_acts.py`), and records its publishes and deliveries itself. The
+disks show whether anything is stored.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Acts of the workload `non-persistent`: a program that publishes to a topic that keeps nothing, those who listen,
-and what they were given."""
+"""Acts of the workload `non-persistent`: a program that publishes to a non-persistent topic, its consumers, and the
+messages that they received."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "pass-by"
 SWIFT_SECONDS = 0.03
 """A send that takes no longer was sent once: our client waits longer than that before it connects again."""
 SETTLE_SECONDS = 1.0
-"""Without anything that was sent or given, in a world where nothing goes wrong."""
+"""Without any publish or delivery, in a run without faults."""
 GIVEN = "given: "
 UNCOUNTED = "uncounted: "
 LEFT = "left: "
@@ -122,7 +122,7 @@ class Fleeting(Mortal):
                 await client.close()
 
     def _listening_in(self, region: str, stage: Stage, instance: str) -> Client:
-        """On a host there: what happens to links between regions, it hears of from its region alone."""
+        """Open a client on a host in that region: it is not affected by faults of links between regions."""
         host = stage.world.client_host(f"{stage.name}@{region}", region)
         host.network.loop = stage.world.client_host(stage.name, self.region).loop
         return stage.world.client_on(host, (region,), instance=instance)
@@ -184,7 +184,7 @@ class Fleeting(Mortal):
     def _payload(self, stage: Stage, number: int) -> bytes:
         return f"{stage.name}/{number}".encode()
 
-    # Counting, when nothing goes wrong any more.
+    # Counting after the faults end.
 
     async def _counted(self, producer: Producer, stage: Stage, notes: Notes) -> str:
         """What is not as the counts say; empty: nothing."""
@@ -212,7 +212,7 @@ class Fleeting(Mortal):
     async def _from_when_all_hear(
         self, producer: Producer, stage: Stage, notes: Notes
     ) -> Mapping[Listener, int] | None:
-        """The totals once everything that is sent arrives and nothing is under way. None: it never does."""
+        """Return the totals once every publish is delivered and none is pending. None: that never happens."""
         give_up_at = stage.now + 2 * PATIENCE_SECONDS
         before = await self._totals(stage, notes)
         while stage.now < give_up_at:

@@ -165,7 +165,7 @@ class OwnAll(Mortal):
         try:
             reader = await client.reader(topic, EARLIEST)
         except ClientError:
-            return log  # another cluster hears of a partition with the first message in it
+            return log  # another cluster learns of a partition with its first message
         while True:
             missing = wanted - {payload for _, payload in log}
             try:

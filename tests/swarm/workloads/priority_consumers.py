@@ -32,7 +32,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One consumer. Times are seconds of the part that is judged."""
+    """One consumer. Times are seconds of the checked period."""
 
     level: int
     queue: int

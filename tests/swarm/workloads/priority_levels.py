@@ -127,7 +127,7 @@ class Rank(Mortal):
                 await outcome
 
     async def _missing(self, stage: Stage, takers: list[Taker], publisher: Publisher) -> str:
-        """What was published and no consumer was given, however long they wait."""
+        """Name a published message that no consumer received in time."""
         give_up_at = stage.now + PATIENCE_SECONDS
         while missing := publisher.taken.keys() - {what for one in takers for _, what in one.sitting.taken}:
             if stage.now > give_up_at:
@@ -206,7 +206,7 @@ _told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _KnowsNoLevels(Shared):
-    """Everybody who can take something is as good as anybody else."""
+    """Ignores priority levels: any consumer with permits may be next."""
 
     def _next_in_turn(self) -> ConsumerState | None:
         able = [consumer for consumer in self.consumers if self._may_serve(consumer)]
@@ -215,7 +215,7 @@ class _KnowsNoLevels(Shared):
 
 
 class _WaitsForTheBest(Shared):
-    """Who has not the best level is given nothing, also when those of the best level take nothing."""
+    """Lower levels receive nothing, even when the consumers of the best level have no permits."""
 
     def _next_in_turn(self) -> ConsumerState | None:
         best = min((consumer.priority for consumer in self.consumers), default=0)

@@ -23,7 +23,7 @@ SLOW_READ_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Paced(Mortal):
-    """Judged when nothing goes wrong any more."""
+    """Clients at a rate limit; checked after the faults end."""
 
     allowance: Allowance
     clients: int

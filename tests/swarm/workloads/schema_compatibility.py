@@ -1,8 +1,8 @@
 """Programs that register schemas for a topic with a compatibility strategy, from two regions of a cluster at once:
 incompatible schemas are rejected, compatible ones are accepted, and both regions return the same versions.
 
-Each program has a topic of its own, publishes nothing, and judges by a model of its own: records whose fields have
-defaults or none.
+Each program has a topic of its own, publishes nothing, and compares the responses with a model: records whose fields
+have defaults or none.
 """
 
 from __future__ import annotations

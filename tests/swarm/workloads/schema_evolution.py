@@ -80,7 +80,7 @@ class ReadBack(Act):
                     wrong = wrong or _wrong(message, None if found is None else found[0])
                     count += 1
         except TimeoutError:
-            pass  # what was read is judged
+            pass  # the received messages are checked
         finally:
             await client.close()
         if wrong:

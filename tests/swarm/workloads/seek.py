@@ -154,7 +154,7 @@ def lasting(evidence: Evidence) -> Iterator[OperationResult]:
 
 
 def not_given(evidence: Evidence, seek: OperationResult, begin: tuple[int, int], happened: str) -> Found:
-    """What the subscription was not given since the seek, from (entry, batch index) on."""
+    """Yield the messages that the subscription did not receive since the seek, from (entry, batch index) on."""
     view = evidence.log(seek.region, seek.topic)
     began_ms = EPOCH_MS + seek.began * 1000
     given, done, upto = set[str](), set[str](), -1
@@ -183,7 +183,7 @@ def _is_of(event: HistoryEvent, seek: OperationResult) -> bool:
 
 
 def reader_began_again(evidence: Evidence) -> Found:
-    """A reader that went back to the beginning is given the first message."""
+    """A reader that seeks to the beginning receives the first message."""
     for operation in evidence.operations:
         if operation.workload == Seek.workload and operation.detail.startswith("reader "):
             given = operation.detail.removeprefix("reader ")

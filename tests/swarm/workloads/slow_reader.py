@@ -1,6 +1,6 @@
 """Clients that send requests and never read the responses. Such a client must not exhaust a region's memory.
 
-Judged on the network, not by what a region says of its budgets: how many bytes wait at its side of the connection.
+Checked on the network, not by a region's own accounting: the number of bytes that wait at its side of the connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_SECONDS = 0.1
 
 
 class _Deaf(asyncio.Protocol):
-    """Says CONNECT, hears of CONNECTED, and reads nothing from then on."""
+    """Sends CONNECT, waits for CONNECTED, and reads nothing from then on."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None

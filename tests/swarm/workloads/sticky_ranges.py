@@ -1,7 +1,7 @@
 """Key_Shared consumers with sticky hash ranges or with out-of-order delivery; other consumers join, take messages and
 disappear.
 
-The key of a message is its producer's name, so that the disks tell which messages have one key.
+The key of a message is its producer's name, so that the checks can read the keys from the disks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Visit(Act):
-    """A consumer comes, takes what it is given, acknowledges nothing, and goes."""
+    """A consumer subscribes, receives messages, acknowledges none, and closes."""
 
     subscription: str
     key_ranges: Ranges
@@ -148,7 +148,8 @@ def _undivided(random: Random) -> list[Ranges]:
 
 
 def _consumers(random: Random, region: str, subscription: str, ranges: list[Ranges]) -> list[ConsumerPlan]:
-    """One for each, and for one of them a stand-in: it wants the same, and gets it when the other is gone."""
+    """One consumer for each set of ranges, and perhaps a standby with the first set, which takes over when the other is
+    gone."""
     wanted = [*ranges, ranges[0]] if random.random() < 0.5 else ranges
     return [
         ConsumerPlan(
@@ -183,7 +184,7 @@ def _visit(random: Random, plan: Plan, region: str, subscription: str, ranges: R
 
 
 def owners_only(evidence: Evidence) -> Found:
-    """A consumer that named ranges is given no message of a key outside of them."""
+    """A consumer with sticky ranges receives no message of a key outside of them."""
     ranges: dict[tuple[str, str], Ranges] = {}
     for event in evidence.events:
         if event.subscription not in (STICKY, STICKY_LOOSE):

@@ -135,7 +135,7 @@ class Idle(Finishing):
         return False
 
     async def _missing(self, client: Client, stage: Stage, receipts: Receipts, came: set[bytes]) -> str:
-        """The used one has everything and is given what comes now; the other one begins anew."""
+        """The used subscription has received everything and receives new messages; the other one starts anew."""
         producer = await client.producer(self.topic(stage), name=f"{stage.name}-last")
         last = f"{stage.name}/last".encode()
         await producer.send(last)

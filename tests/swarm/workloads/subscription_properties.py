@@ -112,7 +112,7 @@ class Label(Mortal):
     # In the end.
 
     async def _judged(self, client: Client, stage: Stage, possible: list[Notes]) -> str:
-        """Nothing goes wrong any more."""
+        """Check the properties after the faults end."""
         told = self._compared(await self._surely_told(stage), possible)
         if told:
             return told

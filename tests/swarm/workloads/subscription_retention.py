@@ -3,8 +3,8 @@ messages are trimmed or while messages expire in one region only: every unacknow
 the subscription continues, expiry in one region has no effect elsewhere, and finally no region stores an acknowledged
 message.
 
-Each program has a topic of its own (`subscription_retention_program.py`). What it published,
-was given and acknowledged it knows itself.
+Each program has a topic of its own (`subscription_retention_program.py`), and records its publishes, deliveries and
+acknowledgements itself.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _HoldsNoGaps(Trimmer):
-    """What stands before the last acknowledged message goes, acknowledged or not."""
+    """Trims everything before the last acknowledged message, acknowledged or not."""
 
     def _cursors(self) -> Iterable[LogHold]:
         for name, subscription in self._topic.subscriptions.items():

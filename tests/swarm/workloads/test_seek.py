@@ -1,4 +1,4 @@
-"""Which seeks can be judged."""
+"""The selection of seeks that can be checked."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class DeleteHere(Mortal):
         return stats is not None and stats["replication"].get(self.region, {}).get("replicationBacklog") == 0
 
     async def _deleted(self, stage: Stage) -> bool:
-        """Here, for sure, and nothing goes wrong any more."""
+        """Delete the topic here until the region confirms it, and wait until the faults end."""
         give_up_at = max(stage.now, self.breaks_end_seconds) + PATIENCE_SECONDS
         done = False
         while not done and stage.now < give_up_at:

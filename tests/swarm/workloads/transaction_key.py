@@ -136,7 +136,7 @@ class ComeBetween(Act):
 
 
 def draw(random: Random, plan: Plan) -> Plan:
-    """Workers in one region, or two; what befalls them; who comes between them."""
+    """Draw workers in one region or two, their faults, and the programs that use their keys in between."""
     seconds = plan.break_seconds
     for region in random.sample(plan.regions, 1 if random.random() < 0.8 else min(2, len(plan.regions))):
         for number in range(random.choice((1, 1, 2))):

@@ -205,7 +205,7 @@ def _with_two_ends(tasks: TaskEvidence) -> Iterator[tuple[Task, Any]]:
 
 
 def read_is_committed(evidence: Evidence) -> Found:
-    """Readers of an outbox were given nothing that its log does not commit."""
+    """Readers of an outbox receive only what its log commits."""
     tasks = _evidence(evidence)
     for task, texts in sorted(tasks.told.read.items()):
         committed = {one.text for one in _outbox(tasks, task).committed}

@@ -25,7 +25,7 @@ class _FencesNobody(Coordinator):
 
 
 class _FencesLate(Coordinator):
-    """Asked for what is open under a key it tells only him who is about to begin."""
+    """Fences the open transactions of a key only when its new owner begins one."""
 
     _begins = False
 

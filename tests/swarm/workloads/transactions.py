@@ -1,8 +1,8 @@
 """Producers that publish in transactions and commit, abort or abandon them; a reader checks the topic after each
 step.
 
-Each act has a topic of its own and knows all that was published there. What a reader is given must never be of a
-transaction that is open, aborted or forgotten, and everything of those that certainly committed must be there (INV-63).
+Each act has a topic of its own and records all publishes to it. A reader must never receive messages of a transaction
+that is open, aborted or forgotten, and must receive all messages of those that certainly committed (INV-63).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Seen(Exception):
 
 
 async def _readable(client: Client, topic: str) -> list[bytes]:
-    """Everything that a new reader is given."""
+    """Return everything that a new reader receives."""
     reader = await client.reader(topic, EARLIEST)
     found = []
     while await reader.has_message():
@@ -120,7 +120,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def committed_and_nothing_else(evidence: Evidence) -> Found:
-    """Readers are given what is committed, all of it, and nothing else."""
+    """Readers receive all committed messages and nothing else."""
     for operation in evidence.operations:
         if operation.workload == Transact.workload and operation.detail:
             yield f"in {operation.region}, {operation.detail}", {"region": operation.region}

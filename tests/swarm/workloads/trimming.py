@@ -31,7 +31,7 @@ SUBSCRIPTION = "keeper"
 STEP_SECONDS = 8.0
 """For what may be impossible while things go wrong: then the program knows less, and goes on."""
 PATIENCE_SECONDS = 60.0
-"""For what has to come about, once nothing goes wrong any more."""
+"""Deadline for convergence after the repair."""
 LOST = "lost: "
 STAYS = "stays: "
 
@@ -155,7 +155,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def nothing_needed_goes(evidence: Evidence) -> Found:
-    """What was taken and not acknowledged is given to the subscription."""
+    """Every acknowledged publish that is not consumed is delivered to the subscription."""
     for operation in evidence.operations:
         if operation.workload == NAME and operation.detail.startswith(LOST):
             sentence = f"{operation.topic}: never delivered: {operation.detail.removeprefix(LOST)}"
@@ -163,7 +163,7 @@ def nothing_needed_goes(evidence: Evidence) -> Found:
 
 
 def disks_are_given_back(evidence: Evidence) -> Found:
-    """What everybody has passed goes."""
+    """Messages that every subscription has passed are trimmed."""
     for operation in evidence.operations:
         if operation.workload == NAME and operation.detail.startswith(STAYS):
             size = operation.detail.removeprefix(STAYS)
@@ -172,7 +172,7 @@ def disks_are_given_back(evidence: Evidence) -> Found:
 
 
 class _AsksNoCursor(Trimmer):
-    """What subscriptions did not acknowledge goes."""
+    """Trims messages that subscriptions have not acknowledged."""
 
     def _cursors(self) -> Iterable[LogHold]:
         return ()

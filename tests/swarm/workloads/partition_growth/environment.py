@@ -144,7 +144,7 @@ class Scene:
     async def insist(
         self, method: str, region: str, topic: str, what: str, body: int | None, done: tuple[int, ...]
     ) -> bool:
-        """Ask until the region says that it is so; False when it never did."""
+        """Repeat the call until the region confirms it; return False when it never did."""
         give_up_at = self.give_up_at
         while self.now < give_up_at:
             answer = await self.call(method, region, topic, what, body)

@@ -2,7 +2,7 @@
 pattern. No acknowledged message is lost to a subscription, wherever its consumers were when the topic grew; keys keep
 their order and partition; table views end with the newest value of each key.
 
-Each program has topics of its own, and knows what it published and was given (`spread_ledger.py`).
+Each program has topics of its own, and records its publishes and deliveries (`ledger.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What programs of the workload `partition-growth` published, what their subscriptions were given, and what that
-comes to.
+"""Compare what programs of the workload `partition-growth` published with what their subscriptions received.
 
-Judges only: nothing here asks a region or a client. A message is known by its producer and its number.
+Only checks: no code here calls a region or a client. A message is identified by its producer and its number.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Published(NamedTuple):
     number: int
     key: str
     value: bytes
-    """Empty: the key goes."""
+    """Empty: deletes the key."""
     asked_at: float
     """Virtual seconds."""
 
@@ -37,7 +36,7 @@ class Published(NamedTuple):
 
 
 class GivenOnce(NamedTuple):
-    """One message that a subscription was given."""
+    """One message that a subscription received."""
 
     topic: str
     producer: str
@@ -54,9 +53,9 @@ class Standing:
     in_order: bool
     """It has one consumer at a time."""
     since: float | None = None
-    """When it stood in all topics that there were; None: not yet."""
+    """When it existed in all topics; None: not yet."""
     given: list[GivenOnce] = field(default_factory=list)
-    """In the order in which its consumers took them, each the first time only."""
+    """First deliveries in the order in which its consumers received them."""
     seen: set[tuple[str, Name]] = field(default_factory=set)
 
     def give(self, topic: str, producer: str, number: int, key: str) -> None:

@@ -37,7 +37,7 @@ class Spread(Act):
     remakings: tuple[Remaking, ...]
     keeps_table: bool
     breaks_end_seconds: float
-    """From then on nothing goes wrong."""
+    """When the faults end."""
 
     workload: ClassVar[str] = NAME
     is_waited_for: ClassVar[bool] = True
@@ -103,7 +103,8 @@ class Program:
     # Administering.
 
     async def _has_partitions(self) -> bool:
-        """Every region knows of them before anybody uses the topic: or it would be one without partitions there."""
+        """Create the partitions before any client uses the topic: otherwise a region could create it without
+        partitions."""
         region, wanted = self.act.region, self.act.partitions
         base, insist = self.scene.base, self.scene.insist
         if not await insist("PUT", region, base, "/partitions", wanted, done=(204, 409)):
