@@ -101,7 +101,7 @@ def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
 
 @pytest.fixture(scope="session")
 def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """A Kafka for all tests that leave it alone, with the settings that every Kafka of ours has."""
+    """A Kafka shared by all tests that do not change it, with the settings of every Kafka that geoemu starts."""
     from tests.storage.kafka_place import running_kafka
 
     with running_kafka(tmp_path_factory.mktemp("kafka")) as server:

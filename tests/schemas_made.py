@@ -1,4 +1,4 @@
-"""Schemas for tests, and where they lead when one follows the other."""
+"""Schemas for tests, and the compatibility between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from emulator.model.values import Schema, SchemaType
 
 
 def record(*fields: str, name: str = "Order", type_: SchemaType = SchemaType.AVRO) -> Schema:
-    """Fields as `name`, `name=default`: strings all of them."""
+    """Build a record of string fields, each `name` or `name=default`."""
     described: list[dict[str, Any]] = []
     for field in fields:
         field_name, with_default, default = field.partition("=")
@@ -24,11 +24,11 @@ def record(*fields: str, name: str = "Order", type_: SchemaType = SchemaType.AVR
 
 FIRST = record("id")
 WITH_DEFAULT = record("id", "note=")
-"""Reads what FIRST writes, and is read by FIRST."""
+"""It can read FIRST, and FIRST can read it."""
 WITHOUT_DEFAULT = record("id", "note")
-"""Is read by FIRST, and does not read what FIRST writes."""
+"""FIRST can read it, and it cannot read FIRST."""
 RENAMED = record("number")
-"""Neither reads the other."""
+"""Neither can read the other."""
 STRING = Schema(SchemaType.STRING)
 
 
@@ -42,7 +42,7 @@ def key_value(key: Schema, value: Schema, encoding: str = "INLINE") -> Schema:
 
 
 def native(root: str, *messages: str, file: str = "order.proto", package: str = "") -> Schema:
-    """A descriptor of a file that has these messages, without fields."""
+    """A descriptor of a file with these messages, without fields."""
     from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 
     described = FileDescriptorProto(

@@ -19,7 +19,7 @@ NAMESPACE = NamespaceConfig("public/default", ("eu",))
 
 
 class RegionProcess:
-    """One owner of the region; several may be started, one after the other or at once."""
+    """One owner of the region; a test may start several, one after the other or at once."""
 
     def __init__(self, folder: Path, log: LogConfig, **settings: Any) -> None:
         ready = folder / "ready.json"
@@ -49,7 +49,7 @@ class RegionProcess:
         return pulsar.Client(self.url, logger=logger, operation_timeout_seconds=5)
 
     def ask(self, method: str, target: str, body: Any = None) -> Any:
-        """An admin call that has to succeed."""
+        """Send an admin request that has to succeed."""
         connection = http.client.HTTPConnection("127.0.0.1", self._admin_port, timeout=DEADLINE_SECONDS)
         headers = {} if body is None else {"Content-Type": "application/json"}
         connection.request(method, target, None if body is None else json.dumps(body), headers)

@@ -34,7 +34,7 @@ def _free_port() -> int:
 
 
 class Surroundings(NamedTuple):
-    """What regions run on."""
+    """The network, clock and disks that regions run on."""
 
     network: Callable[[], Network] = SocketNetwork
     wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
@@ -68,7 +68,7 @@ class Regions:
         self.configurations = {cluster: ConfigurationMemory() for cluster in self.clusters.values()}
         """By cluster."""
         self.skews_ms = dict.fromkeys(names, 0)
-        """How far each region's wall clock is ahead."""
+        """The offset of each region's wall clock."""
         self.ports: dict[str, int] = {}
         self.running: dict[str, Region] = {}
         self.links: dict[tuple[str, str], EmulatedLink] = {}
@@ -129,13 +129,13 @@ class Regions:
         return not self.running[name].waiting_for(set(self.names))
 
     async def stop(self, name: str) -> None:
-        """In an orderly way. Once its clients are gone it holds nothing for them (B1)."""
+        """Stop in an orderly way. Once its clients are gone the region holds no memory for them (B1)."""
         region = self.running.pop(name)
         await region.stop()
         await until(lambda: not region.connections and region.client_memory.held_bytes == 0)
 
     async def crash(self, name: str) -> None:
-        """Everything that is not on the disk is gone; connections break."""
+        """Lose everything that is not on the disk, and break all connections."""
         region = self.running.pop(name)
         region.store.crash()  # type: ignore[attr-defined]
         if region._listener is not None:
@@ -154,7 +154,7 @@ class Regions:
         return Client(urls, settings=settings, network=network, wall_clock_ms=clock, chance=random.Random(2))
 
     def cut(self, one: str, other: str, state: str = "cut") -> None:
-        """Both directions, on both sides' connections."""
+        """Cut both directions, on both sides' connections."""
         for here, there in ((one, other), (other, one)):
             self.links[here, there].set(outbound=True, state=state)
             self.links[here, there].set(outbound=False, state=state)
@@ -174,9 +174,9 @@ async def regions(
     surroundings: Surroundings | None = None,
     **changes: object,
 ) -> AsyncIterator[Regions]:
-    """`names` regions that replicate public/default between each other, ready. `changes` are settings of all,
-    `of_region` of some; `clusters` says of which each is, "test" if it does not. `surroundings`: real
-    sockets and clocks unless told otherwise."""
+    """Start `names` as regions that replicate public/default between each other, and wait until they are ready.
+    `changes` are settings of all, `of_region` of some; `clusters` names the cluster of each, by default "test".
+    `surroundings` defaults to real sockets and clocks."""
     made = Regions(
         names,
         replace(settings, **changes),  # type: ignore[arg-type]
@@ -195,7 +195,7 @@ async def regions(
 
 
 async def until(condition: Callable[[], bool], deadline_seconds: float = DEADLINE_SECONDS) -> None:
-    """Wait for a condition of this process; the loop's next turns are what it waits for."""
+    """Wait for a condition of this process, which the next iterations of the loop bring about."""
     async with asyncio.timeout(deadline_seconds):
         while not condition():
             await asyncio.sleep(0.002)

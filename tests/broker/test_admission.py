@@ -1,4 +1,4 @@
-"""What a region says to those that claim more than they are, and that others notice nothing of it."""
+"""Forged claims of clients and regions are rejected, and other clients are not affected."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FORGED: dict[str, Callable[[], bytes]] = {
 async def test_what_a_client_forges_is_refused_and_others_notice_nothing(
     claim: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """eu's messages, the victim's and everybody's backlog are as they were."""
+    """Messages of eu, of the victim, and every backlog are unchanged."""
     with caplog.at_level(logging.INFO):
         async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
             consumer = await us.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
@@ -66,8 +66,8 @@ async def test_what_a_client_forges_is_refused_and_others_notice_nothing(
 
 
 async def test_an_application_may_copy_the_properties_of_what_it_was_given() -> None:
-    """Those that replication added are among them. The copy is a message of the region that took it, there and
-    everywhere: nothing is a duplicate of it, whatever it says, also after all were read again from the logs."""
+    """The copy includes the properties that replication added. It is a new message of the region that received it,
+    there and everywhere: it makes no other message a duplicate, also after the logs are read again."""
     async with regions("us", "eu") as world:
         async with world.client("us") as us, world.client("eu") as eu:
             await publish(eu, "far", 3)
@@ -89,7 +89,7 @@ async def test_an_application_may_copy_the_properties_of_what_it_was_given() -> 
 
 
 async def test_a_client_may_not_bear_a_regions_name() -> None:
-    """However it writes it; a proven region may not bear another one's."""
+    """In any spelling; and an authenticated region may not use another one's name."""
     async with regions("us", "eu", "ap") as world:
         for name in ("pulsar.repl.eu-->us", "pulsar.repl.eu", "pulsar.repl.nobody-->us", "pulsar.repl."):
             client = await RawClient.connect(world)
@@ -128,7 +128,7 @@ async def test_who_names_a_region_that_is_no_peer_is_sent_away_at_once() -> None
 
 
 async def test_a_client_with_a_token_of_its_own_is_a_client_like_any_other() -> None:
-    """Authentication is not asked for, so what clients bring along is no reason to refuse them."""
+    """Authentication is off, so credentials of a client are no reason to reject it."""
     async with regions("us") as world:
         client = await RawClient.connect(world, handshake=False)
         client.greet("token", b"mine")
@@ -136,8 +136,8 @@ async def test_a_client_with_a_token_of_its_own_is_a_client_like_any_other() -> 
 
 
 async def test_nothing_behind_a_refused_entry_of_a_peer_is_admitted() -> None:
-    """A watermark must not pass the hole: what was pipelined behind comes again when the peer attaches again, with
-    what was refused in its turn (A2)."""
+    """A watermark must not pass the hole: entries pipelined behind it are sent again when the peer reattaches, after
+    the rejected one (A2)."""
     async with regions("us", "eu") as world:
         await world.stop("eu")
         peer = await RawClient.connect_as_region(world, "eu")
@@ -174,8 +174,8 @@ def filled(name: str, total_bytes: int, payload_bytes: int) -> bytes:
 
 
 async def test_what_one_region_takes_every_region_takes() -> None:
-    """The largest entry there may be travels; one byte more is refused where it came in. It used to be acknowledged,
-    and its form for other regions closed both links again and again, for all topics."""
+    """The largest allowed entry is replicated; one byte more is rejected where it is published. It used to be
+    acknowledged, and its replicated form closed both links again and again, for all topics."""
     async with regions("us", "eu", max_message_bytes=1_000) as world:
         client = await RawClient.connect(world)
         await client.open_producer()
@@ -194,8 +194,8 @@ async def test_what_one_region_takes_every_region_takes() -> None:
 def test_an_entry_that_another_region_never_takes_parks_its_replicator_alone(
     size_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Regions of different maximum, which a topology refuses but a hand-made region.json does not: other topics go on,
-    the link stays, and status and log say why."""
+    """Regions with different maximum sizes, which a topology rejects but a hand-made region.json does not: other topics
+    continue, the link stays, and status and log show the reason."""
 
     async def scenario() -> None:
         settings = {"us": {"max_message_bytes": 50_000}, "eu": {"max_message_bytes": 1_000}}

@@ -25,7 +25,7 @@ CURSOR = CursorKey(TOPIC, "s").text
 
 
 async def restarted(world: Regions, values: Mapping[str, bytes]) -> None:
-    """Stop us, let its store hold these, and start it."""
+    """Stop us, write these rows into its store, and start it."""
     await world.stop("us")
     store = await MemoryStore.open(world.disks["us"], "us")
     for key, value in values.items():
@@ -48,7 +48,7 @@ async def restarted(world: Regions, values: Mapping[str, bytes]) -> None:
 async def test_a_damaged_cursor_is_named_and_keeps_its_topic_from_being_loaded(
     damage: tuple[str, bytes],
 ) -> None:
-    """A guess would lose messages. Other topics are served as ever."""
+    """A guessed cursor would lose messages. Other topics are served as usual."""
     key, value = damage
 
     async with regions("us") as world:
@@ -64,7 +64,7 @@ async def test_a_damaged_cursor_is_named_and_keeps_its_topic_from_being_loaded(
 
 
 async def broken(world: Regions) -> bytes:
-    """Two regions with messages, and a damaged cursor in us; what the cursor was."""
+    """Run two regions with messages and a damaged cursor in us; yield the original cursor."""
     async with world.client("us") as us, world.client("eu") as eu:
         await us.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
         await publish(us, "p", 2)
@@ -135,7 +135,8 @@ def damaged_part(number: int) -> dict[str, bytes]:
 
 
 async def test_a_damaged_part_of_a_checkpoint_is_made_again_from_the_log() -> None:
-    """Of markers: without it they would be backlog, or an update would skip what the other region never saw."""
+    """Of markers: without it they would be backlog, or an update would skip messages that the other region never
+    had."""
     async with regions("us", "eu", state_checkpoint_entries=5) as world, world.client("us") as client:
         consumer = await client.subscribe(TOPIC, "s", replicated=True)
         await publish(client, "p", 20)
@@ -182,7 +183,7 @@ async def test_a_seek_to_what_a_damaged_part_tells_of_is_refused_until_the_topic
 
 
 async def test_a_checkpoint_that_the_log_cannot_give_again_is_refused_with_its_key() -> None:
-    """The log was trimmed: what its first entries said of producers and other regions is gone."""
+    """The log was trimmed: its first entries, with the state of producers and other regions, are gone."""
     store = await MemoryStore.open(region="us")
     log = await store.open_log(TOPIC, create=True)
     assert log is not None
@@ -197,7 +198,7 @@ async def test_a_checkpoint_that_the_log_cannot_give_again_is_refused_with_its_k
 
 
 async def test_a_damaged_progress_of_a_replicator_costs_sending_again() -> None:
-    """The other region drops what it has."""
+    """The other region drops the duplicates."""
     async with regions("us", "eu") as world:
         async with world.client("us") as client:
             await publish(client, "p", 5)

@@ -12,7 +12,7 @@ from emulator.errors import StorageError
 
 
 class SlowStore:
-    """Writes become durable when the test says so."""
+    """A store whose writes become durable when the test allows it."""
 
     def __init__(self) -> None:
         self.under_way: dict[str, asyncio.Future[object]] = {}
@@ -92,7 +92,7 @@ async def test_what_did_not_change_is_durable_at_once() -> None:
 
 
 async def test_a_key_is_looked_at_before_it_is_put_first() -> None:
-    """S5: a key that failed in an earlier life is refused until then."""
+    """S5: a key that failed before the restart is refused until it is read."""
     store = SlowStore()
     keeper = keeper_of(store, one_key("a", lambda: b"1"))
     for _ in range(2):
@@ -111,7 +111,7 @@ async def test_a_key_is_looked_at_before_it_is_deleted() -> None:
 
 
 async def test_a_failure_is_told_when_every_put_has_its_outcome() -> None:
-    """Until then the store may still change behind the back of what is loaded from it."""
+    """Until then the store may still change after the state was loaded from it."""
     store, failures = SlowStore(), list[BaseException]()
     keeper = keeper_of(store, steps({"a": b"1", "b": b"1"}), failures)
     waiting, behind = keeper.now(), keeper.now()

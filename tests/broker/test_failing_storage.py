@@ -24,8 +24,8 @@ def broker_of(w: World, region: str = "us") -> Region:
 
 @pytest.mark.world("us", disk=SLOW)
 async def test_an_append_under_way_is_awaited_before_a_topic_is_loaded_again(world: World) -> None:
-    """A cursor could not be written while an append was under way: the append became durable after the topic was
-    loaded again, behind its back, and what the client sent again was stored twice."""
+    """A cursor could not be written while an append was under way: the append became durable after the topic was loaded
+    again, unnoticed, and the client's resent messages were stored twice."""
     client = world.client("us")
     producer = await client.producer(TOPIC, name="p")
     sent = producer.send_nowait(b"once")

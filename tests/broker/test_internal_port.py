@@ -42,7 +42,7 @@ async def looked_up(port: int, host: str = "127.0.0.1") -> str:
 
 
 async def _looked_up_by_http(port: int, host: str) -> dict[str, str]:
-    """The same, of a client that calls the region `host`."""
+    """The same over HTTP, for a client that calls the region `host`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     path = "/lookup/v2/topic/persistent/public/default/orders"
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
@@ -59,7 +59,7 @@ async def _looked_up_by_http(port: int, host: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def _region_with_two_ways_in() -> AsyncIterator[tuple[Region, int]]:
-    """And its HTTP port."""
+    """Run a region with two addresses; yield it with its HTTP port."""
     config = RegionConfig(
         region="us",
         cluster="test",

@@ -1,4 +1,4 @@
-"""One line an event, whatever is in it; level and format change while a region runs."""
+"""One line per event, whatever it contains; level and format change while a region runs."""
 
 from __future__ import annotations
 
@@ -47,4 +47,4 @@ def test_both_change_while_a_region_runs() -> None:
         assert us.get("/geoemu/v1/logging") == {"level": "ERROR"}
         assert us.ask("PUT", "/geoemu/v1/logging", b'{"level": "INFO", "format": "xml"}').status == 400
         assert us.ask("PUT", "/geoemu/v1/logging", b'{"colour": "red"}').status == 400
-        assert us.get("/geoemu/v1/logging") == {"level": "ERROR"}, "refused as a whole"
+        assert us.get("/geoemu/v1/logging") == {"level": "ERROR"}, "rejected as a whole"

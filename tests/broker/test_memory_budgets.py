@@ -1,4 +1,4 @@
-"""Accounts and charges."""
+"""Memory budgets and charges to them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_charge_is_released_at_the_end_of_a_with_even_if_it_was_before() -> No
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1_000)), max_size=50))
 def test_nothing_is_held_when_everything_is_released(moves: list[tuple[int, int]]) -> None:
-    """B1, and the sum is right at every step."""
+    """B1, and the sum is right after every step."""
     region = MemoryBudget("region")
     charges = [MemoryBudget(str(index), region).charge(index) for index in range(5)]
     for index, size in moves:

@@ -20,7 +20,7 @@ DEADLINE = 30
 
 
 async def send(client: RawClient, number: int, publish_time: int = 1) -> int:
-    """One piece of the message with the sequence id 5; the entry id of its receipt."""
+    """Send one chunk of the message with the sequence id 5; return the entry id of its receipt."""
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=5, publish_time=publish_time)
     metadata.uuid, metadata.chunk_id = "p-5", number
     metadata.num_chunks_from_msg, metadata.total_chunk_msg_size = PIECES, PIECES
@@ -30,13 +30,13 @@ async def send(client: RawClient, number: int, publish_time: int = 1) -> int:
 
 
 def stored(world: Regions, region: str) -> list[int | None]:
-    """Which pieces, in the order of the log."""
+    """Return the stored chunks, in the order of the log."""
     infos = [scan_entry(data) for data in world.disks[region].logs[TOPIC].entries]
     return [info.chunk_id for info in infos if info.marker_type is None]
 
 
 def received(world: Regions) -> bytes:
-    """What a C++ client makes of them."""
+    """Return the messages that a C++ client assembles."""
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(f"pulsar://127.0.0.1:{world.ports['eu']}", logger=logger)
     try:
@@ -54,7 +54,7 @@ def received(world: Regions) -> bytes:
 async def test_pieces_that_are_sent_again_are_stored_once(
     first: int, is_killed: bool, deduplication: bool
 ) -> None:
-    """From whichever piece the client has no receipt for. The other region has them once, too."""
+    """The client resends from any chunk without a receipt. The other region also has each chunk once."""
     async with regions("us", "eu", settings=FAST, deduplication=deduplication) as world:
         async with raw_client(world) as client:
             await client.open_producer()
@@ -72,7 +72,7 @@ async def test_pieces_that_are_sent_again_are_stored_once(
 
 
 async def test_another_message_of_the_same_number_is_stored_as_a_whole() -> None:
-    """Of a new life of the application, which was not told of the number that its last one died with."""
+    """A restarted application reuses a sequence id that it did not know its previous run had used."""
     async with regions("us", settings=FAST) as world, raw_client(world) as client:
         await client.open_producer()
         for number in range(2):

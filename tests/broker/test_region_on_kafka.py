@@ -48,7 +48,7 @@ def subscribe(client: pulsar.Client) -> pulsar.Consumer:
 
 @pytest.mark.real
 def test_a_region_that_was_killed_goes_on_from_kafka_alone(start):
-    """Messages and cursors; what was acknowledged by the consumer does not come again."""
+    """Messages and cursors survive; acknowledged messages are not redelivered."""
     region = start()
     client = region.client()
     consumer = subscribe(client)
@@ -57,7 +57,7 @@ def test_a_region_that_was_killed_goes_on_from_kafka_alone(start):
         message = consumer.receive(5000)
         assert message.data() == b"%d" % number
         consumer.acknowledge(message)
-    consumer.close()  # waits until what it acknowledged is there
+    consumer.close()  # waits until its acknowledgements are stored
     region.kill()
     client = start().client()
     publish(client, 50, 50)
@@ -68,7 +68,7 @@ def test_a_region_that_was_killed_goes_on_from_kafka_alone(start):
 
 @pytest.mark.real
 def test_a_region_that_was_paused_and_replaced_ends_when_it_wakes_up(start):
-    """With exit code 1, and without having stored anything."""
+    """It exits with code 1, without having stored anything."""
     old = start()
     client = old.client()
     producer = client.create_producer(TOPIC)
@@ -87,7 +87,7 @@ def test_a_region_that_was_paused_and_replaced_ends_when_it_wakes_up(start):
 
 @pytest.mark.real
 def test_a_region_that_has_nothing_to_do_learns_too_that_it_was_replaced(start):
-    """So that clients that only wait do not wait there for ever."""
+    """So that idle clients do not wait there for ever."""
     old = start()
     start()
     assert old.process.wait(DEADLINE_SECONDS) == 1

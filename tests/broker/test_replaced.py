@@ -26,22 +26,22 @@ def broker_of(w: World, region: str = "us") -> Region:
 
 
 async def replaced(w: World, region: str = "us") -> None:
-    """Freeze it, and wait until another one serves in its place."""
+    """Freeze the region, and wait until another owner serves in its place."""
     w.pause(region)
     w.replace(region)
     await w.simulation.until(lambda: w.regions[region].is_up)
 
 
 async def gone(w: World, region: str = "us") -> None:
-    """Until the former one has ended."""
+    """Wait until the former owner has exited."""
     await w.simulation.until(lambda: not w.regions[region].lingering, within_seconds=5)
     assert w.regions[region].formers[0].state is HostState.DOWN
 
 
 @pytest.mark.world("us", disk=SLOW)
 async def test_a_region_that_was_replaced_acknowledges_nothing_that_is_not_stored(world: World) -> None:
-    """Some publishes were on their way when it was frozen, others reach it after it woke up. What got a receipt is
-    stored; nothing is stored by the old one behind what the new one wrote; the client goes on there."""
+    """Some publishes were in flight when it was frozen, others reach it after it woke up. Each message with a receipt
+    is stored; the old owner stores nothing after the new one's entries; the client continues at the new one."""
     producer = await world.client("us").producer(TOPIC, name="p")
     sent = [producer.send_nowait(b"%d" % number) for number in range(3)]
     await sent[0]
@@ -63,7 +63,7 @@ async def test_a_region_that_was_replaced_acknowledges_nothing_that_is_not_store
 
 @pytest.mark.world("us", disk=RemoteFaults())
 async def test_a_region_that_was_replaced_and_has_nothing_to_write_ends_too(world: World) -> None:
-    """It looks now and then. Its consumer goes on at the new one."""
+    """It checks from time to time. Its consumer continues at the new owner."""
     client = world.client("us")
     consumer = await client.subscribe(TOPIC, "s")
     await replaced(world)
@@ -114,7 +114,7 @@ async def test_a_fenced_region_with_something_left_to_write_ends_in_order(world:
 
 @pytest.mark.world("us", disk=RemoteFaults())
 async def test_a_region_stops_although_its_log_is_away(world: World) -> None:
-    """What is left to write is not waited for longer than for the store itself."""
+    """Unwritten data is not waited for longer than the store itself."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
     consumer = await client.subscribe(TOPIC, "s")
@@ -130,7 +130,7 @@ async def test_a_region_stops_although_its_log_is_away(world: World) -> None:
 
 
 def test_publishes_wait_while_the_log_is_away() -> None:
-    """Or, with a store that gives up, are sent again by the client; either way they are stored once."""
+    """With a store that gives up, the client sends them again; either way they are stored once."""
     for limit in (None, 0.5):
         with world("us", disk=replace(RemoteFaults(), gives_up_seconds=limit)) as w:
 
@@ -150,7 +150,7 @@ def test_publishes_wait_while_the_log_is_away() -> None:
 
 
 def test_a_lost_answer_is_no_reason_to_store_a_publish_twice() -> None:
-    """The store does not know; the region reads its log again before it takes what the client sends again."""
+    """The outcome is unknown; the region reads its log again before it accepts the resent message."""
     faults = RemoteFaults(lost_answer_probability=0.0, gives_up_seconds=0.5)
     for seed in range(5):
         with world("us", disk=faults, seed=seed) as w:

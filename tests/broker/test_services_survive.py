@@ -44,7 +44,7 @@ async def test_a_link_is_tried_again_after_an_error_that_is_none_of_the_network(
 
 
 async def test_a_link_has_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that is lost while its establishment times out was tried again twice, and so for ever."""
+    """A connection that was lost while its establishment timed out was retried twice, and so for ever."""
     async with regions("us", "eu", peer_reconnect_backoff_ms=100) as world:
         peer = world.running["us"].peers["eu"]
         started = 0
@@ -63,7 +63,7 @@ async def test_a_link_has_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_watch_that_fails_keeps_no_other_one_from_hearing_of_a_change() -> None:
-    """Those behind it heard nothing, and who had made the change waited for ever."""
+    """Watches after the failing one got no change, and the caller that made the change waited for ever."""
     async with regions("us") as world:
         metadata, heard = world.running["us"].metadata, []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
@@ -77,7 +77,7 @@ async def test_a_watch_that_fails_keeps_no_other_one_from_hearing_of_a_change() 
 async def test_a_store_that_fails_otherwise_than_stores_do_is_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The region read no change of its cluster any more."""
+    """The region stopped reading changes of its cluster."""
     async with regions("us") as world:
         metadata = world.running["us"].metadata
         with monkeypatch.context() as once:

@@ -1,4 +1,4 @@
-"""What a region finds in its store when it starts."""
+"""State that a region reads from its store when it starts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.broker.regions import DEADLINE_SECONDS, regions
 
 
 def test_cursors_of_names_with_slashes_stay_apart() -> None:
-    """`orders` + `eu/billing` and `orders/eu` + `billing` used to be one key: after a restart the second subscription
-    had the first one's place, and its consumers got nothing."""
+    """`orders` + `eu/billing` and `orders/eu` + `billing` used to share a key: after a restart the second subscription
+    had the first one's position, and its consumers received nothing."""
     pairs = [("orders", "eu/billing"), ("orders/eu", "billing")]
     names = [(f"persistent://public/default/{topic}", subscription) for topic, subscription in pairs]
 

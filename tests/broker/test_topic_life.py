@@ -61,7 +61,7 @@ async def test_a_terminated_topic_takes_nothing_and_says_where_it_ends() -> None
         assert (await client.next()).close_producer.producer_id == 1
         client.ask_for_producer(2, name="q")
         assert (await client.next()).error.error == int(ServerError.TopicTerminatedError)
-        assert await topic.ending.terminate() == last, "doing it again is harmless"
+        assert await topic.ending.terminate() == last, "it is idempotent"
 
 
 async def test_it_stays_terminated_over_a_crash() -> None:
@@ -93,7 +93,7 @@ async def test_consumers_read_to_the_end_and_hear_of_it() -> None:
 async def test_a_topic_that_is_terminated_in_one_region_takes_nothing_from_others_and_holds_up_no_other_topic() -> (
     None
 ):
-    """Where it goes on, clients go on, and its replicator says why the rest does not leave."""
+    """In the other region clients continue, and the replicator shows the reason why the rest is not sent."""
     other = "persistent://public/default/other"
 
     async with (
@@ -147,7 +147,7 @@ async def test_a_deleted_topic_does_not_come_back_from_another_region_in_silence
         async with world.client("us") as client:
             consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
             payloads = [(await consumer.receive()).payload for _ in range(2)]
-            assert payloads == [b"0", b"1"], "what was published since it was deleted"
+            assert payloads == [b"0", b"1"], "the messages published after the deletion"
 
 
 async def test_the_deletion_is_remembered_over_a_crash() -> None:
@@ -200,7 +200,7 @@ async def test_clients_of_a_topic_that_is_deleted_by_force_go_on_with_a_new_one(
 
 
 async def looked(region: Region, minutes: float) -> None:
-    """A round of housekeeping, so much later than the one before."""
+    """Run housekeeping, at this time after the previous round."""
     now = region.environment.wall_clock_ms()
     housekeeper = region.housekeeper
     housekeeper._now_ms = lambda: now + int(minutes * 60_000)  # type: ignore[method-assign]
@@ -251,7 +251,7 @@ async def test_subscriptions_keep_a_topic_unless_they_have_caught_up_and_the_pol
 
 
 async def test_regions_let_go_of_a_topic_together_and_bring_it_back_together() -> None:
-    """Each region's replicator keeps the other's topic in use, so both rest first."""
+    """Each region's replicator keeps the other's topic in use, so both become idle first."""
     async with regions("us", "eu", housekeeping_interval_ms=3_600_000) as world:
         both = [world.running["us"], world.running["eu"]]
         await publish(world, 1)
@@ -311,7 +311,7 @@ async def test_truncating_passes_everything_and_lets_it_go() -> None:
 async def test_a_replicator_that_was_let_in_while_the_topic_was_being_deleted_does_not_bring_it_back() -> (
     None
 ):
-    """It had asked before, and waits for the topic when nothing of it is left."""
+    """It had requested its producer before, and waits for the topic when it is completely deleted."""
     async with regions("us", "eu") as world:
         await publish(world, 2, "us")
         us = world.running["us"]

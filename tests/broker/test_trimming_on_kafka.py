@@ -42,7 +42,7 @@ class Place:
         return self.started[-1]
 
     def offsets(self) -> tuple[int, int]:
-        """Where the topic's log begins and ends, as Kafka says."""
+        """Return the first and the next offset of the topic's log in Kafka."""
         (name,) = [one for one in self._kafka.topics() if one.startswith(self._prefix) and TOPIC in one]
         at = TopicPartition(name, 0)
         return self._kafka.beginning_offsets([at])[at], self._kafka.end_offsets([at])[at]
@@ -53,7 +53,7 @@ class Place:
         self._kafka.close()
 
     def bytes_on_disk(self, kafka_folder: Path) -> int:
-        """Of the topic's segments, those that Kafka is about to delete included."""
+        """Return the bytes of the topic's segments, including those that Kafka is about to delete."""
         segments = (kafka_folder / "data").glob(f"{self._prefix}*{TOPIC}*/*.log*")
         return sum(path.stat().st_size for path in segments if path.exists())
 
@@ -95,7 +95,7 @@ def consume(consumer: pulsar.Consumer, count: int) -> list[int]:
 
 @pytest.mark.real
 def test_kafka_lets_go_of_what_everybody_acknowledged_and_of_nothing_else(place: Place) -> None:
-    """Also over a kill of the region: it goes on where it was, and what is let go does not come back."""
+    """Also across a kill of the region: it continues from there, and trimmed records do not come back."""
     region = place.start()
     region.ask("POST", f"{POLICIES}/retention", NOTHING_IS_KEPT)
     client = region.client()
@@ -111,7 +111,7 @@ def test_kafka_lets_go_of_what_everybody_acknowledged_and_of_nothing_else(place:
     quick.close()
     slow.close()
     region.kill()
-    region = place.start()  # its cluster's policies were in its memory
+    region = place.start()  # its cluster's policies were only in its memory
     region.ask("POST", f"{POLICIES}/retention", NOTHING_IS_KEPT)
     client = region.client()
     assert consume(subscribe(client, "slow"), 20) == [*range(10, 30)]
@@ -155,7 +155,7 @@ def test_kafka_lets_go_of_what_a_quota_evicts(place: Place) -> None:
 @pytest.mark.real
 @pytest.mark.long
 def test_kafkas_disk_does_not_grow_with_an_acknowledged_stream(tmp_path: Path) -> None:
-    """Kafka frees whole segments, and looks for them now and then."""
+    """Kafka frees whole segments, and checks for them from time to time."""
     folder = tmp_path / "kafka"
     settings = {"log.retention.check.interval.ms": "200", "log.initial.task.delay.ms": "200"}
     small = {"segment.bytes": str(1_048_576), "file.delete.delay.ms": "100"}

@@ -1,4 +1,4 @@
-"""The command line without any region: what is typed or written wrong, help and completion."""
+"""The command line without any region: typing errors, help and completion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERBS = sorted(
 def geoemu(
     *arguments: str, folder: Path, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The command, as a person runs it in a folder."""
+    """Run the command as a person does in a folder."""
     return subprocess.run(
         [sys.executable, "-m", "emulator.cli", *arguments],
         cwd=folder,
@@ -37,7 +37,7 @@ def geoemu(
 
 
 def complaints(stderr: str) -> str:
-    """What a command said on standard error, but for how it got on."""
+    """Return what a command printed on standard error, without progress."""
     return "".join(line for line in stderr.splitlines(True) if not re.fullmatch(r"verifying, \d+ s\n", line))
 
 
@@ -184,7 +184,7 @@ def test_the_verdict_on_a_folder_that_is_no_run_is_not_valid(tmp_path: Path) -> 
         ("geoemu re", {"render", "restart", "resume"}),
         ("geoemu up --runtime p", {"process"}),
         ("geoemu explain s", {"subscription", "snapshot"}),
-        ("geoemu explain link us", set()),  # no region runs that could tell
+        ("geoemu explain link us", set()),  # no region runs that could answer
     ],
 )
 def test_the_shell_completes_verbs_and_regions(tmp_path: Path, line: str, offered: set[str]) -> None:

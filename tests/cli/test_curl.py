@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def done_by_shell(printed: str) -> list[str]:
-    """What each printed command answers."""
+    """Return the output of each printed command."""
     return [
         subprocess.run(line, shell=True, capture_output=True, text=True, check=True).stdout
         for line in printed.splitlines()
@@ -77,7 +77,7 @@ def test_curl_does_what_the_verb_would_have_done_and_regions_print_json_when_tol
     assert done_by_shell(skew.stdout) == [""]
     assert json.loads(done_by_shell(f"curl -s {ask_clock}")[0])["ahead_ms"] == -2_000
     cut = geoemu("cut", "us-east", "eu-central", "--curl", folder=folder)
-    assert len(done_by_shell(cut.stdout)) == 4, "two ways, two ends"
+    assert len(done_by_shell(cut.stdout)) == 4, "two directions, two ends"
     ask_link = typed(folder, "explain", "link", "us-east", "eu-central", "--region", "us-east", "--curl")
     wait_until(
         lambda: json.loads(done_by_shell(ask_link)[0])["what"] != "established", "the link is no longer there"

@@ -1,4 +1,4 @@
-"""What the command line says of things as they are: verbs that change nothing, runs that are over, what takes long."""
+"""Messages of commands that change nothing, of finished runs, and of slow operations."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_takes_long_says_so(is_terminal: bool, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
 def test_a_verb_that_is_interrupted_ends_with_one_line(number: signal.Signals, tmp_path: Path) -> None:
-    """In the middle of anything, here of reading a topology that never comes."""
+    """At any moment; here while it reads a topology that never arrives."""
     fifo = tmp_path / "topology.yaml"
     os.mkfifo(fifo)
     process = subprocess.Popen(
@@ -123,7 +123,7 @@ def test_a_verb_that_is_interrupted_ends_with_one_line(number: signal.Signals, t
         stderr=subprocess.PIPE,
         text=True,
     )
-    with fifo.open("w"):  # opens when the verb has begun to read
+    with fifo.open("w"):  # opens when the command has begun to read
         process.send_signal(number)
         printed, complained = process.communicate(timeout=20)
     assert (printed, complained, process.returncode) == ("", "interrupted\n", 130)
@@ -131,7 +131,7 @@ def test_a_verb_that_is_interrupted_ends_with_one_line(number: signal.Signals, t
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
 def test_a_simulation_on_several_processes_ends_with_one_line(number: signal.Signals) -> None:
-    """Whether the signal is for all of them, as Ctrl-C is, or not."""
+    """Whether the signal goes to all of them, as with Ctrl-C, or not."""
     process = subprocess.Popen(
         [
             sys.executable,

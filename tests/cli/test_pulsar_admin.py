@@ -1,4 +1,4 @@
-"""`geoemu pulsar-admin`: what is said where it cannot be run. With a Java it is run by tests/clients/admin."""
+"""`geoemu pulsar-admin`: its message where it cannot run. With a Java it is run by tests/clients/admin."""
 
 from __future__ import annotations
 

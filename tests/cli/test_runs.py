@@ -1,4 +1,4 @@
-"""The command line with real regions: what a person types in one or several terminals."""
+"""The command line with real regions: the commands that a person types in one or several terminals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CURRENT = Path(".geoemu") / "current"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a topology; no region outlives the test."""
+    """Yield a folder with a topology; no region outlives the test."""
     write_topology(tmp_path)
     yield tmp_path
     for run in (tmp_path / ".geoemu").glob("runs/*"):
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def typed(folder: Path, *arguments: str) -> str:
-    """What a verb that succeeds prints."""
+    """Return the output of a command that must succeed."""
     done = geoemu(*arguments, folder=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -48,7 +48,7 @@ def states(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def in_foreground(folder: Path, *arguments: str, until: str) -> Iterator[subprocess.Popen[str]]:
-    """A verb that goes on, once it has printed a line with `until`."""
+    """Run a command that does not return, once it has printed a line with `until`."""
     process = subprocess.Popen(
         [sys.executable, "-m", "emulator.cli", *arguments],
         cwd=folder,
@@ -73,7 +73,7 @@ def rest_of(process: subprocess.Popen[str]) -> str:
 
 
 def mentioned(text: str) -> list[str]:
-    """Command lines of all processes that speak of `text`."""
+    """Return the command lines of all processes that mention `text`."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and entry.name != str(os.getpid()):
@@ -256,7 +256,7 @@ def test_regions_explain_why_and_a_slip_is_understood(folder: Path) -> None:
     assert completed(folder, "geoemu explain link us-east ") == {"us-west", "eu-central"}
     text = typed(folder, "explain", "link", "us-east", "us-west")
     assert "us-east: link us-east us-west\n  is         established\n  since " in text
-    assert "us-west:" not in text, "a link is a matter of the region in which it begins"
+    assert "us-west:" not in text, "a link belongs to the region in which it begins"
     policies = typed(folder, "explain", "metadata", "namespace/public/default")
     assert policies.startswith("us-east, us-west, eu-central: metadata namespace/public%2Fdefault\n")
     typed(folder, "kill", "us-west")
@@ -379,7 +379,7 @@ def test_nothing_is_left_of_a_scenario_that_is_ended(folder: Path, number: signa
         assert mentioned(str(folder)) == []
     assert (folder / CURRENT / "run.json").exists()
     wait_until(lambda: living(folder / CURRENT) == [], "regions end by themselves")
-    # Each hears it from a pipe that closes, also a Spark that is just starting.
+    # Each notices when a pipe closes, also a Spark that is just starting.
     wait_until(lambda: mentioned(str(folder)) == [], "actors and Spark end by themselves")
 
 

@@ -1,4 +1,4 @@
-"""`geoemu transactions`: the verbs of the proposal that Pulsar's own tool lacks, against a region that serves."""
+"""`geoemu transactions`: the commands of the proposal that Pulsar's own tool lacks, against a region that serves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.broker.admin.served import Served, served
 
 
 class RunOfOneRegion:
-    """A run as the verbs see it."""
+    """A run as these commands see it."""
 
     def __init__(self, at: Served) -> None:
         self.topology = SimpleNamespace(region=lambda name: name)

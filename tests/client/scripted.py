@@ -22,7 +22,7 @@ QUICK = ClientSettings(
 
 
 class ScriptedBroker(asyncio.Protocol):
-    """Answers handshake, lookups and sends; what it says to PRODUCER is the test's."""
+    """Answers handshake, lookups and sends; tests define the response to PRODUCER."""
 
     def __init__(self, world: Script) -> None:
         self.world = world
@@ -95,11 +95,11 @@ class Script:
         self.creates: list[pb.CommandProducer] = []
         self.closes: list[pb.CommandCloseProducer] = []
         self.partitions = 0
-        """That every topic is said to have."""
+        """Reported for every topic."""
         self.asked_for_partitions = 0
         self.asked_for_lookups = 0
         self.lookups_say: str | None = None
-        """Instead of where topics are."""
+        """Sent instead of the lookup response."""
         self.on_create: Callable[[ScriptedBroker, pb.CommandProducer], None] = lambda b, c: b.succeed(c)
 
 

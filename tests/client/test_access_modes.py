@@ -23,7 +23,7 @@ async def test_the_mode_and_the_priority_are_told(mode: AccessMode) -> None:
 
 
 async def test_a_producer_in_line_waits_for_its_second_answer() -> None:
-    """Not ready at once; ready later, under the same request id, with the epoch it was granted."""
+    """Not ready at first; ready later, under the same request id, with the epoch it was granted."""
     async with scripted() as (script, client):
         script.on_create = lambda broker, create: broker.succeed(create, ready=False)
         opening = asyncio.create_task(client.producer("orders", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE))
@@ -94,7 +94,7 @@ async def test_how_each_attempt_goes_is_told_also_after_a_lost_connection() -> N
 
 
 async def test_a_reconnect_tells_the_epoch_that_was_granted() -> None:
-    """So that the region can tell the owner from one that was fenced out."""
+    """So that the region can distinguish the owner from a fenced producer."""
     async with scripted() as (script, client):
         script.on_create = lambda broker, create: broker.succeed(create, epoch=9)
         producer = await client.producer("orders", access_mode=AccessMode.EXCLUSIVE)
@@ -105,7 +105,7 @@ async def test_a_reconnect_tells_the_epoch_that_was_granted() -> None:
 
 
 async def test_a_fenced_producer_is_dead_and_says_that_its_sends_are_unknown() -> None:
-    """ProducerFenced on reconnect: nothing is tried again, what was pending may have been stored."""
+    """ProducerFenced on reconnect: the client does not retry, and pending messages may have been stored."""
     async with scripted() as (script, client):
         producer = await client.producer("orders", access_mode=AccessMode.EXCLUSIVE)
         script.on_create = lambda broker, create: broker.refuse(create, ServerError.ProducerFenced)
@@ -119,7 +119,7 @@ async def test_a_fenced_producer_is_dead_and_says_that_its_sends_are_unknown() -
 
 @pytest.mark.parametrize("code", [ServerError.ProducerFenced, ServerError.ProducerBusy])
 async def test_a_refused_create_is_definite(code: ServerError) -> None:
-    """It is not tried again."""
+    """The client does not retry."""
     async with scripted() as (script, client):
         script.on_create = lambda broker, create: broker.refuse(create, code)
         with pytest.raises(ClientError) as caught:
@@ -130,7 +130,7 @@ async def test_a_refused_create_is_definite(code: ServerError) -> None:
 
 
 async def test_a_create_that_could_work_later_is_tried_again() -> None:
-    """ServiceNotReady is worth another try."""
+    """ServiceNotReady is retried."""
     async with scripted() as (script, client):
 
         def second_time(broker: ScriptedBroker, create: pb.CommandProducer) -> None:

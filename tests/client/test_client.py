@@ -76,7 +76,7 @@ async def test_a_producer_sends_again_what_had_no_receipt() -> None:
 
 
 async def test_negative_acknowledgement_brings_a_message_again() -> None:
-    """SHARED: only what was refused, with its count."""
+    """SHARED: only the negatively acknowledged one, with its redelivery count."""
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
         consumer = await client.subscribe("orders", "s", type_=ConsumerType.SHARED)
@@ -102,7 +102,7 @@ async def test_seek_goes_back_and_forth() -> None:
 
 
 async def test_a_reader_starts_after_its_message() -> None:
-    """Or at it, when asked to."""
+    """Or at it, with the inclusive option."""
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
         ids = [await producer.send(b"%d" % n) for n in range(5)]
@@ -113,7 +113,7 @@ async def test_a_reader_starts_after_its_message() -> None:
 
 
 async def test_the_next_failover_consumer_goes_on_where_the_first_stopped() -> None:
-    """Only the active one is served; when it leaves, the other gets what was not acknowledged."""
+    """Only the active one is served; when it leaves, the other gets its unacknowledged messages."""
     async with regions("us") as world, world.client("us") as one, world.client("us") as two:
         producer = await one.producer("orders")
         first = await one.subscribe("orders", "s", type_=ConsumerType.FAILOVER)
@@ -198,7 +198,7 @@ async def test_what_is_given_back_says_how_often() -> None:
 
 
 async def test_a_delayed_message_is_an_entry_of_its_own() -> None:
-    """Whatever else waits to be sent goes out before it."""
+    """Messages waiting for a batch are sent before it."""
     async with regions("us") as world, world.client("us") as client:
         batching = Batching(messages_max=100, delay_ms_max=60_000)
         producer = await client.producer("orders", batching=batching)

@@ -1,4 +1,4 @@
-"""A consumer that was attached, and that its region takes for another one when it comes back."""
+"""A consumer that was attached, and that its region takes for another one when it reconnects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ TOPIC = "persistent://public/default/orders"
 
 
 def test_it_asks_again_for_as_long_as_somebody_is_in_its_place() -> None:
-    """Another one, or itself: a region finds out late that a connection is gone. Other clients ask again, too."""
+    """Another consumer, or its own former connection: a region notices late that a connection is gone. Other clients
+    also retry."""
     with world("us", "eu", settings=BrokerSettings(keep_alive_interval_ms=1_000)) as w:
 
         async def scenario() -> bytes:

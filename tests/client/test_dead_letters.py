@@ -177,7 +177,7 @@ async def test_what_is_put_off_is_not_early(world: World) -> None:
 
 
 async def test_what_a_producer_says_of_retries_counts_for_nothing(world: World) -> None:
-    """Otherwise anybody could have a message buried, or say where it came from."""
+    """Otherwise any producer could make a message a dead letter, or forge its origin."""
     client = world.client("us")
     lies = {"RECONSUMETIMES": "99", "REAL_TOPIC": "nowhere", "ORIGIN_MESSAGE_ID": "1:2:3"}
     producer = await client.producer(TOPIC)

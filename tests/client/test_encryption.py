@@ -58,7 +58,7 @@ def decryption(*names: str, on_unreadable: OnUnreadable = OnUnreadable.FAIL) -> 
 
 
 def stored(w: World, topic: str = "orders") -> list[bytes]:
-    """What the region's disk has of it."""
+    """Return the bytes on the region's disk."""
     return w.regions["us"].disk.logs[f"persistent://public/default/{topic}"].entries
 
 

@@ -29,7 +29,7 @@ SLOW = DiskFaults(commit_seconds=(0.05, 0.05))
 
 
 async def compact(w: World, *topics: str) -> None:
-    """All of them, to the end."""
+    """Compact all of them, to the end."""
     await admin(w, "PUT", f"{PATH}/compaction")
     await w.simulation.until(lambda: all(is_compacted(w, topic) for topic in topics))
 
@@ -39,7 +39,7 @@ def is_compacted(w: World, topic: str) -> bool:
 
 
 async def newest(client: Client, *topics: str) -> dict[str | None, bytes]:
-    """What a reader of compacted topics is given; each key once."""
+    """Return what a reader of compacted topics receives; each key once."""
     found: dict[str | None, bytes] = {}
     for topic in topics:
         reader = await client.reader(topic, EARLIEST, read_compacted=True)
@@ -81,7 +81,7 @@ async def test_an_owner_goes_on_while_its_topic_is_compacted(world: World, mode:
 def test_an_owner_that_is_fenced_while_its_topic_is_compacted_leaves_nothing_behind_the_new_one(
     milliseconds: int,
 ) -> None:
-    """Wherever compaction is when the new owner comes."""
+    """At whatever step compaction is when the new owner arrives."""
     with world("us", disk=SLOW, seed=milliseconds) as w:
 
         async def scenario() -> None:
@@ -121,7 +121,7 @@ async def test_epochs_and_what_was_compacted_survive_a_crash_together(world: Wor
 
 
 async def test_a_leader_keeps_its_state_in_a_compacted_topic_with_partitions(world: World) -> None:
-    """The next leader reads what the one before left, partition by partition, and goes on from there."""
+    """The next leader reads the former one's state, partition by partition, and continues from there."""
     topics = [partition(index) for index in range(3)]
     keys = [f"key-{number}" for number in range(12)]
 

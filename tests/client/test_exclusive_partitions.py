@@ -36,7 +36,7 @@ def in_line(w: World, index: int) -> list[str]:
 
 
 async def meets(producer: Producer, code: ServerError) -> None:
-    """Its next publish, wherever it goes."""
+    """Return the error of its next publish, whatever the partition."""
     for key in ("key-0", "key-1", "key-2"):
         with pytest.raises(ClientError) as refusal:
             await producer.send(b"too late", key=key)
@@ -178,7 +178,7 @@ async def test_the_owner_keeps_all_partitions_over_a_crash_of_the_region_and_wai
 async def test_the_owner_takes_partitions_that_come_and_waits_for_those_that_another_has(
     world: World,
 ) -> None:
-    """Nothing is published to a partition before it is the owner's."""
+    """Nothing is published to a partition before the producer owns it."""
     await create(world, 1)
     owner = await client_of(world).producer("orders", name="owner", access_mode=EXCLUSIVE)
     assert isinstance(owner, PartitionedProducer)
@@ -204,7 +204,7 @@ async def test_exclusive_access_is_not_lazy(world: World) -> None:
 async def test_of_two_that_fence_at_the_same_time_at_most_one_goes_on_and_the_next_one_gets_all(
     world: World, seed: int
 ) -> None:
-    """Both may have lost a partition to the other: then both are out, and nothing is held."""
+    """Both may have lost a partition to the other: then both are fenced, and no partition has an owner."""
     await create(world)
     both = await asyncio.gather(
         *[client_of(world).producer("orders", name=name, access_mode=FENCING) for name in ("one", "other")],

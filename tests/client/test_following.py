@@ -1,4 +1,4 @@
-"""Consumers and views of several topics go on with them, whatever became of one attempt."""
+"""Consumers and table views of several topics keep following them after a failed attempt."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_listener_that_fails_is_told_of_and_the_view_goes_on(world: Worl
 
 
 async def test_a_pattern_loses_nothing_of_a_topic_that_is_deleted_and_made_again(world: World) -> None:
-    """INV-61: what is published to the new one is newer than the consumer."""
+    """INV-61: messages of the new topic are newer than the consumer."""
     client = client_of(world)
     await publish(client, f"{ORDERS}-a", "old")
     consumer = await client.subscribe(re.compile(f"{NAMESPACE}/orders-.*"), "s")
@@ -84,7 +84,7 @@ async def test_a_table_view_follows_a_topic_that_is_deleted_and_made_again(world
 
 
 async def test_whoever_is_sent_to_no_address_asks_again() -> None:
-    """A region that says nonsense now may know better in a moment."""
+    """A region with a wrong response now may have the right one in a moment."""
     async with scripted() as (script, client), asyncio.timeout(5):
         script.lookups_say = "http://nonsense"
         opening = asyncio.ensure_future(client.producer("orders"))

@@ -90,7 +90,7 @@ async def test_what_the_region_does_not_take_is_refused_before_it_is_sent_and_th
     world: World,
     size: int,
 ) -> None:
-    """Nor does it cost the connection, or the room of another message."""
+    """It costs neither the connection nor the memory of another message."""
     producer = await world.client("us").producer(TOPIC, pending_messages_max=1)
     for _ in range(3):
         with pytest.raises(ClientError) as refusal:
@@ -143,7 +143,7 @@ async def test_all_pieces_are_acknowledged_with_the_message_and_come_again_with_
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.world("us", settings=SMALL, disk=DiskFaults(commit_seconds=(0.01, 0.05)))
 async def test_a_crash_between_the_pieces_loses_nothing_and_doubles_nothing(world: World, seed: int) -> None:
-    """The rest is sent to the region that is back; what it has already, it knows."""
+    """The rest is sent to the restarted region; it deduplicates what it already has."""
     client = world.client("us")
     producer = await client.producer(TOPIC, name="p", chunking=True)
     payloads = [noise((1 + number % 4) * BYTES_MAX, str(number)) for number in range(12)]

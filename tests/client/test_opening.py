@@ -23,7 +23,7 @@ def topic_of(w: World) -> Topic:
 
 @pytest.mark.world("us", "eu")
 async def test_a_producer_goes_on_where_the_region_says_however_often_opening_was_tried(world: World) -> None:
-    """The answer to its first attempt was lost: it then began at 0, and what it sent was dropped as known."""
+    """The response to its first attempt was lost: it then started at 0, and its messages were dropped as duplicates."""
     first = await world.client("us").producer(TOPIC, name="p")
     for _ in range(3):
         await first.send(b"old")
@@ -40,7 +40,7 @@ async def test_a_producer_goes_on_where_the_region_says_however_often_opening_wa
 
 @pytest.mark.world("us", "eu")
 async def test_what_ends_in_the_breath_in_which_it_was_granted_is_opened_again(world: World) -> None:
-    """PRODUCER_SUCCESS and CLOSE_PRODUCER arrived in one piece: the client took itself for connected for ever."""
+    """PRODUCER_SUCCESS and CLOSE_PRODUCER arrived in one read: the client believed for ever that it was connected."""
     far = world.client("us", place="eu")
     await world.client("us").subscribe(TOPIC, "other")
     opening = [
@@ -64,7 +64,7 @@ async def test_what_ends_in_the_breath_in_which_it_was_granted_is_opened_again(w
 
 
 async def test_nobody_hears_of_a_connection_that_failed_when_nobody_waited_any_more(world: World) -> None:
-    """The simulation ends with whatever asyncio would have logged."""
+    """The simulation fails with anything that asyncio would have logged."""
     world.kill("us")
     waiting = asyncio.ensure_future(world.client("us").producer(TOPIC))
     await asyncio.sleep(0)
@@ -74,7 +74,7 @@ async def test_nobody_hears_of_a_connection_that_failed_when_nobody_waited_any_m
 
 
 async def test_a_wait_that_is_cancelled_as_a_message_comes_does_not_cost_the_message(world: World) -> None:
-    """`receive` with a deadline is how consumers are polled."""
+    """Applications poll with `receive` and a deadline."""
     client = world.client("us")
     consumer = await client.subscribe(TOPIC, "s")
     producer = await client.producer(TOPIC)
@@ -104,7 +104,7 @@ async def test_whoever_stops_waiting_for_a_subscription_leaves_no_consumer_behin
     await world.simulation.until(
         lambda: "s" in subscriptions and bool(subscriptions["s"].consumers), every_seconds=0.001
     )
-    assert not opening.done(), "its answer is on its way"
+    assert not opening.done(), "its response is on its way"
     opening.cancel()
     await asyncio.wait([opening])
     await world.simulation.until(lambda: not subscriptions["s"].consumers)

@@ -1,4 +1,4 @@
-"""What a region says of the number of partitions, wrongly."""
+"""Wrong numbers of partitions in responses of a region."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emulator.wire import pulsar_pb2 as pb
 from tests.client.scripted import Script, ScriptedBroker, scripted
 
 NEGATIVE = 2**32 - 1
-"""-1 on the wire, where there is no sign."""
+"""-1 on the wire, where the field is unsigned."""
 
 
 def topics(script: Script) -> list[str]:
@@ -22,7 +22,7 @@ def topics(script: Script) -> list[str]:
 
 
 async def until_asked(script: Script, times: int) -> None:
-    """So often for the number."""
+    """Wait for this number of requests for the number of partitions."""
     async with asyncio.timeout(5):
         while script.asked_for_partitions < times:
             await asyncio.sleep(0.005)
@@ -47,7 +47,7 @@ async def test_no_partitions_is_a_topic_itself() -> None:
 
 @pytest.mark.parametrize("later", [0, 1, 10**9, NEGATIVE])
 async def test_a_topic_does_not_shrink_nor_grow_beyond_measure(later: int) -> None:
-    """Whatever is said later, messages go where they went, and who then tells the truth is heard."""
+    """Whatever later responses contain, messages go to the same partitions, and a correct response is used."""
     async with scripted() as (script, client):
         script.partitions = 2
         producer = await client.producer("orders")

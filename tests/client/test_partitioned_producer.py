@@ -56,7 +56,7 @@ def partition(index: int) -> str:
 
 
 def stored(w: World, index: int) -> list[bytes]:
-    """Entries of a partition."""
+    """Return the entries of a partition."""
     return [entry.data for entry in w.regions["us"].disk.entries(partition(index))]
 
 
@@ -65,12 +65,12 @@ def counts(w: World, partitions: int = 3) -> list[int]:
 
 
 def numbers(w: World, index: int) -> list[int]:
-    """Sequence ids of a partition's entries."""
+    """Return the sequence ids of a partition's entries."""
     return [read_metadata(data).sequence_id for data in stored(w, index)]
 
 
 def producers_at(w: World, index: int) -> list[str]:
-    """Names of those that the region has."""
+    """Return the names of the region's producers."""
     topic = region(w).directory.serving.get(partition(index))
     return [] if topic is None else [one.producer_name for one in topic.producers.values()]
 
@@ -162,7 +162,7 @@ async def test_whoever_is_lazy_opens_a_partition_with_its_first_message(world: W
 async def test_what_was_sent_before_its_partition_was_open_is_numbered_behind_what_the_region_has(
     world: World,
 ) -> None:
-    """Numbered from 0 it would be taken for what was sent in a former life, and dropped."""
+    """Numbered from 0 it would count as a duplicate of the previous run, and be dropped."""
     await create(world)
     before = await client_of(world).producer("orders", name="p")
     for number in range(6):
@@ -349,7 +349,7 @@ async def test_a_partition_is_a_topic_by_itself(world: World) -> None:
 async def test_kills_and_growth_in_the_middle_of_a_stream_lose_nothing_and_double_nothing(
     world: World, seed: int, *, lazy: bool
 ) -> None:
-    """Per partition in order, and all of it once, by a consumer that was there all the time."""
+    """Per partition in order, and each message once, for a consumer that was connected all the time."""
     await create(world, 2)
     consumer = await client_of(world, topics_interval_seconds=1.0).subscribe("orders", "s")
     producer = await client_of(world).producer("orders", name="p", lazy=lazy, batching=Batching())

@@ -17,14 +17,14 @@ WAIT = AccessMode.WAIT_FOR_EXCLUSIVE
 
 
 async def until(script: Script, creates: int) -> None:
-    """So many producers were asked for, in all."""
+    """Wait until this number of producers were requested, in all."""
     async with asyncio.timeout(5):
         while len(script.creates) < creates:
             await asyncio.sleep(0.001)
 
 
 def test_the_delay_falls_with_the_priority_and_stays_within_its_bounds() -> None:
-    """Strictly, where people choose numbers; over all of int32 between nothing and the longest."""
+    """Strictly, for usual numbers; over all of int32 between zero and the maximum."""
     chosen = [PRIORITY_MIN, -1000, -100, -10, -1, 0, 1, 10, 100, 1000, PRIORITY_MAX]
     delays = [return_delay_seconds(priority, 0.5) for priority in chosen]
     assert delays == sorted(delays, reverse=True)
@@ -36,7 +36,7 @@ def test_the_delay_falls_with_the_priority_and_stays_within_its_bounds() -> None
 
 @pytest.mark.parametrize("priority", [PRIORITY_MIN - 1, PRIORITY_MAX + 1, 2**40, True, 1.5, "7"])
 async def test_a_priority_that_is_no_int32_is_refused_and_nothing_is_asked(priority: int) -> None:
-    """Before the broker hears of it."""
+    """Before the broker receives it."""
     async with scripted() as (script, client):
         with pytest.raises(ValueError, match="priority"):
             await client.producer("orders", access_mode=WAIT, priority=priority)
@@ -53,7 +53,7 @@ async def test_the_ends_of_int32_are_told_as_they_are(priority: int) -> None:
 
 
 async def test_the_priority_of_a_producer_cannot_be_set() -> None:
-    """Read-only once it is made: an exception, and the old one stays."""
+    """Read-only after creation: setting it raises, and the old one stays."""
     async with scripted() as (_, client):
         producer = await client.producer("orders", access_mode=WAIT, priority=3)
         with pytest.raises(AttributeError):
@@ -62,7 +62,8 @@ async def test_the_priority_of_a_producer_cannot_be_set() -> None:
 
 
 async def returned(settings: ClientSettings, priorities: list[int], mode: AccessMode) -> list[int]:
-    """The order in which producers of these priorities, each with a client of its own, ask again after a loss."""
+    """Return the order in which producers of these priorities, each with a client of its own, reconnect after a
+    loss."""
     async with contextlib.AsyncExitStack() as stack:
         script, _ = await stack.enter_async_context(scripted())
         for priority in priorities:
@@ -82,7 +83,7 @@ def test_after_a_loss_the_highest_priority_asks_first() -> None:
 
 
 def test_nobody_holds_back_where_priorities_do_not_count() -> None:
-    """Other modes have no line: they are back long before the delay of their priority is over."""
+    """Other modes have no queue: they reconnect long before the delay of their priority is over."""
     settings = ClientSettings(backoff_seconds=0.01, priority_delay_seconds=60.0)
     order = asyncio.run(returned(settings, [-100, 100], AccessMode.EXCLUSIVE))
     assert sorted(order) == [-100, 100]
@@ -95,7 +96,7 @@ def test_the_delay_can_be_turned_off() -> None:
 
 
 async def test_a_place_in_line_that_was_lost_is_asked_for_again_by_priority() -> None:
-    """Those who waited when the connection went, too."""
+    """Also for producers that waited when the connection was lost."""
     settings = ClientSettings(backoff_seconds=0.01, priority_delay_seconds=1.0)
     async with contextlib.AsyncExitStack() as stack:
         script, _ = await stack.enter_async_context(scripted())
@@ -163,7 +164,7 @@ async def test_a_create_that_is_cancelled_leaves_the_line_at_once(in_line: bool)
 
 
 async def test_a_producer_that_was_fenced_after_a_loss_never_asks_again() -> None:
-    """For good: each send fails with ProducerFenced, and no other request follows."""
+    """Permanently: each send fails with ProducerFenced, and no other request follows."""
     async with scripted() as (script, client):
         script.on_create = lambda broker, create: broker.succeed(create, epoch=3)
         producer = await client.producer("orders", access_mode=WAIT, priority=100)

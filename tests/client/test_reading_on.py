@@ -1,4 +1,4 @@
-"""What a reader says of what is still to come. Our own client under virtual time."""
+"""`hasMessageAvailable` of a reader. Our own client under virtual time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOPIC = "persistent://public/default/orders"
 
 
 async def test_a_reader_at_the_end_says_that_there_is_more_as_soon_as_there_is(world: World) -> None:
-    """Also before it has been given anything."""
+    """Also before it has received anything."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
     await producer.send(b"before")

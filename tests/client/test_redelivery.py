@@ -1,4 +1,4 @@
-"""A consumer that has everything delivered again goes on, however full it was."""
+"""A consumer that requests redelivery of everything continues, however full its queue was."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ JAVA = {
     "😀": (1772899, 1051995898),
     "a long key that is more than sixteen bytes": (2083495184, 766008697),
 }
-"""Key: what its JavaStringHash and its Murmur3Hash32 make of it."""
+"""By key: its JavaStringHash and its Murmur3Hash32."""
 
 
 @pytest.mark.parametrize("key", JAVA)
@@ -33,7 +33,7 @@ def test_a_key_has_the_number_that_it_has_for_the_java_client(key: str) -> None:
 
 
 def test_a_number_has_no_sign() -> None:
-    """Both keys' hashes have the highest bit."""
+    """Both keys' hashes have the highest bit set."""
     assert murmur3(b"ba") > KeyHash.MURMUR3("ba") >= 0
     assert KeyHash.JAVA_STRING("polygenelubricants") == 0  # Java says -2**31
 

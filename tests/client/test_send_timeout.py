@@ -1,4 +1,4 @@
-"""What has no receipt in time is given up, each message at its own time. Under virtual time."""
+"""Messages without a receipt in time fail, each at its own deadline. Under virtual time."""
 
 from __future__ import annotations
 

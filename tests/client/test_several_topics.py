@@ -47,7 +47,7 @@ async def create(w: World, topic: str = "orders", count: int = 3) -> None:
 
 
 async def received(consumer: Consumer, count: int) -> list[str]:
-    """Payloads, acknowledged."""
+    """Return the payloads received, and acknowledge them."""
     payloads = []
     async with asyncio.timeout(30):
         for _ in range(count):
@@ -148,7 +148,7 @@ def test_a_topic_that_grows_while_it_is_subscribed_to_is_subscribed_to_as_a_whol
             async def grows_behind_the_answer(topic: str, *, may_create: bool = False) -> int:
                 count = await asked(topic, may_create=may_create)
                 answers.append(count)
-                if len(answers) == 2:  # asked for a consumer of any kind, then for its partitions
+                if len(answers) == 2:  # the second is for its partitions
                     await admin(w, "POST", f"{PATH}/orders/partitions", 2)
                 return count
 
@@ -349,7 +349,7 @@ async def test_a_pattern_names_its_namespace(world: World, text: str) -> None:
 async def test_a_pattern_of_a_kind_that_the_region_does_not_watch_is_asked_for_now_and_then(
     world: World,
 ) -> None:
-    """It looks ahead, and the region says no to that; what fits is then found here."""
+    """The consumer asks for a watch, and the region refuses; it then finds matching topics by polling."""
     client = client_of(world, topics_interval_seconds=1.0)
     await publish(client, f"{ORDERS}-bad", "not this")
     ahead = pattern("orders-(?!bad).*")
@@ -397,7 +397,7 @@ async def test_a_paused_consumer_stays_paused_when_its_region_comes_back(world: 
 
 
 async def test_without_a_queue_nothing_is_asked_for_ahead(world: World) -> None:
-    """Two consumers without a queue: what one is busy with keeps nothing from the other."""
+    """Two consumers without a queue: while one is busy, the other still receives messages."""
     client = client_of(world)
     slow, quick = [
         await client.subscribe(ORDERS, "s", type_=ConsumerType.SHARED, receiver_queue_size=0)

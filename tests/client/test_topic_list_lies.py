@@ -22,7 +22,7 @@ def orders(*names: str) -> tuple[str, ...]:
 
 
 class SayingConnection:
-    """Answers each question with what comes next."""
+    """Answers each request with the next scripted response."""
 
     def __init__(self, answers: Iterable[Command]) -> None:
         self.answers = list(answers)
@@ -60,7 +60,7 @@ async def test_what_does_not_fit_is_left_out_whatever_the_region_says() -> None:
 
 
 async def test_a_hash_that_is_not_of_the_names_is_not_relied_on() -> None:
-    """Asked with it, the region would say for ever that nothing has changed."""
+    """With that hash, the region would respond for ever that nothing has changed."""
     topics, _ = topics_of(listed(orders("a"), "deadbeef"), listed(orders("a", "b"), "deadbeef"))
     assert await topics.names() == set(orders("a"))
     assert await topics.names() == set(orders("a", "b"))

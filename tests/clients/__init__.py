@@ -1,1 +1,1 @@
-"""Stories told with real Pulsar clients: one list, a driver for each client (docs/CLIENTS.md)."""
+"""Tests with real Pulsar clients: one list, a driver for each client (docs/CLIENTS.md)."""

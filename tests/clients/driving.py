@@ -25,7 +25,7 @@ SOURCES = Path(__file__).parent / "drivers"
 BUILD_SECONDS = 600
 KEPT_SECONDS = 3 * 24 * 3_600
 GO_VERSION, RUST_VERSION = (1, 23), (1, 85)
-"""What their Pulsar clients want."""
+"""Requirements of their Pulsar clients."""
 CANNOT_FETCH = (
     "dial tcp",
     "Could not transfer",
@@ -36,7 +36,7 @@ CANNOT_FETCH = (
 
 
 class Failed(Exception):
-    """The client raised; `name` is what it calls the error, without the word Exception."""
+    """The client raised; `name` is the client's name of the error, without the word Exception."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -44,16 +44,16 @@ class Failed(Exception):
 
 
 class Program(Protocol):
-    """With a client in it, whatever client that is and wherever it runs."""
+    """A program with a client in it, whatever client that is and wherever it runs."""
 
     def ask(self, verb: str, **arguments: object) -> asyncio.Future[dict[str, str]]:
-        """What it answers; Failed when the client raised, or the program is gone."""
+        """Return the response; raise Failed when the client raised, or the program is gone."""
         ...
 
     def kill(self) -> None: ...
 
     def freeze(self) -> None:
-        """It does nothing any more, and its connections stay."""
+        """Stop its execution; its connections stay open."""
         ...
 
 
@@ -67,7 +67,7 @@ class Driver:
         self._listening = asyncio.ensure_future(self._listen())
 
     def ask(self, verb: str, **arguments: object) -> asyncio.Future[dict[str, str]]:
-        """What it answers; Failed when the client raised, or the program is gone."""
+        """Return the response; raise Failed when the client raised, or the program is gone."""
         number = next(self._numbers)
         answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
@@ -96,7 +96,7 @@ class Driver:
         self._process.kill()
 
     def freeze(self) -> None:
-        """It does nothing any more, and its connections stay."""
+        """Stop its execution; its connections stay open."""
         self._process.send_signal(signal.SIGSTOP)
 
     async def end(self) -> None:
@@ -108,7 +108,7 @@ class Driver:
 
 @contextlib.asynccontextmanager
 async def driver(client: str) -> AsyncIterator[Driver]:
-    """A driver for a client of `CLIENTS`."""
+    """Start a driver for a client of `CLIENTS`."""
     process = await asyncio.create_subprocess_exec(
         *CLIENTS[client](),
         stdin=subprocess.PIPE,
@@ -144,7 +144,7 @@ def go_is_there() -> None:
 
 
 def want(tool: str, asked: str, version: tuple[int, int]) -> None:
-    """Skips the test where there is no such tool, or one that is too old."""
+    """Skip the test without this tool, or with one that is too old."""
     said = subprocess.run([tool, asked], capture_output=True, text=True).stdout if shutil.which(tool) else ""
     found = re.search(r"(\d+)\.(\d+)", said)
     if found is None or tuple(map(int, found.groups())) < version:
@@ -161,7 +161,7 @@ def go() -> list[str]:
 
 
 def rust() -> list[str]:
-    """What it depends on is built once, whatever its own content: it takes a minute or two."""
+    """Its dependencies are built once, whatever its own content: that takes a minute or two."""
     want("cargo", "--version", RUST_VERSION)
     with _folder("rust", SOURCES / "Cargo.toml", SOURCES / "driver.rs") as folder:
         if not (folder / "driver").exists():

@@ -53,7 +53,7 @@ ENDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 def encryption_in(folder: Path) -> Encryption:
-    """With the key that all drivers call by this name."""
+    """Encrypt with the key that all drivers call by this name."""
     return Encryption({"key": (folder / "public.pem").read_bytes()})
 
 
@@ -62,7 +62,7 @@ def decryption_in(folder: Path) -> Decryption:
 
 
 class NearNetwork:
-    """What is at this machine's address is at the regions' host."""
+    """Maps this machine's address to the regions' host."""
 
     def __init__(self, network: HostNetwork) -> None:
         self._network = network
@@ -87,7 +87,7 @@ class OwnDriver:
         answer = asyncio.ensure_future(self._asked(verb, given))
         answer.add_done_callback(
             lambda done: done.cancelled() or done.exception()
-        )  # Not everybody waits for it.
+        )  # Not every caller waits for it.
         return answer
 
     async def _asked(self, verb: str, given: Arguments) -> dict[str, str]:
@@ -112,7 +112,7 @@ class OwnDriver:
 
 
 class _Doing:
-    """What runs in the program."""
+    """The part that runs in the program."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -123,9 +123,9 @@ class _Doing:
         self._tables: dict[str, TableView] = {}
         self._transactions: dict[str, Transaction] = {}
         self._fields: dict[str, dict[str, str | None]] = {}
-        """Of producers and consumers that have a schema."""
+        """Schemas of producers and consumers."""
         self._ids: dict[str, MessageId] = {}
-        """Of messages that were published here, by payload."""
+        """Ids of messages that were published here, by payload."""
 
     async def do(self, verb: str, of: Arguments) -> dict[str, str]:
         done: Awaitable[dict[str, str] | None] = getattr(self, f"_{verb}")(of)
@@ -169,7 +169,7 @@ class _Doing:
         )
 
     async def _send_batch(self, of: Arguments) -> None:
-        """As many as its producer puts into one batch."""
+        """Send as many messages as its producer puts into one batch."""
         producer = self._producers[of["key"]]
         sent = {payload: producer.send_nowait(payload.encode()) for payload in of["payloads"].split(",")}
         await producer.flush()
@@ -258,7 +258,7 @@ class _Doing:
         return {"payload": (await self._next(of)).payload.decode()}
 
     async def _read_compacted(self, of: Arguments) -> dict[str, str]:
-        """Key and value of everything there is, from the earliest message on."""
+        """Return key and value of everything there is, from the earliest message on."""
         reader = await self._clients[of["client"]].reader(of["topic"], EARLIEST, read_compacted=True)
         found = []
         while await reader.has_message():
@@ -283,14 +283,14 @@ class _Doing:
         self._consumers[of["key"]].resume()
 
     async def _table(self, of: Arguments) -> dict[str, str]:
-        """Key and value of a table view, by key."""
+        """Return key and value of a table view, by key."""
         view = await self._clients[of["client"]].table_view(of["topic"])
         found = _entries_of(view)
         await view.close()
         return found
 
     async def _open_table(self, of: Arguments) -> None:
-        """A table view that stays, and follows its topic."""
+        """Open a table view that stays, and follows its topic."""
         self._tables[of["key"]] = await self._clients[of["client"]].table_view(of["topic"])
 
     async def _entries(self, of: Arguments) -> dict[str, str]:
@@ -316,7 +316,8 @@ class _Doing:
     async def _abort(self, of: Arguments) -> None:
         await self._transactions[of["key"]].abort()
 
-    # Schemas: a record of texts, as JSON. Our client tells the region of them, and leaves payloads to its application.
+    # Schemas: a record of strings, as JSON. Our client registers schemas with the region, and leaves payloads to its
+    # application.
 
     def _schema(self, of: Arguments) -> Schema | None:
         if "fields" not in of:

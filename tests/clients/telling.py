@@ -21,7 +21,7 @@ from tests.clients.own import OwnDriver
 OWN = "own"
 CLIENTS = (OWN, *driving.CLIENTS)
 QUICK = (OWN, "python")
-"""They start quickly: `make test` runs all cases with them."""
+"""These clients start quickly: `make test` runs all cases with them."""
 
 
 def case(client: str, *values: object) -> Any:
@@ -48,7 +48,7 @@ def run_with(client: str, test: Coroutine[Any, Any, None]) -> None:
 
 
 def now_ms() -> int:
-    """By the clock of the regions and of the client."""
+    """The time by the clock of the regions and of the client."""
     return _simulations[-1].host(DRIVER).wall_clock_ms() if _simulations else time.time_ns() // 1_000_000
 
 
@@ -65,7 +65,7 @@ async def regions(*names: str, **wanted: Any) -> AsyncIterator[Regions]:
 
 @contextlib.asynccontextmanager
 async def driver(client: str) -> AsyncIterator[Program]:
-    """A program with a client in it."""
+    """Start a program with a client in it."""
     if client != OWN:
         async with driving.driver(client) as process:
             yield process

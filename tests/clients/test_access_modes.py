@@ -34,7 +34,7 @@ TOPIC = "persistent://public/default/orders"
 PATIENT_MS = 60_000
 OUTCOME_SECONDS = 20
 FROZEN_SECONDS = 6
-"""Two when nothing else is busy."""
+"""Two seconds on an idle machine."""
 
 
 def _cell(client: str, *modes: str) -> ParameterSet:
@@ -173,7 +173,7 @@ async def test_a_producer_of_every_mode_goes_on_after_an_unload(client: str, mod
 
 @pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
 async def test_a_producer_of_every_mode_goes_on_after_its_topic_was_deleted(client: str, mode: str) -> None:
-    """The new topic is another one: it has epochs of its own."""
+    """The new topic has epochs of its own."""
     async with scenario(client) as it:
         await opened(it.one, "orders", mode, name="owner")
         await it.one.ask("send", key="p", payload="before")
@@ -205,7 +205,7 @@ async def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer(client: 
 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
 async def test_a_frozen_owner_is_replaced_as_soon_as_its_namespace_asks_for(client: str) -> None:
-    """Asked every second, it is gone after two (real Pulsar, asked every 30 s: a minute)."""
+    """With a probe every second, it is replaced after two (real Pulsar, with a probe every 30 s: a minute)."""
     async with scenario(client) as it:
         await it.region.policies.set(NamespacePath("public/default"), KEEP_ALIVE_INTERVAL, 1_000)
         await opened(it.one, "orders", "WaitForExclusive", name="owner")

@@ -1,4 +1,4 @@
-"""A topic that is compacted, read by clients that people use: by a reader and by a table view."""
+"""A compacted topic, read by common clients: by a reader and by a table view."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_readers_and_table_views_see_the_newest_value_of_each_key(client: 
         compaction.begin()
         await until(lambda: compaction.status is CompactionStatus.SUCCESS)
         await program.ask("send", key="p", message_key="d", payload="5")
-        # The Java client takes a short name for one of a topic that keeps nothing: its table would begin empty.
+        # The Java client takes a short name for a non-persistent topic: its table view would start empty.
         wanted = {"client": "client", "topic": TOPIC, "timeout_ms": 10_000}
         assert (await program.ask("read_compacted", **wanted))["messages"] == "a:3,c:4,d:5"
         assert (await program.ask("table", **wanted))["entries"] == "a:3,c:4,d:5"

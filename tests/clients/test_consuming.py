@@ -15,9 +15,9 @@ from tests.clients.telling import CLIENTS, case, driver, now_ms, regions
 pytestmark = pytest.mark.real
 EACH = [case(one) for one in CLIENTS]
 WITH_PLACES = [one for one in EACH if one.values[0] != "rust"]
-"""Whose clients know places within a batch, count deliveries, and say whether there is more."""
+"""Clients that know positions within a batch, count deliveries, and have `hasMessageAvailable`."""
 SEEKS_TO_THE_ENDS = ("own", "python", "java")
-"""The Go client refuses by itself: its ids of the ends name no partition."""
+"""The Go client rejects it itself: its ids of the ends name no partition."""
 OUTCOME_SECONDS = 150
 WAIT_MS = 20_000
 QUIET_MS = 1_000
@@ -73,7 +73,7 @@ async def test_delayed_messages_come_in_the_order_of_their_times_and_never_early
 
 @pytest.mark.parametrize("client", WITH_PLACES)
 async def test_what_is_given_back_too_often_ends_among_the_dead_letters(client: str) -> None:
-    """Whose first subscription the region makes with the producer: nothing is lost to it."""
+    """The region creates the first subscription together with the producer: it misses no message."""
     async with program(client) as (_, it):
         await subscribe(it, dead_letters="dead", redeliveries=2, first_subscription="first")
         await it.ask("producer", client="client", key="p", topic="orders")
@@ -89,7 +89,7 @@ async def test_what_is_given_back_too_often_ends_among_the_dead_letters(client: 
 
 @pytest.mark.parametrize("client", WITH_PLACES)
 async def test_messages_from_another_region_end_among_the_dead_letters_too(client: str) -> None:
-    """A client copies a message's properties into its letter, those that replication added with them."""
+    """A client copies a message's properties into the dead letter, including those that replication added."""
     async with (
         regions("us", "eu", settings=FAST) as world,
         driver(client) as it,
@@ -119,7 +119,7 @@ async def test_what_is_put_off_comes_again_by_the_retry_topic(client: str) -> No
 
 
 async def rest(of: Program, key: str = "r") -> list[str]:
-    """What a reader says is there, and is."""
+    """Return the messages that a reader reports as available, and receives."""
     came = []
     while (await of.ask("available", key=key))["answer"] == "yes":
         came.append((await of.ask("read", key=key, timeout_ms=WAIT_MS))["payload"])
@@ -152,7 +152,7 @@ async def test_readers_begin_at_any_message_also_within_a_batch_and_know_when_th
 
 
 async def come(of: Program, count: int, key: str = "c") -> list[str]:
-    """Not acknowledged: clients gather acknowledgements, and may send them when the seek is over."""
+    """Without acknowledging: clients batch acknowledgements, and may send them after the seek."""
     return [(await receive(of, key, then="keep"))[0] for _ in range(count)]
 
 
@@ -173,7 +173,7 @@ async def test_a_seek_goes_to_a_message_to_either_end_and_to_a_time(client: str)
         if client in SEEKS_TO_THE_ENDS:
             await it.ask("seek", key="c", place="latest")
             assert await nothing_comes(it)
-        # A consumer of its own: the Go client goes on dropping what lies before the message that it sought last.
+        # A consumer of its own: the Go client keeps dropping messages before the position of its last seek.
         await subscribe(it, key="t", subscription="by-time", type="Exclusive")
         await it.ask("seek", key="t", time_ms=now_ms() + 3_600_000)
         assert await nothing_comes(it, "t")

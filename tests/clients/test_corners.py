@@ -34,11 +34,11 @@ region rejects the message. One that does not even fit into a frame closes the c
 again and again."""
 
 REMOVES_NOTHING = ("go",)
-"""Whose table views that stay keep a key although an empty value comes for it."""
+"""Clients whose open table views keep a key although an empty value arrives for it."""
 
 
 def clients(*without: str) -> pytest.MarkDecorator:
-    """Without those who offer no such thing: docs/CLIENTS.md says why."""
+    """Leave out clients without this feature: docs/CLIENTS.md has the reasons."""
     return pytest.mark.parametrize(
         "client",
         [case(one) for one in CLIENTS if one not in without],
@@ -47,7 +47,7 @@ def clients(*without: str) -> pytest.MarkDecorator:
 
 @contextlib.asynccontextmanager
 async def program(client: str, *names: str) -> AsyncIterator[tuple[Regions, Program]]:
-    """Regions, and a program with a client of each, named like it."""
+    """Start regions, and a program with a client of each, named like it."""
     async with (
         regions(*names, settings=FAST, max_message_bytes=MAX_MESSAGE_BYTES) as world,
         driver(client) as made,
@@ -75,7 +75,7 @@ async def nothing_comes(of: Program, key: str = "c") -> bool:
 
 
 async def rest(of: Program, key: str) -> list[str]:
-    """What a reader says is there, and is."""
+    """Return the messages that a reader reports as available, and receives."""
     came = []
     while (await of.ask("available", key=key))["answer"] == "yes":
         came.append((await of.ask("read", key=key, timeout_ms=WAIT_MS))["payload"])
@@ -116,7 +116,7 @@ async def test_at_the_end_a_reader_knows_that_there_is_nothing_more_however_it_c
         now = now_ms()
         places = {now - HOUR_MS: ["m0", "m1", "m2"], now + HOUR_MS: [], 1: ["m0", "m1", "m2"]}
         if client == "go":
-            del places[now + HOUR_MS]  # it compares with what it read last, and forgets that at a seek
+            del places[now + HOUR_MS]  # it compares with its last read position, and forgets that at a seek
         for time_ms, expected in places.items():
             await it.ask("seek", key="r", time_ms=time_ms)
             assert await rest(it, "r") == expected, time_ms - now
@@ -124,7 +124,7 @@ async def test_at_the_end_a_reader_knows_that_there_is_nothing_more_however_it_c
 
 @clients("rust")
 async def test_on_a_compacted_topic_a_reader_waits_for_nothing_that_was_compacted_away(client: str) -> None:
-    """The last messages of the topic among it."""
+    """The compacted messages include the last one of the topic."""
     async with program(client, "us") as (world, it):
         await it.ask("producer", client="us", key="p", topic=ORDERS)
         for key, payload in (("a", "1"), ("b", "2"), ("a", "3"), ("b", "")):
@@ -174,7 +174,7 @@ async def test_what_a_topic_that_keeps_nothing_is_given_comes_to_whoever_is_ther
         await send(it, "missed", topic=LIVE)
         for region in ("us", "eu"):
             await subscribe(it, LIVE, f"c {region}", client=region)
-        # The way to the other region is open once something has come through.
+        # The link to the other region is open once a message has arrived.
         await send(it, topic=LIVE)
         opened = asyncio.ensure_future(receive(it, "c eu"))
         while not opened.done():
@@ -206,7 +206,7 @@ async def test_a_table_view_follows_its_topic_also_when_that_is_unloaded(client:
 
 
 async def shows(of: Program, entries: str) -> None:
-    """Sooner or later; each question waits for its answer."""
+    """Wait for it; each request waits for its response."""
     while (await of.ask("entries", key="t"))["entries"] != entries:
         pass
 
@@ -242,7 +242,7 @@ async def test_a_pattern_finds_what_comes_after_the_region_was_away(client: str)
 
 
 async def next_other_than(payload: str, of: Program) -> str:
-    """What was acknowledged last may come again: clients gather acknowledgements."""
+    """The last acknowledged message may arrive again: clients batch acknowledgements."""
     while (came := await receive(of)) == payload:
         pass
     return came

@@ -1,4 +1,4 @@
-"""What real clients meet at a limit, at a full backlog, and at the end of a topic."""
+"""Errors of real clients at a limit, at a full backlog, and at the end of a topic."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def one_client(client: str) -> AsyncIterator[tuple[Region, Program]]:
 
 
 async def refused(program: Program, verb: str, **arguments: object) -> str:
-    """What the client says: Go has no name of its own for most of it, and tells the region's."""
+    """Return the client's error: Go has no names of its own for most errors, and uses the region's."""
     with pytest.raises(Failed) as failed:
         await program.ask(verb, **arguments)
     return str(failed.value)
@@ -64,7 +64,7 @@ async def test_a_full_backlog_fails_producers_and_lets_them_in_again(client: str
 
 
 async def test_the_end_of_a_terminated_topic(client: str) -> None:
-    """What was sent before is received; nothing is sent afterwards."""
+    """Earlier messages are received; no later one is sent."""
     async with one_client(client) as (region, program):
         await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
         await program.ask("producer", client="client", key="p", topic="orders")

@@ -1,4 +1,4 @@
-"""Partitioned topics with real clients: they ask how many partitions there are, and do the routing."""
+"""Partitioned topics with real clients: they look up the number of partitions, and do the routing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def one_client(client: str) -> AsyncIterator[tuple[Region, Program]]:
 
 
 async def sent_and_received(program: Program) -> set[str]:
-    """The partitions that the messages came through; each message comes once."""
+    """Return the partitions through which the messages arrived; each message arrives once."""
     async with asyncio.timeout(OUTCOME_SECONDS):
         await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
         await program.ask("producer", client="client", key="p", topic="orders")
@@ -68,7 +68,7 @@ async def test_who_has_a_partitioned_topic_alone_has_all_of_its_partitions(clien
         await region.partitioned.create(region.directory, TopicName.parse(ORDERS), 3)
         asked = {"client": "client", "topic": "orders", "access": "Exclusive"}
         await program.ask("producer", key="owner", **asked)
-        # Clients may open a partition only when something is sent to it.
+        # Clients may open a partition only with its first message.
         for number in range(MESSAGES):
             await program.ask("send", key="owner", payload=str(number), message_key=f"key-{number}")
         with pytest.raises(Failed) as refused:

@@ -28,28 +28,28 @@ pytestmark = [
 TOPIC = "persistent://public/default/orders"
 OUTCOME_SECONDS = 120
 LARGE = 12_000_000
-"""Bytes; three pieces where a frame takes 5 MiB."""
+"""Bytes; three chunks where a frame takes 5 MiB."""
 PIECES = 7
-"""Of three times as much."""
+"""Bytes of the payload that needs three times as much."""
 NAMESPACE = NamespacePath("public/default")
 A_PIECE_OR_TWO_A_SECOND = RateLimit(0, 8_000_000, 1)
 
 
 async def opened(program: Program, world: Regions) -> None:
-    """A client for each region."""
+    """Open a client for each region."""
     for region in world.names:
         url = f"pulsar://127.0.0.1:{world.ports[region]}"
         await program.ask("client", key=region, url=url, timeout_ms=30_000)
 
 
 def entries(world: Regions, region: str) -> list[bytes]:
-    """Those of clients."""
+    """Return the entries that clients published."""
     stored = world.disks[region].logs[TOPIC].entries
     return [data for data in stored if scan_entry(data).marker_type is None]
 
 
 def check_same_bytes(world: Regions) -> None:
-    """What replication adds aside."""
+    """Compare bytes, except for what replication adds."""
     ours, theirs = entries(world, "us"), entries(world, "eu")
     assert len(ours) == len(theirs)
     for one, other in zip(ours, theirs, strict=True):
@@ -63,7 +63,7 @@ def check_same_bytes(world: Regions) -> None:
 
 @pytest.mark.parametrize("type_", ["Exclusive", "Shared", "KeyShared"])
 async def test_a_message_in_pieces_is_one_message_in_every_region(client: str, type_: str) -> None:
-    """With deduplication: all pieces have the sequence id of their message. Of two consumers one gets all of it."""
+    """With deduplication: all chunks have the sequence id of their message. One of two consumers gets all of it."""
     if client == "rust":
         pytest.skip("it has no pieces")
 
@@ -135,7 +135,7 @@ async def test_a_region_that_dies_in_the_middle_of_a_message_in_pieces_costs_nob
 
 
 async def listen(program: Program, region: str) -> None:
-    """As `REGION-c`."""
+    """Subscribe as `REGION-c`."""
     await program.ask("subscribe", client=region, key=f"{region}-c", topic="orders", subscription="s")
 
 
@@ -188,14 +188,14 @@ async def test_compressed_messages_are_the_same_in_every_region(client: str, com
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A folder with a private and a public key."""
+    """Return a folder with a private and a public key."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl here to make keys with")
     pkcs8, private, public = (tmp_path / f"{name}.pem" for name in ("pkcs8", "private", "public"))
     for command in (
         ["genrsa", "-out", pkcs8, "2048"],
-        ["rsa", "-in", pkcs8, "-traditional", "-out", private],  # the Java client reads no other
+        ["rsa", "-in", pkcs8, "-traditional", "-out", private],  # the only format that the Java client reads
         ["rsa", "-in", private, "-pubout", "-out", public],
     ):
         subprocess.run([openssl, *command], check=True, capture_output=True)
@@ -223,7 +223,7 @@ async def test_encrypted_messages_are_the_same_in_every_region(client: str, keys
 
 
 async def test_what_one_client_encrypts_another_one_reads(client: str, keys: Path) -> None:
-    """Ours and every other, in both directions, compressed and in batches, too."""
+    """Ours and every other one, in both directions, also compressed and in batches."""
     if client in ("rust", "own"):
         pytest.skip("it does not encrypt" if client == "rust" else "it is the other one")
 

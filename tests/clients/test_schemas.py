@@ -1,4 +1,4 @@
-"""Schemas with real clients: they write and read by them, and ask for those that they do not know."""
+"""Schemas with real clients: they encode and decode with them, and look up those that they do not know."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ OUTCOME_SECONDS = 60
 
 
 def read_of_old(client: str, version: str) -> dict[str, str]:
-    """A message that was written before there was a note. The Go client reads by the writer's schema alone."""
+    """A message that was written before the field `note` existed. The Go client decodes with the writer's schema
+    alone."""
     return {"id": "old", "version": version} | ({} if client == "go" else {"note": "none"})
 
 

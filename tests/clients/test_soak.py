@@ -1,4 +1,4 @@
-"""The short form of `python -m benchmarks.soak`: what it counts for minutes holds for seconds, too."""
+"""The short form of `python -m benchmarks.soak`: the same checks, for seconds instead of minutes."""
 
 from __future__ import annotations
 

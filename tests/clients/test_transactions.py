@@ -45,7 +45,7 @@ class Story:
         return TxnId(int(begun["most"]), int(begun["least"]))
 
     async def stored(self, topic: str) -> list[bytes]:
-        """What a reader is given."""
+        """Return the messages that a reader receives."""
         async with self.world.client("us") as client:
             reader = await client.reader(topic, EARLIEST)
             found = []
@@ -71,8 +71,8 @@ async def scenario(client: str) -> AsyncIterator[Story]:
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 async def test_messages_count_when_their_transaction_commits(client: str, outcome: str) -> None:
-    """The plain message has a producer of its own: the Go client (0.15) goes on to name the transaction with whatever
-    the same producer sends after it."""
+    """The plain message has a producer of its own: the Go client (0.15) keeps naming the transaction in later messages
+    of the same producer."""
     async with scenario(client) as it:
         for topic in ("orders", "bills"):
             await it.do("producer", client="client", key=topic, topic=topic)

@@ -1,4 +1,4 @@
-"""Switches to upstream's behaviour: declared once, documented, refused when there is none, obeyed by a region."""
+"""Switches to upstream's behaviour: declared once, documented, rejected if unknown, obeyed by a region."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_protocol_page_has_the_table_of_the_switches() -> None:
 
 
 def test_every_switch_is_read_somewhere_in_the_broker_or_the_core() -> None:
-    """One that nothing obeys would be a promise that is not kept."""
+    """A switch that no code reads would have no effect."""
     code = "".join(
         path.read_text()
         for folder in ("broker", "core")

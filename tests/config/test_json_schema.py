@@ -1,4 +1,4 @@
-"""What editors know about the files is what the program checks."""
+"""The JSON schemas for editors match the checks of the program."""
 
 from __future__ import annotations
 

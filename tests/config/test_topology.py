@@ -1,4 +1,4 @@
-"""What a topology says once it was read."""
+"""The topology object that is read from the YAML files."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class TestDefaults:
         assert topology.namespaces == ()
 
     def test_scalars_are_those_of_yaml_1_2(self, tmp_path: Path) -> None:
-        """`no` is Norway, as it is in the editor."""
+        """`no` is the string for Norway, as it is in the editor."""
         path = write_topology(tmp_path, "clusters: [nordic]", nordic="regions: {no: , on: , 010: }")
         assert load_topology(path).region_names == ("no", "on", "010")
 

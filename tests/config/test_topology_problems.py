@@ -25,7 +25,7 @@ class Case:
     claim: str
     topology: str
     problems: str
-    """As they are printed, without the folder."""
+    """Problems as they are printed, without the folder."""
     clusters: dict[str, str] = field(default_factory=dict)
 
 
@@ -447,7 +447,7 @@ _YAML_PARTS = st.sampled_from(
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_garbled_files_are_configuration_errors_and_nothing_else(data: st.DataObject, tmp_path: Path) -> None:
-    """Pieces of the sample cut out, doubled or replaced: an answer, never a crash."""
+    """Parts of the sample are cut out, doubled or replaced: the result is an error report, never a crash."""
     for name in ("topology.yaml", "clusters/americas.yaml", "clusters/europe.yaml"):
         text = (SAMPLE.parent / name).read_text()
         for _ in range(data.draw(st.integers(0, 4))):
@@ -508,7 +508,7 @@ def test_any_value_anywhere_is_a_configuration_error_and_nothing_else(
 
 
 def refusal(path: Path) -> list[Problem]:
-    """What is wrong with it; nothing if it can be loaded."""
+    """Return the problems of a topology; nothing if it can be loaded."""
     try:
         load_topology(path)
     except ConfigurationError as error:

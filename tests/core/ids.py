@@ -1,4 +1,4 @@
-"""Sets of ids in one line."""
+"""Build sets of ids in one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from emulator.core.cursor.id_set import IdSet
 
 
 def id_set(ids: Iterable[int]) -> IdSet:
-    """These ids."""
+    """Return a set of these ids."""
     made = IdSet()
     made.update(ids)
     return made

@@ -26,7 +26,7 @@ HERE = Position(1, 7)
 
 @dataclass(frozen=True)
 class Says:
-    """What an entry says."""
+    """The relevant fields of an entry."""
 
     producer_name: str = "p"
     replicated_from: str | None = None
@@ -96,7 +96,7 @@ def test_a_peer_speaks_for_its_own_region_only(says: Says, marker: Marker | None
 
 
 def test_a_peer_may_carry_metadata_up_to_the_frame() -> None:
-    """What replication added to it counts for nothing; its payload does."""
+    """What replication added does not count; its payload does."""
     assert not sentence(EU, replace(FROM_EU, payload_offset=1_100), None, 1_500)
     assert "message of 1001 bytes" in sentence(EU, FROM_EU, None, 1_051)
 

@@ -1,4 +1,4 @@
-"""Patterns of topics fit what Java's would, and cost no more than their name is long."""
+"""Topic patterns match as Java's would, in time linear in the length of the name."""
 
 from __future__ import annotations
 

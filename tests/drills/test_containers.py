@@ -115,13 +115,13 @@ class Load:
 
     async def begin(self) -> None:
         scenario = self._run.run_dir / "history" / "scenario.jsonl"
-        if not scenario.exists():  # the actors' own files name it: it is what hires them
+        if not scenario.exists():  # the actor process reads its own file
             HistoryWriter(scenario, "scenario").close()
         urls = await service_urls(self._run)
         await asyncio.gather(*(actor.begin(urls[actor.part.region]) for actor in self.everyone))
 
     async def end(self) -> None:
-        """Every publish gets its outcome, everything arrives everywhere, everybody goes home."""
+        """Wait until every publish has its outcome and every message has arrived everywhere, and stop the actors."""
         await asyncio.wait_for(
             asyncio.gather(*(producer.finish() for producer in self.producers.values())), DEADLINE_SECONDS
         )
@@ -171,11 +171,11 @@ def play(scenario: object) -> None:
     asyncio.run(asyncio.wait_for(scenario, STORY_SECONDS))  # type: ignore[arg-type]
 
 
-# --- the stories ----------------------------------------------------------------------------------------
+# --- the scenarios --------------------------------------------------------------------------------------
 
 
 def test_a_policy_set_in_one_cluster_is_obeyed_in_the_other(run: ComposeRuntime) -> None:
-    """PIP-136 by the topic that the sample declares: us-east is of cluster americas, eu-central of europe."""
+    """PIP-136 with the topic that the sample declares: us-east is in cluster americas, eu-central in europe."""
     pulsar = pytest.importorskip("pulsar")
 
     def creates(region: RegionStatus, topic: str) -> bool:
@@ -227,8 +227,8 @@ def test_kill_9_during_load_loses_nothing_and_doubles_nothing(
 def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away_and_ends(
     run: ComposeRuntime, tmp_path: Path
 ) -> None:
-    """As docs/CONTAINERS.md tells people to do it. Of all that its client asked after the pause it acknowledges
-    nothing; `start` makes the service's own container the owner again, and the replacement is the one that ends."""
+    """Follows docs/CONTAINERS.md. After the pause the region acknowledges none of its client's requests. `start` makes
+    the service's own container the owner again, and the replacement exits."""
 
     async def scenario() -> None:
         load = Load(run, "replaced")
@@ -277,8 +277,8 @@ async def container(run: ComposeRuntime, label: str) -> Container:
 
 
 async def start_replacement(run: ComposeRuntime, region: str) -> tuple[str, str]:
-    """A second container on the region's log, under its name in the network and at ports of its own for clients
-    on the host: (id, URL), once it is healthy."""
+    """Start a second container on the region's log, under its network name and with ports of its own on the host;
+    return (id, URL) once it is healthy."""
     wanted = [WantedPort(region, key, "127.0.0.1", 0) for key in ("service_port", "admin_port")]
     service_port, admin_port = choose_ports(wanted)
     folder = run.run_dir / "regions" / region
@@ -324,7 +324,7 @@ def inspect(identity: str, template: str) -> str:
 def acknowledged_asked_at(
     run: ComposeRuntime, actor: str, *, after_ms: float, before_ms: float
 ) -> Iterator[float]:
-    """When those publishes were asked for that were acknowledged in between."""
+    """Return the request times of the publishes that were acknowledged in between."""
     asked_ms = {}
     for event in read_events(run.run_dir / "history" / f"{actor}.jsonl"):
         if event.op == "publish" and event.outcome == "asked":

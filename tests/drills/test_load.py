@@ -1,4 +1,4 @@
-"""Real clients, real processes, real kills: what the project promises, at the size it promises it."""
+"""Real clients, real processes, real kills: the guarantees of the project at their documented size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECEIVE_MS = 20_000
 
 @contextlib.asynccontextmanager
 async def three_regions(folder: Path) -> AsyncIterator[tuple[ProcessRuntime, dict[str, str]]]:
-    """The sample topology as processes, and each region's service URL."""
+    """Start the sample topology as processes; yield each region's service URL."""
     runtime = ProcessRuntime.create(load_topology(TOPOLOGY), folder / "run")
     await runtime.up()
     try:
@@ -38,7 +38,8 @@ async def three_regions(folder: Path) -> AsyncIterator[tuple[ProcessRuntime, dic
 
 @contextlib.contextmanager
 def real_client(url: str) -> Iterator[pulsar.Client]:
-    """Reconnects within two seconds of a region's return: nothing else bounds the real client's back-off."""
+    """A client that reconnects within two seconds of a region's return: nothing else bounds the real client's
+    back-off."""
     quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
     client = pulsar.Client(url, logger=quiet, operation_timeout_seconds=2)
     try:
@@ -48,7 +49,7 @@ def real_client(url: str) -> Iterator[pulsar.Client]:
 
 
 def publish(url: str, region: str, count: int, *, batched: bool, acknowledged: list[int]) -> None:
-    """`count` numbered messages through the real client; resends by itself as long as it takes."""
+    """Publish `count` numbered messages with the real client, which resends by itself for as long as it takes."""
     with real_client(url) as client:
         producer = client.create_producer(
             TOPIC,
@@ -114,7 +115,7 @@ async def test_three_regions_publish_ten_thousand_each_and_every_consumer_receiv
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_kills_during_the_load_lose_nothing_and_double_nothing(seed: int, tmp_path: Path) -> None:
-    """kill -9 of any region at any moment; the producers go on by themselves."""
+    """kill -9 of any region at any moment; the producers continue by themselves."""
     count, chance = 3_000, random.Random(seed)
 
     async with three_regions(tmp_path) as (runtime, urls):
@@ -147,7 +148,7 @@ async def _until(condition: object, deadline_seconds: float = 20) -> None:
 
 
 async def _stored(url: str, expected: int) -> dict[str, list[int]]:
-    """What a region's log holds once it has what is expected, each origin's numbers in log order."""
+    """Return the contents of a region's log once it is complete, each origin's numbers in log order."""
     by_origin: dict[str, list[int]] = defaultdict(list)
     async with Client(url) as client:
         reader = await client.reader(TOPIC, EARLIEST)
@@ -155,5 +156,5 @@ async def _stored(url: str, expected: int) -> dict[str, list[int]]:
             message = await asyncio.wait_for(reader.receive(), 20)
             origin, number = message.payload.decode().split()
             by_origin[origin].append(int(number))
-        assert not await reader.has_message(), "nothing more than what was sent"
+        assert not await reader.has_message(), "nothing but what was sent"
     return dict(by_origin)

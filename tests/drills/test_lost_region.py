@@ -54,7 +54,7 @@ def assert_figures_are_those_of_the_disks(run: Path, stored_in: Callable[[Path, 
     at = {region: stored_in(run, region) for region in (LOST, *LEFT)}
     left = set.union(*(at[region] for region in LEFT))
     gone = set(acknowledged_ms) - left
-    assert gone, "the drill is to lose something, or its figures prove nothing"
+    assert gone, "without losses the figures prove nothing"
 
     figures = json.loads((run / "report" / "report.json").read_text())["figures"]["loss"]
     assert figures["unrecovered"] == len(gone)

@@ -1,4 +1,4 @@
-"""Drilling a service as a person would: `geoemu run` in a folder of theirs."""
+"""Run scenarios on a service as a user would: `geoemu run` in a folder of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLUSTERS = {"americas": "us-east: {}\n  us-west: {}", "europe": "eu-central: {}"
 
 
 def on_the_page(page: str, what: str) -> str:
-    """The code below a comment of a page in docs/."""
+    """Return the code below a comment of a page in docs/."""
     text = (ROOT / "docs" / page).read_text()
     found = re.search(rf"<!-- {re.escape(what)} -->\n```\w*\n(.*?)```", text, re.DOTALL)
     assert found is not None, what
@@ -32,7 +32,7 @@ def on_the_page(page: str, what: str) -> str:
 
 
 def make_folder(folder: Path, scenario: str) -> None:
-    """Three regions, and a scenario `billing.yaml`."""
+    """Create a folder with three regions and a scenario `billing.yaml`."""
     (folder / "clusters").mkdir()
     (folder / "topology.yaml").write_text(TOPOLOGY)
     for name, regions in CLUSTERS.items():
@@ -46,7 +46,7 @@ def end_runs(folder: Path) -> None:
 
 
 def drilled(folder: Path) -> dict[str, Any]:
-    """What `geoemu run` says."""
+    """Return the output of `geoemu run`."""
     done = subprocess.run(
         [sys.executable, "-m", "emulator.cli", "run", "billing.yaml", "--engine", "embedded", "--json"],
         cwd=folder,
@@ -62,7 +62,7 @@ def drilled(folder: Path) -> dict[str, Any]:
 
 
 def failing(report: dict[str, Any]) -> dict[str, str]:
-    """Sentences of what is invalid or unknown, by invariant."""
+    """Return the messages of invalid or unknown checks, by invariant."""
     checks = report["checks"]
     return {
         check["invariant"]: check["sentence"]

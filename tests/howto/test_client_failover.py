@@ -1,4 +1,4 @@
-"""docs/CLIENT_FAILOVER.md does what it says: clients that change regions by themselves, there and back."""
+"""docs/CLIENT_FAILOVER.md works as written: clients change regions by themselves, there and back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def regions_worked_in(folder: Path) -> list[str]:
-    """Where billing received, one after the other."""
+    """Return the regions in which billing received, one after the other."""
     history = folder / ".geoemu" / "current" / "history" / "billing.jsonl"
     lines = [json.loads(line) for line in history.read_text().splitlines()]
     regions = [line["region"] for line in lines if line["op"] == "receive"]

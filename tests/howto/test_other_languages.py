@@ -1,5 +1,5 @@
-"""The services in `examples/`, recorded on the wire and drilled. Their clients come from the registries of their
-languages; what is missing here is said."""
+"""The services in `examples/`, recorded on the wire in a scenario run. Their clients come from the registries of their
+languages; a missing tool is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 EXAMPLES = ROOT / "examples"
 BUILD_SECONDS = 900
 GO_VERSION, RUST_VERSION = (1, 23), (1, 85)
-"""What their Pulsar clients want."""
+"""Requirements of their Pulsar clients."""
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def go(source: Path) -> list[str]:
 
 def rust(source: Path) -> list[str]:
     want("cargo", "--version", RUST_VERSION)
-    # What was built before is built no more, in whatever clone: it takes minutes.
+    # An earlier build is reused, in any clone: building takes minutes.
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     target = cache / "geoemu" / "example-rust"
     target.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def rust(source: Path) -> list[str]:
 
 
 def want(tool: str, asked: str, version: tuple[int, int]) -> None:
-    """Skip where the tool is missing, or older than what its Pulsar client wants."""
+    """Skip where the tool is missing, or older than its Pulsar client requires."""
     wanted = f"there is no {tool} of version {version[0]}.{version[1]} or newer"
     if shutil.which(tool) is None:
         pytest.skip(wanted)
@@ -85,7 +85,7 @@ def want(tool: str, asked: str, version: tuple[int, int]) -> None:
 
 LANGUAGES = {"java": java, "go": go, "rust": rust}
 AT_HOME = ("rust",)
-"""Whose clients cannot ask for a replicated subscription."""
+"""Languages whose clients cannot request a replicated subscription."""
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -98,7 +98,7 @@ def test_an_unchanged_service_keeps_its_promise_and_its_history_is_whole(languag
 
 
 def test_a_bug_in_another_language_is_found_all_the_same(folder: Path) -> None:
-    """The service in Go, which forgets every twentieth order: a bug that needs no luck to show itself."""
+    """The service in Go forgets every twentieth order: a bug that always shows."""
     source = Path(shutil.copytree(EXAMPLES / "go", folder / "go"))
     code = (source / "billing.go").read_text()
     loop, invoice = "\tfor {\n", "\t\tinvoice := "

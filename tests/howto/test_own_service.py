@@ -1,4 +1,4 @@
-"""docs/OWN_SERVICE.md does what it says: its service, its drill, its verdicts."""
+"""docs/OWN_SERVICE.md works as written: its service, its scenario, its verdicts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on_the_page(what: str) -> str:
 
 
 def mended(service: str) -> str:
-    """With the lines of the page instead of those that let go of an order too early."""
+    """Return the service with the lines of the page instead of those that acknowledge an order too early."""
     before, _, _ = service.partition("    try:\n        invoices.send")
     assert before != service
     return before + on_the_page("mend: billing.py")
@@ -72,7 +72,7 @@ def test_the_service_that_the_page_mends_keeps_its_promise(folder: Path) -> None
 
 
 def test_the_same_from_a_program(folder: Path) -> None:
-    """The lines under `By hand`."""
+    """Run the lines under `By hand`."""
     (folder / "billing.py").write_text(mended(on_the_page("file: billing.py")))
     with geoemu.up(folder / "topology.yaml", run_dir=folder / ".geoemu" / "runs" / "1") as geo:
         env = {**os.environ, **geo.environment("us-east", actor="billing"), "PYTHONPATH": str(ROOT)}

@@ -1,4 +1,4 @@
-"""Each renamed name that users may still write is one error that names the new one."""
+"""Each old name that users may still write causes one error with the new name."""
 
 from __future__ import annotations
 

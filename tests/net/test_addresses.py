@@ -1,4 +1,4 @@
-"""Which addresses may be written, which stay on the machine, and how the machine itself reaches them."""
+"""Valid listen addresses, which of them stay on the machine, and how the machine itself reaches them."""
 
 from __future__ import annotations
 

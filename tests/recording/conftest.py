@@ -1,4 +1,4 @@
-"""One run for all tests that leave its regions alone; each test has a topic and an actor of its own."""
+"""One run for all tests that do not change its regions; each test has a topic and an actor of its own."""
 
 from __future__ import annotations
 

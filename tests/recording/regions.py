@@ -1,4 +1,4 @@
-"""Two regions that are up, and what they stored."""
+"""Two running regions, and their stored logs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Stand:
             assert answer.status == 204
 
     def lines(self, actor: str, op: str = "", outcome: str = "") -> list[dict[str, Any]]:
-        """What an actor's history says, of one kind if one is named."""
+        """Return the lines of an actor's history, of one kind if one is named."""
         text = (self.run_dir / "history" / f"{actor}.jsonl").read_text()
         lines = [json.loads(line) for line in text.splitlines()]
         return [
@@ -59,12 +59,12 @@ class Stand:
         ]
 
     def file(self, actor: str) -> HistoryFile:
-        """Whether the history of an actor is whole."""
+        """Return the state of an actor's history file."""
         created = json.loads((self.run_dir / "run.json").read_text())["created_at"]
         return look_at(self.run_dir / "history" / f"{actor}.jsonl", created, {actor})
 
     def stored(self, region: str, topic: str = TOPIC) -> list[dict[str, Any]]:
-        """Messages in a region's log, in their order."""
+        """Return the messages of a region's log, in order."""
         log = next(one for one in open_run_folder(self.run_dir).logs if one.region == region)
         columns = EntryColumns(region)
         for rows in plan(log):
@@ -77,7 +77,7 @@ class Stand:
 def asked_and_stored(
     stand: Stand, actor: str, region: str, topic: str
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """By producer and number: payload and attributes, as the history says and as the log holds."""
+    """Return, by producer and number, payload and attributes from the history and from the log."""
     asked = {
         (line["producer"], line["sequence_id"]): (
             digest_number(line["payload_digest"]),

@@ -36,7 +36,7 @@ elif sys.argv[2] == "wait":
 
 
 def program(stand: Stand, folder: Path, how: str) -> subprocess.Popen[str]:
-    """The program `lives.py`, which has sent its first message."""
+    """Start the program `lives.py` and wait until it has sent its first message."""
     file = folder / "lives.py"
     file.write_text(PUBLISH)
     root = str(Path(__file__).parents[2])
@@ -72,7 +72,7 @@ def test_two_processes_of_one_program_write_a_file_each(stand: Stand, tmp_path: 
         second = program(stand, tmp_path, "fork")
         assert second.wait(20) == 0
         own = f"lives-{second.pid}"
-        # Its child was a copy: it wrote nothing, and neither did its end.
+        # Its child was a copy: it wrote nothing, not even at its end.
         assert not stand.file(own).damages
         assert len(stand.lines(own, "publish", "ok")) == 2
         first.send_signal(signal.SIGKILL)

@@ -27,7 +27,7 @@ RECEIVE_MS = 10_000
 
 
 class Recording:
-    """A recorded client in us-east, whose actor, topic and run are one test's own."""
+    """A recorded client in us-east, with an actor, topic and run of one test."""
 
     def __init__(self, stand: Stand, name: str) -> None:
         self.stand = stand

@@ -1,4 +1,4 @@
-"""The history's format: writers write what it allows, the schema says the same as the checks."""
+"""The history's format: writers write what it allows, and the schema matches the checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits as people write them."""
+"""Limits as users write them."""
 
 from __future__ import annotations
 

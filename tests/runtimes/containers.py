@@ -1,4 +1,4 @@
-"""What tests of containers share: a real engine with images of this checkout, or the reason why there is none."""
+"""Shared by tests of containers: a real engine with images of this checkout, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGES_SECONDS = 600
 
 
 def need_containers(*images: str) -> None:
-    """Skip where there is no engine, no Compose, or no way to make the images; in CI that is a failure."""
+    """Skip without an engine, Compose, or a way to build the images; in CI that is a failure."""
     missing = _what_is_missing(images)
     if missing and os.environ.get("CI"):
         pytest.fail(missing)
@@ -46,6 +46,6 @@ def _what_is_missing(images: tuple[str, ...]) -> str:
 
 
 async def remove(run_dir: Path) -> None:
-    """Leave nothing behind, whatever the test did."""
+    """Remove everything, whatever the test did."""
     if (run_dir / "compose.yaml").exists():
         await compose(run_dir, "down", "--volumes", "--remove-orphans", "--timeout", "0", seconds=60)

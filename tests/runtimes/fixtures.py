@@ -1,4 +1,4 @@
-"""What tests of runtimes share: a small topology, and runs of it that never outlive their test."""
+"""Shared by tests of runtimes: a small topology, and runs of it that never outlive their test."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fake_program(*behaviours: str) -> tuple[str, ...]:
 
 
 def fake_run(folder: Path, *behaviours: str, detached: bool = False) -> ProcessRuntime:
-    """A run, not started yet, whose regions only pretend."""
+    """Create a run, not started yet, with fake regions."""
     return ProcessRuntime.create(
         small_topology(folder), folder / "run", detached=detached, program=fake_program(*behaviours)
     )
@@ -63,13 +63,13 @@ def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = DEA
 
 
 def living(run_dir: Path) -> list[int]:
-    """The processes of a run that are still there."""
+    """Return the processes of a run that still exist."""
     regions = RunDirectory(run_dir).read().regions.values()
     return [r.process.pid for r in regions if r.process and state_of(r.process) != "gone"]
 
 
 def end_all(run_dir: Path) -> None:
-    """Leave nothing behind, whatever the test did."""
+    """End all processes, whatever the test did."""
     if (run_dir / "run.json").exists():
         for pid in living(run_dir):
             os.kill(pid, signal.SIGKILL)

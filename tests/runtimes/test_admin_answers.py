@@ -1,5 +1,5 @@
-"""kill -9 right behind each answer of the admin API: what was answered is there when the region is back. And what a run
-tells of a region that was shut down by an admin call."""
+"""kill -9 right after each response of the admin API: the acknowledged change is there when the region is back. And the
+state of a run after an admin call shut a region down."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
 
 
 class Step(NamedTuple):
-    """A call, and what is asked to see whether it happened."""
+    """A call, and the request that shows whether it happened."""
 
     method: str
     path: str
     body: Any
     look: str
     is_so: Callable[[Any], bool]
-    """Of what is answered then; a number: the status of an answer that is no 200."""
+    """Fields of that response; a number is the status of a response that is no 200."""
 
 
 def backlog(subscription: str, expected: int) -> Callable[[Any], bool]:

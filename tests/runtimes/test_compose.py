@@ -1,4 +1,4 @@
-"""Regions as containers: a real engine, real Pulsar clients. One run, which every test leaves as it found it."""
+"""Regions as containers: a real engine, real Pulsar clients. One run, which every test leaves unchanged."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def run(run_dir: Path) -> ComposeRuntime:
-    """The run, as yet another terminal sees it."""
+    """The run, as another terminal sees it."""
     runtime = open_run(run_dir)
     assert isinstance(runtime, ComposeRuntime)
     return runtime
@@ -93,7 +93,7 @@ def publish(run: ComposeRuntime, region: str, topic: str, *texts: str) -> None:
 
 
 def received(run: ComposeRuntime, region: str, topic: str, count: int) -> list[str]:
-    """The first messages of a topic, in its order."""
+    """Return the first messages of a topic, in order."""
     with client(run, region) as there:
         reader = there.create_reader(TOPIC.format(topic), pulsar.MessageId.earliest)
         return [reader.read_next(timeout_millis=RECEIVE_MS).data().decode() for _ in range(count)]
@@ -143,7 +143,7 @@ async def test_what_somebody_does_by_hand_is_noticed(run: ComposeRuntime) -> Non
 
 @pytest.mark.within(DEADLINE_SECONDS)
 async def test_what_somebody_runs_beside_a_region_is_not_the_region(run: ComposeRuntime) -> None:
-    """`docker compose run` gives it the labels of the region's own container."""
+    """`docker compose run` gives another container the labels of the region's own."""
     beside = ["run", "--detach", "--no-deps", "--entrypoint", "sleep", "us-west", "600"]
 
     made = subprocess.run(
@@ -391,7 +391,7 @@ def test_no_engine_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_down_leaves_no_container_and_keeps_logs_and_output(run_dir: Path, run: ComposeRuntime) -> None:
-    """The last one: it ends the run."""
+    """This test is the last one: it ends the run."""
     tell(run.kill("us-west"))
     tell(run.down())
     assert states(tell(run.status())) == {"us-east": "stopped", "us-west": "killed", "eu-central": "stopped"}

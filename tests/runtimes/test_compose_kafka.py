@@ -55,7 +55,7 @@ def test_a_region_keeps_nothing_of_its_own(run: ComposeRuntime) -> None:
 
 
 def test_a_kafka_that_is_gone_is_told_of_and_comes_back_with_its_region(run: ComposeRuntime) -> None:
-    """What was acknowledged before is still there. (tests/drills kills under load.)"""
+    """Acknowledged messages are still there. (tests/drills kills under load.)"""
     publish(run, "us-west", "kept", "before")
 
     async def kill_kafka() -> None:
@@ -120,7 +120,7 @@ def test_another_run_on_the_same_kafka_disturbs_nobody(run: ComposeRuntime, tmp_
 def test_a_kafka_that_does_not_start_is_told_of_with_what_it_said(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once: regions would wait for it in vain."""
+    """At once: regions would wait for it until their timeout."""
     monkeypatch.setenv("GEOEMU_KAFKA_IMAGE", "geoemu-region:local")  # it is no Kafka
     other = ComposeRuntime.create(with_log(small_topology(tmp_path), LogConfig("kafka")), tmp_path / "other")
     try:
@@ -131,7 +131,7 @@ def test_a_kafka_that_does_not_start_is_told_of_with_what_it_said(
 
 
 def topics_of(run: ComposeRuntime, region: str) -> set[str]:
-    """Kafka's, as the host sees them."""
+    """Return Kafka's topics, as the host sees them."""
     servers = (run.run_dir / "regions" / region / "kafka_servers").read_text().strip()
     consumer = KafkaConsumer(bootstrap_servers=servers)
     try:

@@ -1,5 +1,5 @@
-"""Two clusters in containers share their metadata: a clock is set wrong, a store is lost and filled again, and the
-verdict reads the stores they kept."""
+"""Two clusters in containers share their metadata: a clock is set wrong, a store is lost and rebuilt, and the verdict
+reads their stores."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_clock_is_wrong_and_a_store_is_lost_in_containers_and_what_clusters_sh
         assert await asked(east, "POST", CREATION, OFF) == 204
         await until_said(europe, CREATION, is_off)
         await runtime.skew("eu-central", -60_000)
-        assert await asked(europe, "DELETE", CREATION) == 409, "older than what is there, by this clock"
+        assert await asked(europe, "DELETE", CREATION) == 409, "older than the stored change, by this clock"
         await runtime.kill("eu-central")
         await runtime.start("eu-central")
         assert (await asked(europe, "GET", CLOCK))["ahead_ms"] == -60_000
@@ -75,7 +75,7 @@ def test_a_clock_is_wrong_and_a_store_is_lost_in_containers_and_what_clusters_sh
         asyncio.run(remove(run_dir))
     kept = run_dir / "configuration" / "europe"
     lost, new = (identity(kept / one / "configuration.sqlite") for one in ("lost-1", "."))
-    assert lost != new, "it began with another store, and the lost one is kept as evidence"
+    assert lost != new, "it began with a new store, and the lost one is kept"
     found = metadata_converged(open_run_folder(run_dir), Circumstances(namespaces={}), end_ms=1e15)
     assert found is not None
     assert found.verdict == "valid", found.sentence

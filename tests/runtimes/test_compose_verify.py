@@ -31,7 +31,7 @@ VERDICT_SECONDS = 300
 
 @pytest.fixture(params=["sqlite", "kafka"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComposeRuntime]:
-    """With a load on it that is over, and a region that was killed meanwhile."""
+    """A run after a load during which a region was killed."""
     need_containers("region", "kafka", "spark")
     topology = with_log(small_topology(tmp_path), LogConfig(request.param))
     runtime = ComposeRuntime.create(topology, tmp_path / "run", detached=True)
@@ -57,7 +57,7 @@ async def some_load(runtime: ComposeRuntime) -> None:
 
 
 def done(*command: object, cwd: Path) -> str:
-    """What a command prints that succeeds, and complains of nothing."""
+    """Return the output of a command that must succeed without warnings."""
     finished = subprocess.run(
         [*map(str, command)],
         cwd=cwd,
@@ -76,7 +76,7 @@ def without_name(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_same_verdict_as_on_the_host(run: ComposeRuntime, tmp_path: Path) -> None:
-    """Regions run on, with SQLite in the very files that are read; with Kafka everything may even be down."""
+    """Regions keep running, with SQLite in the very files that are read; with Kafka everything may even be down."""
     geoemu = (sys.executable, "-m", "emulator.cli")
     on_host = json.loads(done(*geoemu, "verify", run.run_dir, "--report", tmp_path, "--json", cwd=tmp_path))
     assert on_host["verdict"] == "valid"
@@ -94,7 +94,7 @@ def test_the_same_verdict_as_on_the_host(run: ComposeRuntime, tmp_path: Path) ->
     assert page == (tmp_path / "report.html").read_text().replace(str(run.run_dir), inside["run"])
 
     if (run.run_dir / "kafka").exists():
-        # Nothing runs any more; what it needs of it is started again.
+        # Nothing runs any more; the required services are started again.
         asyncio.run(run.down())
         verdict = done(*geoemu, "verify", run.run_dir, "--in-network", "--json", cwd=tmp_path)
         assert json.loads(verdict) == on_host

@@ -51,7 +51,7 @@ async def test_the_regions_of_a_cluster_share_one_configuration(tmp_path: Path) 
 
 @pytest.mark.within(DEADLINE_SECONDS)
 async def test_a_store_that_was_moved_away_is_noticed_and_no_new_one_is_made(tmp_path: Path) -> None:
-    """Nothing that was acknowledged is lost: what is changed meanwhile is refused, and a restart needs the store."""
+    """No acknowledged change is lost: changes are rejected meanwhile, and a restart needs the store."""
     runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
     await runtime.up()
     folder = runtime.run_dir / "configuration" / "americas"

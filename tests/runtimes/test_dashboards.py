@@ -64,8 +64,8 @@ STOCK = (
     'sum(pulsar_txn_active_count{cluster=~".*"})',
     'pulsar_version_info{cluster=~".*"}',
 )
-"""What the dashboards ask that people have for Pulsar: the pages on messaging, topics, transactions, and the overview.
-Left out is what a region does not have: BookKeeper's ledgers, ZooKeeper, the JVM, bundles and load reports."""
+"""Queries of the common dashboards for Pulsar: the pages on messaging, topics, transactions, and the overview. Left out
+is what a region does not have: BookKeeper's ledgers, ZooKeeper, the JVM, bundles and load reports."""
 
 
 def test_the_dashboard_asks_what_its_panels_say() -> None:
@@ -95,7 +95,7 @@ def test_what_is_rendered_has_all_that_is_mounted(tmp_path: Path) -> None:
 
 @contextmanager
 def prometheus(folder: Path, targets: dict[str, str]) -> Iterator[str]:
-    """A real one; its address."""
+    """Start a real Prometheus; yield its address."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("there is no prometheus")
@@ -121,7 +121,7 @@ def prometheus(folder: Path, targets: dict[str, str]) -> Iterator[str]:
 
 
 def series(url: str, query: str) -> list[dict[str, object]]:
-    """What Prometheus answers; nothing while it starts."""
+    """Return Prometheus's response; nothing while it starts."""
     try:
         with urlopen(f"{url}/api/v1/query?query={quote(query)}", timeout=10) as answer:
             found: list[dict[str, object]] = json.load(answer)["data"]["result"]
@@ -133,7 +133,7 @@ def series(url: str, query: str) -> list[dict[str, object]]:
 
 
 def unanswered(url: str, queries: list[str]) -> list[str]:
-    """Those without data, once all have some or the deadline is over."""
+    """Return the queries without data, once all have some or the deadline is over."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while left := [query for query in queries if not series(url, query)]:
         if time.monotonic() > deadline:

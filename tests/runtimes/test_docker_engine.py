@@ -1,4 +1,4 @@
-"""What a container's archive may do here."""
+"""Which entries of a container's archive may be unpacked here."""
 
 from __future__ import annotations
 

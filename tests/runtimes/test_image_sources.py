@@ -14,7 +14,7 @@ from .containers import ROOT
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout, as far as images are made from it."""
+    """A checkout with the sources of the images."""
     for name in (
         "emulator/model/values.py",
         "emulator/cli/run.py",

@@ -87,7 +87,7 @@ def test_an_address_that_other_machines_reach_is_refused(folder: Path, make: Mak
         f"machines can reach, and regions do not authenticate clients: add --insecure (insecure=True in a program) to "
         f"allow that, or name a loopback address (--listen, or `listen` or `host` of the region)"
     )
-    assert not (folder / "run" / "run.json").exists(), "nothing was made"
+    assert not (folder / "run" / "run.json").exists(), "nothing was created"
 
 
 @pytest.mark.parametrize("address", OTHERS)
@@ -145,7 +145,7 @@ def test_an_address_of_another_machine_and_a_name_of_none_are_refused(folder: Pa
 def test_a_name_is_looked_up_once_and_clients_are_told_the_name(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was checked is listened on, whatever the name means later."""
+    """The checked address is used for listening, whatever the name resolves to later."""
     asked: list[object] = []
     system = socket.getaddrinfo
 
@@ -188,7 +188,7 @@ def test_a_container_on_every_address_needs_a_name_to_tell_clients(
     topology = listening_on(small_topology(folder), "0.0.0.0")
     with pytest.raises(Refused, match=r"lookups cannot return the address of us-east.*`host` of the region"):
         render(topology, folder / "run", insecure=True)
-    assert caplog.messages == [], "what is refused needs no warning"
+    assert caplog.messages == [], "a rejected address needs no warning"
     render(with_host(topology, "a.example"), folder / "run", insecure=True)
     config = config_of(folder)
     assert (config.advertised_host, config.bind_host) == ("a.example", "0.0.0.0")

@@ -1,4 +1,4 @@
-"""Two clusters as processes, with a real client: what is set in one is obeyed in the other; clocks may be set wrong."""
+"""Two clusters as processes, with a real client: a policy set in one is obeyed in the other; clocks may be wrong."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_what_is_set_in_one_cluster_is_obeyed_by_a_client_of_another(tmp_p
     assert not await asyncio.to_thread(creates, europe, "second")
     await runtime.skew("eu-central", -60_000)
     assert (await asked(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
-    assert await asked(europe, "DELETE", CREATION) == 409, "older than what is there, by this clock"
+    assert await asked(europe, "DELETE", CREATION) == 409, "older than the stored change, by this clock"
     await runtime.kill("us-east")
     await runtime.restart("eu-central")
     assert (await asked(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000

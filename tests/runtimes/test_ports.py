@@ -1,4 +1,4 @@
-"""Ports are free, all different, and not given away while their region is down."""
+"""Ports are free, all different, and stay reserved while their region is down."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
 
 
 def tell(folder: Path, steps: Story, *behaviours: str) -> ProcessRuntime:
-    """Let a story happen to a run of pretended regions, and take the run down."""
+    """Run a scenario on fake regions, and take the run down."""
 
     async def whole() -> ProcessRuntime:
         runtime = fake_run(folder, *behaviours)
@@ -52,7 +52,7 @@ def runtime(tmp_path: Path) -> ProcessRuntime:
 
 @pytest.fixture
 def runner(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Brings the run up for a test with a `runtime`, and takes it down."""
+    """Bring the run up for a test with a `runtime`, and take it down."""
 
     def run(test: Coroutine[Any, Any, None]) -> None:
         async def scenario() -> None:
@@ -335,7 +335,7 @@ async def test_logs_are_told_line_by_line_over_all_starts_and_can_be_followed(
 
 
 def make_and_die(folder: Path, *, detached: bool) -> ProcessRuntime:
-    """A run whose maker is killed as soon as it is up."""
+    """Create a run whose creator is killed as soon as it is up."""
     maker = f"""
 import asyncio, os, signal
 from pathlib import Path

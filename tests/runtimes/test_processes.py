@@ -18,7 +18,7 @@ from .fixtures import wait_until
 
 @pytest.fixture(params=["proc", "ps"])
 def _way_of_looking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every statement holds both where /proc is and where it is not."""
+    """Run each test both with /proc and without it."""
     if request.param == "ps":
         monkeypatch.setattr(processes, "_look_up", processes._look_up_with_ps)
 

@@ -32,8 +32,8 @@ def on_kafka(topology: Topology) -> Topology:
 async def test_a_region_whose_topology_names_no_kafka_gets_one_that_outlives_its_kill(
     tmp_path: Path, kafka_server: KafkaServer
 ) -> None:
-    """What was acknowledged is there after kill -9 and a start; `down` leaves no Kafka behind. (The fixture only
-    makes sure of the jars.)"""
+    """Acknowledged messages are there after kill -9 and a start; `down` leaves no Kafka behind. (The fixture only makes
+    sure of the jars.)"""
     runtime = ProcessRuntime.create(on_kafka(load_topology(SAMPLE)), tmp_path / "run")
     await runtime.up()
     try:

@@ -1,4 +1,4 @@
-"""A run directory belongs to one run, and verbs from several terminals do not lose each other's changes."""
+"""A run directory belongs to one run, and commands from several terminals do not lose each other's changes."""
 
 from __future__ import annotations
 

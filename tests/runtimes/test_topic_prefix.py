@@ -21,7 +21,7 @@ Make = Callable[[Topology, Path], Any]
 
 @pytest.fixture(params=["process", "compose"])
 def make(request: pytest.FixtureRequest) -> Make:
-    """Makes a new run in a folder and starts nothing."""
+    """Create a new run in a folder without starting it."""
     return {"process": ProcessRuntime.create, "compose": render}[request.param]
 
 

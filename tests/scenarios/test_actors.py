@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 class Stand:
-    """Regions that are up, and actors on them; all gone when it is left."""
+    """Running regions, and actors on them; all are stopped at the end of the block."""
 
     def __init__(self, runtime: ProcessRuntime) -> None:
         self.runtime = runtime
@@ -146,7 +146,7 @@ async def test_every_publish_and_delivery_is_in_the_history(
 
 
 async def test_a_producer_goes_on_by_itself_when_its_region_comes_back(tmp_path: Path) -> None:
-    """What it asked while the region was away gets its outcome too, and nothing is stored twice."""
+    """Requests from while the region was down also get their outcome, and nothing is stored twice."""
     async with regions_up(tmp_path / "run") as stand:
         orders = await stand.begin(producer())
         await wait_until(lambda: orders.counts.ok > 200)
@@ -156,7 +156,7 @@ async def test_a_producer_goes_on_by_itself_when_its_region_comes_back(tmp_path:
         began = time.monotonic()
         before = orders.counts.asked
         await wait_until(lambda: orders.counts.ok > before + 100)
-        assert time.monotonic() - began < 5, "the client takes its time to notice"
+        assert time.monotonic() - began < 5, "the client notices late"
         await orders.finish()
         assert orders.counts.ok == orders.counts.asked
         audit = await stand.begin(consumer(name="audit", subscription="audit"))
@@ -186,7 +186,7 @@ async def test_a_consumer_moves_whatever_its_old_region_is_doing(tmp_path: Path,
 async def test_a_producer_that_moves_knows_no_outcome_of_what_it_leaves_waiting_behind(
     tmp_path: Path,
 ) -> None:
-    """And does not wait for it either: the client that could have told is gone."""
+    """Nor does it wait for one: the client that could have reported it is gone."""
     async with regions_up(tmp_path / "run") as stand:
         orders = await stand.begin(producer())
         await wait_until(lambda: orders.counts.ok > 50)
@@ -204,7 +204,7 @@ async def test_a_producer_that_moves_knows_no_outcome_of_what_it_leaves_waiting_
 
 
 async def test_a_second_run_of_a_producer_continues_its_numbering(tmp_path: Path) -> None:
-    """Otherwise deduplication would swallow its messages."""
+    """Otherwise deduplication would drop its messages."""
     async with regions_up(tmp_path / "run") as stand:
         for expected in (50, 100):
             orders = await stand.begin(producer(messages=50, rate_per_second=None))
@@ -228,7 +228,7 @@ async def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_a_consumer_of_all_partitions_goes_on_in_another_region_and_nothing_is_lost(tmp_path: Path) -> None:
-    """What each actor says of a partition is found in the logs of that partition."""
+    """Each event of an actor on a partition matches the logs of that partition."""
 
     async def steps() -> None:
         async with regions_up(tmp_path / "run") as stand:

@@ -1,4 +1,4 @@
-"""docs/SCENARIOS.md says all that a person may write."""
+"""docs/SCENARIOS.md describes everything that a scenario file may contain."""
 
 from __future__ import annotations
 

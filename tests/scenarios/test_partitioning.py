@@ -1,4 +1,4 @@
-"""The partitions of a scenario's topics: created in every cluster before its first step, or the play is over."""
+"""The partitions of a scenario's topics: created in every cluster before its first step, or the run fails."""
 
 from __future__ import annotations
 

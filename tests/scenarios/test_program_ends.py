@@ -1,4 +1,4 @@
-"""How programs end, in virtual time: the supervisor waits for their processes and for nothing else."""
+"""How programs end, in virtual time: the supervisor waits only for their processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def runner() -> Callable[[Coroutine[Any, Any, None]], None]:
 
 
 class PretendedGroup:
-    """Ends by itself after `lives` seconds, or so long after a signal as the constants say."""
+    """A process group that ends by itself after `lives` seconds, or after a signal as the constants say."""
 
     def __init__(self, lives: float = 3600.0, code: int = 0, *, obeys: bool = True) -> None:
         self.returncode: int | None = None
@@ -72,7 +72,7 @@ class PretendedGroup:
 
 
 class Programs:
-    """Starts pretended processes, and keeps them."""
+    """Start fake processes, and keep them."""
 
     def __init__(self, make: Callable[[], PretendedGroup] = PretendedGroup) -> None:
         self.started: list[PretendedGroup] = []
@@ -84,7 +84,7 @@ class Programs:
 
 
 async def regions() -> list[RegionStatus]:
-    """None of them listens."""
+    """Regions that do not listen."""
     return [
         RegionStatus(name, "", "running", f"pulsar://127.0.0.1:{9 + index}", "", 1)
         for index, name in enumerate(REGIONS)
@@ -208,13 +208,13 @@ async def test_a_program_that_is_to_be_restarted_is_not_after_it_was_killed(tmp_
     programs = Programs(lambda: PretendedGroup(lives=1.0, code=3))
     async with at_work(tmp_path, programs, restarts=True) as actor:
         await asyncio.sleep(1.1)
-        await actor.change("kill")  # it has ended and would start again in 0.1 s
+        await actor.change("kill")  # it has ended and would restart in 0.1 s
         await asyncio.sleep(5.0)
         assert (len(programs.started), actor.problem) == (1, None)
 
 
 class TermsWith(PretendedGroup):
-    """Ends with exit code 5 when it is to stop."""
+    """Ends with exit code 5 when it has to stop."""
 
     def signal(self, number: signal.Signals) -> None:
         if number == signal.SIGTERM:

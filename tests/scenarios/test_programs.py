@@ -92,7 +92,7 @@ def test_the_simulation_refuses_programs_in_one_sentence(tmp_path: Path) -> None
 
 @pytest.fixture
 def run(tmp_path: Path) -> ProcessRuntime:
-    """Whose regions were never started."""
+    """A run whose regions were never started."""
     return fake_run(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""What a person sees of a play."""
+"""The progress output of a run."""
 
 from __future__ import annotations
 

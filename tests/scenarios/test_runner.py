@@ -1,4 +1,4 @@
-"""The runner, in virtual time, on regions and with actors that only pretend."""
+"""The runner, in virtual time, with fake regions and actors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def failure_of(result: ScenarioResult) -> str:
 
 
 def test_the_drill_goes_through_all_its_steps(theatre: Theatre) -> None:
-    """The story of region-failover.yaml, told to regions and actors in its order."""
+    """The steps of region-failover.yaml reach regions and actors in order."""
     result = theatre.play("""
         phase: all works
         begin: billing
@@ -127,7 +127,7 @@ def test_a_condition_that_never_comes_true_ends_the_play_with_how_far_it_came(th
     step = "step 2 (wait_until: {consumer: billing, received: 600, within: 5s})"
     assert failure_of(result) == f"{step}: 500 of 600 within 5 s"
     assert (result.steps_done, result.completed) == (1, False)
-    assert theatre.runtime.told == [], "nothing is done after a step that failed"
+    assert theatre.runtime.told == [], "no step runs after a failed one"
     assert [actor.told[-1] for actor in theatre.actors.values()] == ["leave", "leave"]
     assert [fact.error for fact in facts(theatre) if fact.error] == [result.failure]
     assert str(facts(theatre)[-1].detail).endswith(failure_of(result))
@@ -183,7 +183,7 @@ DEATH = "actor fast ended unexpectedly, exit code -11"
 
 
 def dies_after(theatre: Theatre, seconds: float) -> None:
-    """The producer `fast`, counted from its beginning."""
+    """Let the producer `fast` die, after this time from its start."""
 
     def will_die(actor: PretendedActor) -> None:
         if actor.part.name == "fast":
@@ -328,7 +328,7 @@ def test_a_step_that_some_regions_miss_names_them(theatre: Theatre) -> None:
 
 
 def test_a_drain_is_not_fooled_by_a_moment_of_calm(theatre: Theatre) -> None:
-    """Regions are asked one after the other: what left one may not have been seen in the next."""
+    """Regions are queried one after the other: a message that left one may not have arrived in the next."""
     looks = iter(range(10_000))
 
     def topics(region: str) -> object:

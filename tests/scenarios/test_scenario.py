@@ -1,4 +1,4 @@
-"""What a scenario file may say, and what is said about one that is wrong."""
+"""The contents of a scenario file, and the errors of a wrong one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def problems(text: str) -> list[str]:
 
 
 def problems_of_steps(steps: str) -> list[str]:
-    """The first step stands in line 11."""
+    """Return the errors of these steps. The first step is in line 11."""
     return problems(scenario_text(steps))
 
 

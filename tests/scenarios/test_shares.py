@@ -1,4 +1,4 @@
-"""Which topics are a host's own, and who follows whom."""
+"""The assignment of topics to hosts, and the order of their successors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPICS = topics_named("endpoint", 40)
 
 
 def heirs(rule: PriorityRule, count: int, dead: int) -> Counter[str]:
-    """Who gets how many of the topics of a host that dies, when the first to come lines up first."""
+    """Return the number of topics per successor of a dead host, when the best priority takes over."""
     names = hosts_named("host", count)
     wants = {name: priorities(rule, name, index, count, TOPICS) for index, name in enumerate(names)}
     left = [name for index, name in enumerate(names) if index != dead]
@@ -28,7 +28,7 @@ def heirs(rule: PriorityRule, count: int, dead: int) -> Counter[str]:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 7])
 def test_every_topic_is_the_own_of_exactly_one_host(count: int) -> None:
-    """Of shares that differ by one at most."""
+    """The numbers of topics per host differ by one at most."""
     shares = [own_topics(TOPICS, index, count) for index in range(count)]
     assert sorted(topic for share in shares for topic in share) == sorted(TOPICS)
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
@@ -36,7 +36,7 @@ def test_every_topic_is_the_own_of_exactly_one_host(count: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5, 7])
 def test_balanced_spreads_the_topics_of_whoever_dies_evenly(count: int) -> None:
-    """Whichever host it is, the others differ by one at most."""
+    """Whichever host dies, the others' numbers differ by one at most."""
     for dead in range(count):
         loads = [heirs("balanced", count, dead)[name] for name in hosts_named("host", count)]
         del loads[dead]
@@ -46,7 +46,7 @@ def test_balanced_spreads_the_topics_of_whoever_dies_evenly(count: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_balanced_gives_each_topic_an_order_without_ties(count: int) -> None:
-    """And its own host is the first in it."""
+    """A topic's own host is the first in its order."""
     wants = [priorities("balanced", "any", index, count, TOPICS) for index in range(count)]
     for number in range(len(TOPICS)):
         assert sorted(want[number] for want in wants) == list(range(1, count + 1))
@@ -59,7 +59,7 @@ def test_one_number_makes_the_first_to_come_the_heir_of_all() -> None:
 
 
 def test_random_is_drawn_for_each_host_and_topic_and_always_the_same() -> None:
-    """Several heirs, and not as even as it could be."""
+    """Several successors, and not perfectly even."""
     drawn = priorities("random", "host-1", 0, 5, TOPICS)
     assert drawn == priorities("random", "host-1", 3, 9, TOPICS)
     assert len(set(drawn)) == len(TOPICS)

@@ -1,4 +1,4 @@
-"""What a scenario file may say of tasks, and what is said about one that is wrong."""
+"""Tasks in a scenario file, and the errors of a wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What regions say of their topics, asked over HTTP."""
+"""The state of topics, queried from regions over HTTP."""
 
 from __future__ import annotations
 

@@ -45,14 +45,14 @@ T = TypeVar("T")
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Instead of waiting, time jumps."""
+    """A selector that advances the time instead of waiting."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "everybody waits and nothing will ever happen"
+        assert timeout is not None, "deadlock: every task waits and no timer is set"
         self._loop.seconds += max(timeout, 0)
         return super().select(0)
 
@@ -84,7 +84,7 @@ class PretendedRuntime:
         self.told: list[str] = []
         self.states: dict[str, RegionState] = dict.fromkeys(REGIONS, "running")
         self.fails: dict[str, str] = {}
-        """Verb -> why it does not work."""
+        """Command -> its error."""
         self.hangs: set[str] = set()
 
     async def skew(self, region: str, ahead_ms: int) -> None:
@@ -224,7 +224,7 @@ class PretendedActor:
 
 
 class Watcher(Quiet):
-    """Remembers what a play showed."""
+    """Records the progress output of a run."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -238,7 +238,7 @@ class Watcher(Quiet):
 
 
 class Theatre:
-    """Plays one scenario in virtual time. Change `runtime`, `actors` or `topics` before `execute_scenario`."""
+    """Runs one scenario in virtual time. Change `runtime`, `actors` or `topics` before `execute_scenario`."""
 
     def __init__(self, run_dir: Path) -> None:
         self.runtime = PretendedRuntime(run_dir)
@@ -246,10 +246,10 @@ class Theatre:
         self.prepare: Callable[[PretendedActor], None] = lambda actor: None
         """Called with each actor before it begins."""
         self.topics: Callable[[str], TopicStatus | OSError] = lambda region: topic_status()
-        """What a region answers now."""
+        """The regions' current response."""
         self.watcher = Watcher()
         self.asked: list[tuple[float, str]] = []
-        """Of admin ports, and when."""
+        """Requests to admin ports, with their times."""
         self.answers: Callable[[str, str], tuple[int, bytes]] = lambda region, method: (204, b"")
         """(region, method) -> status and body."""
 

@@ -1,4 +1,4 @@
-"""A world with a bit of everything, for comparing runs: `python -m tests.simulation.chatter SEED` prints its trace."""
+"""A world with many kinds of events, for comparing runs: `python -m tests.simulation.chatter SEED` prints its trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PORT = 6650
 
 
 async def region(simulation: Simulation, host: Host) -> None:
-    """Stores what it is sent, then answers; sends its own numbers to all others, for ever."""
+    """Stores what it receives, then responds; sends its own numbers to all others, for ever."""
     store = await simulation.disk(host.name).open_store()
     log = await store.open_log("numbers")
     assert log is not None
@@ -87,7 +87,7 @@ async def scenario(simulation: Simulation) -> None:
 
 
 def trace_of(seed: int, *, detail: bool = True) -> str:
-    """The hash of one run."""
+    """Return the hash of one run."""
     network = NetworkSettings(between_places=LinkShape(latency_ms=30, jitter_ms=20), odd_cut_probability=0.2)
     faults = DiskFaults(stall_probability=0.1, id_jump_probability=0.1)
     with Simulation(seed, network=network, detail=detail) as simulation:

@@ -18,7 +18,7 @@ EXACT = NetworkSettings(
     tcp_timeout_seconds=20.0,
     connect_timeout_seconds=5.0,
 )
-"""Nothing is drawn: what is sent arrives 50 ms later."""
+"""A link without randomness: bytes arrive 50 ms later."""
 
 
 class Peer(asyncio.Protocol):
@@ -28,9 +28,9 @@ class Peer(asyncio.Protocol):
         self.transport: Endpoint
         self.received = b""
         self.times: list[float] = []
-        """When bytes were received."""
+        """The times at which bytes were received."""
         self.told: list[str] = []
-        """Everything but data, in order, with the names of exceptions."""
+        """Every callback but data, in order, with the names of exceptions."""
         self.lost_at: float | None = None
         self._on_data = on_data
 
@@ -60,7 +60,7 @@ class Peer(asyncio.Protocol):
 
 
 class Server:
-    """Listens on a port of a host, and keeps the peers it accepted."""
+    """Listens on a port of a host, and keeps the connections it accepted."""
 
     def __init__(self, host: Host, port: int = 6650) -> None:
         self.accepted: list[Peer] = []
@@ -80,7 +80,7 @@ class Server:
 async def connected(
     simulation: Simulation, client: str = "us", server: str = "eu"
 ) -> tuple[Peer, Peer, Server]:
-    """A connection from one host to another: the client's end, the server's end, and the server."""
+    """Connect one host to another; return the client's end, the server's end, and the server."""
     listening = Server(simulation.host(server))
     await simulation.host(server).ask(listening.listen())
     mine = await dial(simulation, client, server)

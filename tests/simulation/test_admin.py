@@ -1,4 +1,4 @@
-"""The HTTP port of a simulated region is the one that ships."""
+"""The HTTP port of a simulated region runs the shipped code."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ AFTER_SECONDS = (0.0, 0.001, 0.002, 0.005, 0.01)
 
 
 def answers(seed: int) -> list[tuple[str, str, int, bytes]]:
-    """To some of the calls and two deletions, all at about the same time."""
+    """Return the responses to some of the calls and two deletions, all at about the same time."""
     chance, found = Random(seed), []
 
     async def call(w: World, method: str, path: str, body: Any, after: float = 0.0) -> None:

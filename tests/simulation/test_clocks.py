@@ -1,4 +1,4 @@
-"""Wall clocks are wrong in every way they can be, and monotonic time does not notice."""
+"""Wall clocks can be wrong in every way, and monotonic time is unaffected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Time:
 
 
 def test_a_clock_that_is_right_shows_virtual_time_since_the_epoch():
-    """2026 begins with every simulation."""
+    """Every simulation starts at the beginning of 2026."""
     time = Time()
     clock = WallClock(time)
     assert clock() == EPOCH_MS
@@ -43,7 +43,7 @@ def test_a_clock_that_drifts_gains_or_loses_so_many_microseconds_a_second():
 
 
 def test_a_clock_jumps_and_is_set_right():
-    """Back too; then it drifts on."""
+    """Also backwards; then it keeps drifting."""
     time = Time()
     clock = WallClock(time, drift_ppm=1000)
     time.seconds = 10
@@ -56,7 +56,7 @@ def test_a_clock_jumps_and_is_set_right():
 
 
 def test_hosts_have_clocks_of_their_own_and_timers_do_not_notice():
-    """A jump of an hour moves no deadline and not the neighbour's clock."""
+    """A jump of an hour moves no deadline and no other host's clock."""
     rung: list[float] = []
     with Simulation(1) as simulation:
         us, eu = simulation.host("us"), simulation.host("eu")

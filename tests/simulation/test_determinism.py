@@ -1,4 +1,4 @@
-"""The same seed is the same run, to the last callback."""
+"""The same seed gives the same run, up to the last callback."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_same_seed_twice_is_the_same_run():
 
 
 def test_what_else_the_process_does_makes_no_difference():
-    """Memory in another state, garbage lying around."""
+    """Different memory contents, and uncollected garbage."""
     before = trace_of(1)
     rubbish = [[object() for _ in range(1000)] for _ in range(100)]
     for one in rubbish:
@@ -51,7 +51,7 @@ def test_what_else_the_process_does_makes_no_difference():
 
 
 def test_sets_of_tasks_and_futures_have_the_same_order_in_every_run():
-    """asyncio keeps them in sets: who is cancelled first, who is listed first among the done."""
+    """asyncio keeps them in sets, which decide the order of cancellation and of results."""
 
     async def member(number: int, cancelled: list[object]) -> None:
         try:
@@ -130,7 +130,7 @@ def test_every_workload_has_the_same_trace_under_another_hash_seed():
 
 
 def test_a_run_can_be_listened_to():
-    """Time, host and what happens, without a single address."""
+    """The trace has time, host and event, and no address."""
     heard: list[tuple[float, str, str]] = []
 
     async def program() -> None:

@@ -42,7 +42,7 @@ class DiskHarness(Harness):
 
 
 class TestSimulatedDisk(LogStoreContract):
-    """The suite of all backends, in virtual time."""
+    """The contract of all backends, in virtual time."""
 
     @pytest.fixture(
         params=[
@@ -73,7 +73,7 @@ def disk(simulation: Simulation) -> SimulatedDisk:
 
 
 async def fill_three_logs(disk: SimulatedDisk) -> None:
-    """On the host: ten appends of three entries to each of three logs, and ten puts of two keys, all on their way."""
+    """Issue on the host ten appends of three entries to each of three logs, and ten puts of two keys."""
     store = await disk.open_store()
     logs = [await open_log(store, name) for name in "abc"]
     for number in range(10):
@@ -90,7 +90,7 @@ def issued(log: str) -> list[bytes]:
 
 class TestCrash:
     def test_a_log_keeps_a_prefix_of_whole_appends(self):
-        """Nothing, all, or anything between; what is torn is cut off when the store is opened."""
+        """Nothing, all, or anything between; a torn entry is cut off when the store is opened."""
         lengths: set[int] = set()
         torn = 0
 
@@ -98,7 +98,7 @@ class TestCrash:
             nonlocal torn
             host = simulation.host("us")
             host.start(fill_three_logs(disk))
-            await asyncio.sleep(0.0035)  # three commits to create the logs; the rest is on its way
+            await asyncio.sleep(0.0035)  # three commits to create the logs; the rest is in flight
             host.kill()
             assert disk.store is None
             torn += sum(bool(log.torn) for log in disk.logs.values())
@@ -119,7 +119,7 @@ class TestCrash:
         assert torn > 5
 
     def test_nothing_is_promised_across_logs_and_keys(self):
-        """Of things issued together, any may survive without any other."""
+        """Of operations issued together, any may survive without any other."""
         survivors: set[tuple[bool, ...]] = set()
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
@@ -161,7 +161,7 @@ class TestCrash:
         assert gaps > 2
 
     def test_trusting_a_torn_tail_serves_it(self):
-        """The safeguard can be taken away, so that others can prove that they would notice."""
+        """The safeguard can be disabled, so that other tests can show that they detect it."""
         served = 0
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
@@ -182,7 +182,7 @@ class TestCrash:
         assert served > 3
 
     def test_what_the_dead_still_write_is_not_stored(self):
-        """Their store belongs to no disk any more."""
+        """Their store is detached from the disk."""
 
         async def program(disk: SimulatedDisk, logs: list[Log]) -> None:
             logs.append(await open_log(await disk.open_store(), "t"))
@@ -202,7 +202,7 @@ class TestFaults:
     async def test_a_commit_takes_its_time_and_a_stalled_one_longer(
         self, simulation: Simulation, disk: SimulatedDisk
     ):
-        """Virtual time, drawn from the span."""
+        """In virtual time, drawn from the range."""
         store = await disk.open_store()
         begin = simulation.now
         await store.put("k", b"v")
@@ -247,7 +247,7 @@ class TestFaults:
         assert outcomes == {"+++++", "++++?", "+++?-", "++?--", "+?---", "?----", "stored", "not stored"}
 
     def test_a_key_whose_failed_put_is_there_all_the_same_shows_it_to_who_looks_again(self):
-        """And versions go on from there."""
+        """And versions continue from there."""
         found: set[bytes] = set()
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
@@ -267,7 +267,7 @@ class TestFaults:
         assert found == {b"old", b"new"}
 
     def test_a_disk_has_its_capacity(self):
-        """What does not fit is certainly not there; trimming makes room."""
+        """A write that does not fit is certainly not stored; trimming makes room."""
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             store = await disk.open_store()
@@ -284,7 +284,7 @@ class TestFaults:
         play(scenario, replace(QUICK, capacity_bytes=100))
 
     def test_the_same_seed_gives_the_same_disk(self):
-        """Draws of one disk are its own: another disk in the world changes nothing."""
+        """Each disk has its own random numbers: another disk in the world changes nothing."""
 
         def survivors(seed: int, *, with_another: bool) -> list[object]:
             kept: list[object] = []
@@ -306,7 +306,7 @@ class TestFaults:
 
 
 async def test_a_store_belongs_to_the_disk_until_it_is_closed(simulation: Simulation, disk: SimulatedDisk):
-    """S6: a second owner is refused."""
+    """S6: a second owner is rejected."""
     store = await disk.open_store()
     with pytest.raises(StorageError, match="in use"):
         await disk.open_store()

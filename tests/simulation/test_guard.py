@@ -36,7 +36,7 @@ from emulator.simulation.simulation import Simulation
 
 
 def in_a_simulation(action: Callable[[], Any]) -> Any:
-    """What comes of `action`, called by a program."""
+    """Return the outcome of `action`, called by a program."""
 
     async def program() -> Any:
         return action()
@@ -109,7 +109,7 @@ def _import_afresh(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORBIDDEN)
 def test_reaching_out_is_an_error_that_names_the_line(name: str):
-    """File and line of the program, also when a library did it for it."""
+    """File and line of the program, also when a library made the call."""
     action = FORBIDDEN[name]
     with pytest.raises(ReachedOutside) as reached:
         in_a_simulation(action)
@@ -124,7 +124,7 @@ def test_what_follows_from_the_seed_is_allowed(name: str):
 
 
 def test_swallowing_the_error_does_not_help():
-    """The simulation ends with it all the same."""
+    """The simulation fails with it all the same."""
 
     async def program() -> None:
         try:
@@ -139,7 +139,7 @@ def test_swallowing_the_error_does_not_help():
 
 
 def test_callbacks_without_a_line_of_their_own_are_caught_too():
-    """`call_soon(time.sleep, 0)`, an executor's call: the host is named."""
+    """`call_soon(time.sleep, 0)`, an executor's call: the error names the host."""
 
     async def program() -> None:
         await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0)
@@ -151,7 +151,7 @@ def test_callbacks_without_a_line_of_their_own_are_caught_too():
 
 
 def test_the_story_may_step_outside():
-    """`simulation.outside()`, for what a test writes down; otherwise it is held to the same."""
+    """`simulation.outside()` is for a test's own files; otherwise the test is guarded, too."""
 
     async def scenario() -> None:
         with simulation.outside():
@@ -164,7 +164,7 @@ def test_the_story_may_step_outside():
 
 
 def test_other_threads_are_not_simulated():
-    """They see the clock as ever."""
+    """Other threads see the real clock."""
     seen: list[float] = []
     go_on, done = threading.Event(), threading.Event()
 
@@ -185,7 +185,7 @@ def test_other_threads_are_not_simulated():
 
 
 def test_log_records_are_stamped_with_the_hosts_own_time(caplog: pytest.LogCaptureFixture):
-    """Skew and all; and with its process id, which is another one in its next life."""
+    """With its offset; and with its process id, which changes with a restart."""
 
     async def program() -> None:
         logging.getLogger("test").warning("%d", os.getpid())
@@ -205,7 +205,7 @@ def test_log_records_are_stamped_with_the_hosts_own_time(caplog: pytest.LogCaptu
 
 
 def test_instances_of_the_real_classes_are_instances_of_the_stand_ins():
-    """Programs may ask what they have."""
+    """`isinstance` works in programs."""
     made_before = datetime.datetime(2026, 1, 1)
 
     def check() -> None:
@@ -234,7 +234,7 @@ def test_everything_is_as_it_was_afterwards():
 
 
 def test_a_simulation_can_go_without_a_guard():
-    """For a debugger's sake."""
+    """For use with a debugger."""
 
     async def scenario() -> float:
         return time.time()

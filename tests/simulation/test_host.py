@@ -20,7 +20,7 @@ async def count_seconds(seen: list[int]) -> None:
 
 class TestKill:
     async def test_a_killed_program_runs_no_finally(self, simulation: Simulation):
-        """Nothing of it runs any more: no `finally`, no handler, no timer, no task, at whatever await it stood."""
+        """Nothing of it runs any more: no `finally`, no handler, no timer, no task, at whatever await it was."""
         seen: list[str] = []
         tasks: list[asyncio.Task[None]] = []
 
@@ -52,7 +52,7 @@ class TestKill:
         assert seen == []
 
     def test_nobody_hears_of_its_tasks(self, capsys: pytest.CaptureFixture[str]):
-        """No "Task was destroyed", no "never awaited", neither then nor when the simulation is over."""
+        """No "Task was destroyed", no "never awaited", neither then nor at the end of the simulation."""
 
         async def program() -> None:
             other = asyncio.create_task(asyncio.sleep(100))
@@ -105,7 +105,7 @@ class TestKill:
         assert seen == []
 
     def test_a_killed_host_can_be_started_again_and_remembers_nothing(self):
-        """Another loop, another life; timers of the old one do not ring."""
+        """It has a new loop; timers of the old one do not fire."""
         lives: list[tuple[int, float]] = []
 
         async def program(us: Host) -> None:
@@ -129,7 +129,7 @@ class TestKill:
         assert len({draw for _, draw in lives}) == 3
 
     async def test_who_waits_for_an_answer_hears_of_the_death(self, simulation: Simulation):
-        """And gets none from the dead."""
+        """And gets no response from the dead host."""
         us = simulation.host("us")
         simulation.at(2, us.kill)
         with pytest.raises(HostDied):
@@ -141,7 +141,7 @@ class TestKill:
 
 class TestPause:
     async def test_a_paused_program_does_nothing_while_time_goes_on(self, simulation: Simulation):
-        """And goes on where it was."""
+        """It continues where it was."""
         seen: list[int] = []
 
         us = simulation.host("us")
@@ -156,7 +156,7 @@ class TestPause:
         assert seen == [1, 2, 3, 4, 5]
 
     async def test_what_became_ready_meanwhile_runs_before_overdue_timers(self, simulation: Simulation):
-        """A program that wakes up looks at its sockets first."""
+        """A program that wakes up polls its sockets first."""
         seen: list[str] = []
 
         us = simulation.host("us")
@@ -170,7 +170,7 @@ class TestPause:
         assert seen == ["arrived", "timer"]
 
     async def test_a_paused_program_can_be_killed(self, simulation: Simulation):
-        """And does not come back to life by being resumed."""
+        """Resuming it does not bring it back to life."""
         seen: list[int] = []
 
         us = simulation.host("us")
@@ -183,7 +183,7 @@ class TestPause:
         assert seen == []
 
     def test_a_program_can_be_paused_in_its_own_turn(self):
-        """The turn ends; the next one comes after the pause."""
+        """The iteration ends; the next one runs after the pause."""
         seen: list[float] = []
 
         async def program(us: Host) -> None:

@@ -40,7 +40,7 @@ TOPOLOGY = load_topology(ROOT / "topology.yaml")
 
 @cache
 def told(name: str) -> SimulationOutcome:
-    """A scenario that comes with geoemu, come true."""
+    """Run a scenario that is shipped with geoemu."""
     outcome = run_scenario(prepare_scenario(find_scenario(Path(name)), TOPOLOGY), 1)
     assert outcome.violation is None
     return outcome
@@ -63,7 +63,7 @@ def introductions(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def owners(events: list[HistoryEvent], group: str) -> Counter[str]:
-    """How many topics each host of a group owned when the last one of them had introduced itself."""
+    """Return the number of topics that each host of a group owned when the last one of them had started."""
     owner: dict[str, str] = {}
     for event in events:
         if event.op == "publish" and event.outcome == "ok" and event.actor.startswith(f"{group}-"):
@@ -72,7 +72,7 @@ def owners(events: list[HistoryEvent], group: str) -> Counter[str]:
 
 
 def test_each_leader_goes_on_from_a_state_that_is_equal_to_the_log() -> None:
-    """Whatever was killed: numbers never jump nor fall, and what a leader read is what those before it wrote."""
+    """Whatever was killed: numbers neither jump nor fall, and a leader reads what the earlier ones wrote."""
     outcome = told("leader-election")
     topic = "persistent://public/default/metadata"
     messages = written(outcome.events, topic, "us-east")
@@ -89,7 +89,7 @@ def test_each_leader_goes_on_from_a_state_that_is_equal_to_the_log() -> None:
 
 
 def test_first_in_first_out_one_host_gets_all_the_work_of_the_dead_one() -> None:
-    """Balanced priorities spread it evenly, drawn ones in between."""
+    """Balanced priorities spread it evenly, random ones in between."""
     outcome = told("uptime-checkers")
     fifo, balanced, drawn = (owners(outcome.events, group) for group in ("fifo", "balanced", "random"))
     assert sorted(fifo.values()) == [8, 8, 8, 16]
@@ -146,7 +146,7 @@ def test_each_report_counts_once_and_none_of_an_owner_after_the_first_of_the_nex
 
 
 def test_the_report_of_an_owner_that_lost_its_topic_is_stored_and_does_not_count() -> None:
-    """The topic of the reports takes it: only the message on the owned topic is refused."""
+    """The topic of the reports accepts it: only the message on the owned topic is rejected."""
     events = told("owner-reports").events
     taken_over = next(
         at for at, one in enumerate(events) if one.op == "receive" and '"epoch":1' in str(one.detail)
@@ -179,7 +179,7 @@ def test_two_regions_have_two_owners_and_both_streams_are_in_every_log() -> None
 
 
 def test_upstream_priorities_count_for_nothing() -> None:
-    """`queue_priority: upstream`: the last resort takes over at once, because it came first. The story fails."""
+    """`queue_priority: upstream`: the last resort takes over at once, because it came first. The scenario fails."""
     topology = replace(TOPOLOGY, compatibility={"queue_priority": "upstream"})
     outcome = run_scenario(prepare_scenario(find_scenario(Path("last-resort")), topology), 1)
     assert outcome.violation is not None
@@ -237,7 +237,7 @@ def test_a_producer_that_waits_stays_where_it_is(tmp_path: Path) -> None:
 
 
 def test_upstream_all_lines_are_first_in_first_out() -> None:
-    """`queue_priority: upstream`: whatever rule the hosts follow, the second one gets everything."""
+    """`queue_priority: upstream`: whatever priorities the hosts use, the second one gets every topic."""
     topology = replace(TOPOLOGY, compatibility={"queue_priority": "upstream"})
     outcome = run_scenario(prepare_scenario(find_scenario(Path("uptime-checkers")), topology), 1)
     loads = {name: value for name, value in outcome.figures.items() if "most topics" in name}
@@ -258,7 +258,7 @@ class Stage:
         self.clock = LoopClock()
 
     async def hosts(self, *names: str, rebuilds: bool = False) -> list[SimulatedHost]:
-        """The first one owns everything, the others wait in their order."""
+        """The first one owns every topic, the others wait in order."""
         hosts = [
             SimulatedHost(self.world, self.record, self.part(name, index, rebuilds))
             for index, name in enumerate(names)
@@ -281,7 +281,7 @@ class Stage:
         )
 
     async def until_holds(self, *hosts: SimulatedHost, within_seconds: float = 20) -> None:
-        """Some of them owns each topic."""
+        """Wait until one of them owns each topic."""
         await self.world.simulation.until(
             lambda: {topic for host in hosts for topic in host.counts.holds} == set(self.topics),
             within_seconds=within_seconds,
@@ -297,7 +297,7 @@ def stage(seed: int = 0, **switches: str) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("choice", ["proposal", "upstream"])
 def test_a_promotion_that_cannot_be_stored_leaves_the_topic_to_the_next_or_to_nobody(choice: str) -> None:
-    """`failed_promotion`: the store has no room when the owner dies, and has some a moment later."""
+    """`failed_promotion`: the store has no space when the owner dies, and has some a moment later."""
     with stage(failed_promotion=choice) as on:
 
         async def steps() -> None:
@@ -320,7 +320,7 @@ def test_a_promotion_that_cannot_be_stored_leaves_the_topic_to_the_next_or_to_no
 
 @pytest.mark.parametrize("choice", ["proposal", "upstream"])
 def test_a_region_that_restarts_keeps_a_topic_for_its_owner_or_for_whoever_is_first(choice: str) -> None:
-    """`unloaded_owner`: the owner is held up on its way back."""
+    """`unloaded_owner`: the owner's reconnect is delayed."""
     with stage(unloaded_owner=choice) as on:
 
         async def steps() -> None:
@@ -342,7 +342,7 @@ def test_a_region_that_restarts_keeps_a_topic_for_its_owner_or_for_whoever_is_fi
 
 @pytest.mark.parametrize("choice", ["proposal", "upstream"])
 def test_an_owner_that_was_thrown_out_is_told_or_stands_in_line_again_in_silence(choice: str) -> None:
-    """`fenced_producers`: what it had sent meanwhile is stored when the other one leaves, or never."""
+    """`fenced_producers`: its messages from meanwhile are stored when the other one leaves, or never."""
     with stage(fenced_producers=choice) as on:
 
         async def steps() -> None:
@@ -364,7 +364,7 @@ def test_an_owner_that_was_thrown_out_is_told_or_stands_in_line_again_in_silence
 
 
 def test_a_host_that_was_frozen_while_another_took_over_waits_again() -> None:
-    """Fenced for good as that producer, it makes another one, which stands in line."""
+    """That producer is fenced permanently; the host creates another one, which waits in the queue."""
     with stage() as on:
 
         async def steps() -> None:

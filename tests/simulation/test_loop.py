@@ -23,7 +23,7 @@ def now() -> float:
 
 class TestTime:
     def test_time_jumps_to_the_next_timer(self):
-        """A day of waiting takes no time."""
+        """A day of waiting takes no real time."""
 
         async def scenario() -> float:
             await asyncio.sleep(86_400)
@@ -72,7 +72,7 @@ class TestTime:
             simulation.run(scenario())
 
     def test_cancelled_timers_do_not_pile_up(self):
-        """Programs set far more deadlines than they miss."""
+        """Programs set far more deadlines than expire."""
 
         async def scenario() -> int:
             loop = asyncio.get_running_loop()
@@ -84,7 +84,7 @@ class TestTime:
             assert simulation.run(scenario()) < 300
 
     def test_the_driver_can_do_something_at_a_moment(self):
-        """Faults have their times."""
+        """Faults are scheduled."""
         seen: list[float] = []
         with Simulation(1) as simulation:
             simulation.at(3, lambda: seen.append(simulation.now))
@@ -95,7 +95,7 @@ class TestTime:
             assert simulation.now == 4
 
     def test_a_story_can_wait_for_a_condition(self):
-        """And hears when it does not come true."""
+        """It fails when the condition does not come true."""
         things: list[int] = []
 
         async def scenario() -> None:
@@ -113,7 +113,7 @@ class TestTime:
 
 class TestWhoIsNext:
     def test_within_one_host_callbacks_run_in_the_order_in_which_they_were_called(self):
-        """As asyncio promises, whatever the seed."""
+        """As asyncio guarantees, whatever the seed."""
         for seed in range(20):
             seen: list[int] = []
 
@@ -129,7 +129,7 @@ class TestWhoIsNext:
             assert seen == list(range(10))
 
     def test_whose_turn_it_is_is_drawn_from_the_seed(self):
-        """Every order of three hosts turns up, and the same one for the same seed."""
+        """Every order of three hosts occurs, and the same one for the same seed."""
 
         def order(seed: int) -> str:
             seen: list[str] = []
@@ -167,7 +167,7 @@ class TestEndings:
         assert f"broker at {__file__}:{line}" in str(deadlock.value)
 
     def test_a_deadlock_tells_of_hosts_that_are_frozen_or_dead(self):
-        """They are the first suspects."""
+        """They are the most likely causes."""
 
         async def scenario() -> None:
             simulation.host("us").pause()
@@ -183,7 +183,7 @@ class TestEndings:
         assert "eu (its program is dead" in str(deadlock.value)
 
     def test_a_story_that_does_not_end_in_time_is_out_of_time(self):
-        """Although timers go on and on."""
+        """Although timers keep firing."""
 
         async def scenario() -> None:
             while True:
@@ -200,7 +200,7 @@ class TestEndings:
         assert now() == pytest.approx(0.1, abs=0.001)
 
     def test_a_program_that_spins_for_ever_is_a_livelock(self, monkeypatch: pytest.MonkeyPatch):
-        """And is named."""
+        """The error names it."""
         monkeypatch.setattr(loop_module, "BUSY_TURNS_MAX", 5000)
 
         async def busy() -> None:
@@ -213,7 +213,7 @@ class TestEndings:
                 simulation.run_for(1)
 
     def test_an_exception_of_the_story_is_the_callers(self):
-        """As it is."""
+        """Unchanged."""
 
         async def scenario() -> None:
             raise KeyError("mine")
@@ -222,7 +222,7 @@ class TestEndings:
             simulation.run(scenario())
 
     def test_an_exception_nobody_handles_ends_the_run_and_names_the_host(self):
-        """What asyncio would only have logged is a bug here."""
+        """What asyncio would only have logged is an error here."""
 
         def fall() -> None:
             raise ValueError("oops")
@@ -236,7 +236,7 @@ class TestEndings:
                 simulation.run_for(10)
 
     def test_a_task_whose_exception_nobody_looks_at_ends_the_run(self):
-        """As soon as it is let go."""
+        """As soon as the task is garbage."""
 
         async def program() -> None:
             raise ValueError("oops")
@@ -260,7 +260,7 @@ class TestEndings:
             ]
 
     def test_a_programs_own_exception_handler_is_asked(self):
-        """As asyncio does."""
+        """As in asyncio."""
         heard: list[str] = []
 
         async def program() -> None:
@@ -348,7 +348,7 @@ class TestAsyncio:
         assert len(errors) == 1
 
     async def test_a_signal_reaches_its_handler(self, simulation: Simulation):
-        """And kills who has none."""
+        """And kills a program without one."""
         heard: list[int] = []
 
         async def program() -> None:
@@ -385,7 +385,7 @@ class TestAsyncio:
         assert closed == ["us"]
 
     def test_asyncio_can_run_the_drivers_loop_itself(self):
-        """So that tests written for `asyncio.run` can be run in virtual time."""
+        """So that tests written for `asyncio.run` can run in virtual time."""
 
         async def main() -> float:
             left_behind = asyncio.create_task(asyncio.sleep(10_000))
@@ -400,7 +400,7 @@ class TestAsyncio:
             assert runner.run(main()) == 100
 
     def test_garbage_is_not_collected_at_moments_of_its_own(self):
-        """Finalisers run when the simulation says so; afterwards everything is as before."""
+        """Finalisers run when the simulation decides; afterwards the former setting is restored."""
 
         async def scenario() -> bool:
             return gc.isenabled()

@@ -21,7 +21,7 @@ OURS, THEIRS = b'{"adminRoles": ["ours"]}', b'{"adminRoles": ["theirs"]}'
 
 
 def roles(world: World) -> set[str]:
-    """What all regions take for the roles of the tenant."""
+    """Return the roles of the tenant in all regions."""
     found = set()
     for name in world.regions:
         change = region(world, name).metadata.get(TENANT)
@@ -36,7 +36,7 @@ def test_a_change_that_the_store_refused_comes_true_only_where_it_is_published_f
         await soon(world, lambda: roles(world) == {"ours"})
         with pytest.raises(Conflict):
             await us.metadata.put(TENANT, THEIRS, expected=-1)
-        await us.policies.set(NAMESPACE, DEDUPLICATION, True)  # what comes behind it was heard
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)  # later events were received
         await soon(world, lambda: is_known(world.regions["eu"].broker))
         await soon(world, lambda: roles(world) == ({"theirs"} if proposal else {"ours"}))
 
@@ -52,7 +52,7 @@ def test_with_the_proposal_s_order_each_change_is_published_once() -> None:
             await soon(world, lambda v=value: is_known(world.regions["eu"].broker) == v)  # type: ignore[misc]
         await region(world, "eu").metadata.put(TENANT, THEIRS)
         await soon(world, lambda: roles(world) == {"theirs"})
-        assert us.synchronizer.figures.sent == before, "the carrier found nothing that was not sent"
+        assert us.synchronizer.figures.sent == before, "the sync leader found nothing unsent"
 
     told(scenario, proposal=True)
 
@@ -68,12 +68,12 @@ def test_clusters_converge_with_the_proposal_s_order_too(seed: int, monkeypatch:
 
 
 def test_with_the_proposal_s_order_changes_at_the_same_time_are_published_once_each() -> None:
-    """What was published is not drawn up again because another change came between: two that gave way to each other
-    would publish for ever."""
+    """A published event is not rebuilt because another change came between: two that gave way to each other would
+    publish for ever."""
 
     async def scenario(world: World, us: Region) -> None:
         published = _published(world)
-        world.configurations["americas"].faults.call_seconds = (0.02, 0.03)  # so that all come between
+        world.configurations["americas"].faults.call_seconds = (0.02, 0.03)  # all come in between
         values = (True, False, True, False)
         changes = [us.policies.set(NAMESPACE, DEDUPLICATION, value) for value in values]
         await asyncio.gather(*changes, return_exceptions=True)  # a change that lost to a later one raises

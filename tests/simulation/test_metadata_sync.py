@@ -1,5 +1,5 @@
-"""Metadata sync in faulty worlds: clusters whose regions die, whose links are cut, whose clocks are wrong and whose
-stores lose answers. Once all is repaired every cluster has the same: the fold of all events there were."""
+"""Metadata sync under fault injection: regions die, links are cut, clocks are wrong and stores lose responses. After
+all repairs every cluster has the same: the fold of all events."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def topology(of: dict[str, str], *, hybrid: bool, **changes: bool) -> Topology:
 
 
 class SimulatedScenario:
-    """One seed."""
+    """One run of a seed."""
 
     def __init__(self, seed: int, overrides: Overrides = AS_SHIPPED) -> None:
         self.random = Random(seed)
@@ -138,7 +138,7 @@ class SimulatedScenario:
         return all(other == first for other in others)
 
     def events(self) -> dict[SyncStamp, SyncEvent]:
-        """Of every event topic, and of every store: what was never published counts, too."""
+        """Return the events of every event topic, and of every store: unpublished ones count, too."""
         found: dict[SyncStamp, SyncEvent] = {}
         for store in self.world.configurations.values():
             for path, change in store.memory.values.items():
@@ -172,7 +172,7 @@ def test_all_clusters_have_the_same_in_the_end(seed: int) -> None:
 
 
 def test_without_an_order_of_events_the_fold_tells() -> None:
-    """What came last wins: clusters differ, or hold what is not the latest."""
+    """The last arrival wins: clusters differ, or have a value that is not the latest."""
     rule = replace(LATEST, wins=lambda stamp, present, here: True)
     with pytest.raises((AssertionError, TimeoutError)):
         _play_many(30, AS_SHIPPED.with_parts(metadata_rule=rule))

@@ -61,7 +61,7 @@ def none_are_left(world: World) -> bool:
 
 
 def carrier(world: World) -> str:
-    """Of the cluster with two regions."""
+    """Return the sync leader of the cluster with two regions."""
     names = [name for name in ("us", "us2") if _carries(world, name)]
     return names[0] if len(names) == 1 else ""
 
@@ -90,8 +90,8 @@ def test_a_tombstone_goes_when_every_cluster_has_it(proposal: bool) -> None:
 
 @pytest.mark.parametrize("proposal", [False, True])
 def test_what_was_published_before_and_comes_after_a_tombstone_went_does_not_count(proposal: bool) -> None:
-    """A region publishes a change, hears of a later deletion and dies before anybody heard it. All forget the deletion.
-    Then the region is back, and so is what it had published."""
+    """A region publishes a change, receives a later deletion and dies before any other region received the change. All
+    drop the tombstone. Then the region is back, and so is its event."""
 
     async def scenario(world: World) -> None:
         await soon(world, lambda: carrier(world) != "")

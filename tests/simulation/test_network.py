@@ -88,7 +88,7 @@ class TestConnecting:
             await network.listen(Peer, "eu", 7000)
 
     async def test_who_stops_waiting_for_an_answer_leaves_nothing_behind(self, simulation: Simulation):
-        """A dial that is given up; the server hears that it is over, if it heard of it at all."""
+        """A connection attempt that is given up; the server sees its end, if it ever saw its beginning."""
 
         async def impatient(simulation: Simulation) -> None:
             async with asyncio.timeout(0.12):
@@ -130,7 +130,7 @@ class TestBytes:
             play(scenario, settings, seed)
 
     def test_a_message_can_be_cut_at_any_byte(self):
-        """Over the seeds, every place in a message is the end of what was read."""
+        """Over the seeds, a read ends at every position of a message."""
         settings = replace(EXACT, between_places=LinkShape(5, 5), odd_cut_probability=0.5)
         cuts: set[int] = set()
 
@@ -154,7 +154,7 @@ class TestBytes:
         assert len(theirs.times) == 1
 
     def test_bandwidth_is_shared_by_all_connections_of_a_link(self):
-        """100 kB/s: two times 50 kB take a second, and not the way back."""
+        """100 kB/s: two times 50 kB take a second; the other direction is not affected."""
         shape = LinkShape(latency_ms=10, bandwidth_bytes_per_second=100_000)
         settings = replace(EXACT, segment_bytes_max=1000)
 
@@ -210,7 +210,7 @@ class TestBytes:
 
 class TestEnding:
     async def test_closing_sends_what_was_written_and_then_the_end(self, simulation: Simulation):
-        """Whatever is still in the buffer; both hear that it was in order."""
+        """The buffered bytes are sent; both sides see a clean close."""
         mine, theirs, _ = await connected(simulation)
         mine.transport.write(bytes(1_000_000))
         mine.transport.close()
@@ -225,7 +225,7 @@ class TestEnding:
         assert not simulation.host("eu").network.endpoints
 
     async def test_aborting_forgets_what_is_still_in_the_buffer(self, simulation: Simulation):
-        """What the kernel has already is delivered."""
+        """Bytes that the kernel already has are delivered."""
         mine, theirs, _ = await connected(simulation)
         mine.transport.write(bytes(1_000_000))
         mine.transport.abort()
@@ -234,7 +234,7 @@ class TestEnding:
         assert mine.told == ["made", "pause", "lost"]
 
     async def test_a_connection_can_be_closed_one_way(self, simulation: Simulation):
-        """write_eof: the other side answers and then ends it."""
+        """write_eof: the other side responds and then closes."""
 
         class Answers(Peer):
             def eof_received(self) -> bool:  # type: ignore[override]
@@ -264,7 +264,7 @@ class TestEnding:
         assert mine.lost_at == pytest.approx(begin + 0.05)
 
     async def test_closing_with_something_unread_resets_the_connection(self, simulation: Simulation):
-        """As a kernel does: the peer learns that not all was read."""
+        """As a kernel does: the peer learns that not everything was read."""
         mine, theirs, _ = await connected(simulation)
         theirs.transport.pause_reading()
         mine.transport.write(b"unread")
@@ -300,7 +300,7 @@ class TestSlowReader:
         assert mine.transport.get_write_buffer_size() == 0
 
     async def test_the_limits_of_the_buffer_can_be_set(self, simulation: Simulation):
-        """As of any transport."""
+        """As for any transport."""
         mine, theirs, _ = await connected(simulation)
         theirs.transport.pause_reading()
         mine.transport.set_write_buffer_limits(high=0)
@@ -343,7 +343,7 @@ class TestSlowReader:
 
 class TestHold:
     async def test_what_is_held_is_delivered_in_order_when_the_link_heals(self, simulation: Simulation):
-        """However long it takes; the way back is free."""
+        """However long it takes; the other direction is open."""
         mine, theirs, _ = await connected(simulation)
         simulation.network.hold("us", "eu", one_way=True)
         for number in range(10):
@@ -381,7 +381,7 @@ class TestHold:
 
 class TestCut:
     async def test_a_connection_survives_a_short_cut(self, simulation: Simulation):
-        """What was lost is sent again, some time after the link heals, in order."""
+        """Lost bytes are sent again, some time after the link heals, in order."""
         mine, theirs, _ = await connected(simulation)
         simulation.network.cut("us", "eu")
         mine.transport.write(b"1")
@@ -398,7 +398,7 @@ class TestCut:
     async def test_a_long_cut_breaks_whoever_writes_after_the_time_out_and_nobody_else(
         self, simulation: Simulation
     ):
-        """Half open: the silent side knows nothing, until it writes and is answered with a reset."""
+        """Half open: the silent side knows nothing, until it writes and gets a reset."""
         mine, theirs, _ = await connected(simulation)
         begin = simulation.now
         simulation.network.cut("us", "eu")
@@ -417,7 +417,7 @@ class TestCut:
         assert theirs.lost_at == pytest.approx(begin + 0.1)
 
     async def test_an_idle_connection_never_notices_a_cut(self, simulation: Simulation):
-        """There is nothing that could be missed."""
+        """Nothing is in flight that could be lost."""
         mine, theirs, _ = await connected(simulation)
         simulation.network.cut("us", "eu")
         await asyncio.sleep(1000)
@@ -428,7 +428,7 @@ class TestCut:
     async def test_a_link_cut_one_way_lets_the_other_way_pass_until_the_sender_gives_up(
         self, simulation: Simulation
     ):
-        """Its bytes arrive, but it never hears so."""
+        """Its bytes arrive, but the acknowledgements do not."""
         mine, theirs, _ = await connected(simulation)
         simulation.network.cut("us", "eu", one_way=True)
         begin = simulation.now
@@ -453,7 +453,7 @@ class TestCut:
         assert mine.told == ["made", "pause", "resume"]
 
     async def test_connection_attempts_over_a_cut_link_time_out(self, simulation: Simulation):
-        """Whichever direction is cut; a server that hears only the request never accepts."""
+        """Whichever direction is cut; a server that only receives the request never accepts."""
         _, _, server = await connected(simulation)
         for source, target in (("us", "eu"), ("eu", "us")):
             simulation.network.cut(source, target, one_way=True)
@@ -478,7 +478,7 @@ class TestCut:
 
 class TestDeath:
     def test_a_killed_programs_peers_are_told(self):
-        """The end or a reset, drawn from the seed; what arrived before is in order and a prefix."""
+        """An end or a reset, drawn from the seed; the bytes before it are in order and a prefix."""
         endings: set[str] = set()
         lengths: set[int] = set()
 
@@ -502,7 +502,7 @@ class TestDeath:
         assert lengths == set(range(11))
 
     async def test_behind_a_cut_nobody_hears_of_a_death_until_he_writes(self, simulation: Simulation):
-        """The reset is lost; the next bytes after healing are answered with another one."""
+        """The reset is lost; the next bytes after healing get another one."""
         mine, theirs, _ = await connected(simulation)
         mine.transport.pause_reading()
         theirs.transport.write(b"unread")
@@ -518,7 +518,7 @@ class TestDeath:
         assert theirs.told == ["made", "ConnectionResetError"]
 
     async def test_a_machine_without_power_says_nothing(self, simulation: Simulation):
-        """Its peers wait for their time-outs, and dialling takes as long as it does."""
+        """Its peers wait for their timeouts, and connection attempts time out."""
         _, theirs, _ = await connected(simulation)
         simulation.host("us").power_off()
         begin = simulation.now
@@ -532,7 +532,7 @@ class TestDeath:
         assert theirs.told == ["made", "TimeoutError"]
 
     async def test_a_machine_that_comes_back_knows_no_old_connections(self, simulation: Simulation):
-        """It answers with a reset."""
+        """It responds with a reset."""
         _, theirs, _ = await connected(simulation)
         simulation.host("us").power_off()
         theirs.transport.write(b"anybody?")
@@ -542,7 +542,7 @@ class TestDeath:
         assert theirs.told == ["made", "ConnectionResetError"]
 
     async def test_a_paused_programs_kernel_goes_on(self, simulation: Simulation):
-        """It takes bytes until the window is full, and connections; the program sees all of it when it is resumed."""
+        """It accepts bytes until the window is full, and connections; the program sees all of it when it is resumed."""
         mine, theirs, server = await connected(simulation)
         simulation.host("eu").pause()
         mine.transport.write(bytes(300_000))
@@ -558,7 +558,7 @@ class TestDeath:
         assert server.accepted[1].received == b"hello"
 
     async def test_what_the_dead_still_write_reaches_nobody(self, simulation: Simulation):
-        """A program that dies in the middle of its turn."""
+        """A program dies in the middle of its iteration."""
         mine, theirs, _ = await connected(simulation)
         simulation.host("us").power_off()
         mine.transport.write(b"ghost")
@@ -599,7 +599,7 @@ class TestAsyncioOnTop:
         assert await simulation.host("us").ask(ask()) == b"HELLO\n" * 10_000
 
     def test_the_network_of_real_sockets_works_on_the_simulated_loop(self):
-        """It asks the loop for connections, and the loop is simulated."""
+        """It opens connections through the loop, and the loop is simulated."""
 
         async def listen(server: Server) -> int:
             return (await SocketNetwork().listen(server._accept, "", 0)).port

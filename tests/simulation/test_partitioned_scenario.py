@@ -112,7 +112,7 @@ def test_the_verdict_finds_the_one_message_that_is_missing_in_one_partition_of_o
 
 
 def test_a_message_that_is_lost_from_one_partition_is_noticed(tmp_path: Path) -> None:
-    """Receipts before the disk, as in stories of a topic without partitions."""
+    """With receipts before the disk, as for a topic without partitions."""
     overrides = overrides_without("receipt-before-durable")
     violations = (
         run_scenario(story_of(tmp_path, FAILOVER), seed, overrides=overrides).violation

@@ -43,7 +43,7 @@ class RemoteHarness(Harness):
 
 
 class TestRemoteLog(LogStoreContract):
-    """The suite of all backends, in virtual time."""
+    """The contract of all backends, in virtual time."""
 
     @pytest.fixture(
         params=[
@@ -92,7 +92,7 @@ class TestOwners:
     async def test_all_that_waits_at_a_replaced_owner_fails_as_fenced(
         self, simulation: Simulation, log: RemoteLog
     ) -> None:
-        """What was durable when the new one came stays; nothing comes behind it."""
+        """Entries durable before the takeover stay; nothing of the old owner is stored after it."""
         old = await log.open_store()
         a, b = [await open_log(old, name) for name in "ab"]
         await asyncio.gather(a.append([b"old"]), b.append([b"old"]), old.put("k", b"old"))
@@ -109,7 +109,7 @@ class TestOwners:
         assert list(trespasses("us", log)) == []
 
     async def test_who_writes_nothing_finds_out_too(self, simulation: Simulation, log: RemoteLog) -> None:
-        """Within the seconds after which it looks again."""
+        """Within the interval of its checks."""
         old = await log.open_store()
         assert isinstance(old, Replaceable)
         await asyncio.sleep(30)
@@ -119,7 +119,7 @@ class TestOwners:
         assert not new.fenced.done()
 
     def test_what_lies_between_the_two_steps_of_a_takeover_counts(self) -> None:
-        """The keys are taken first: of the old one's appends some are stored, and then the new one knows them."""
+        """The keys are fenced first: some of the old owner's appends are stored, and then the new owner sees them."""
         seen: set[tuple[str, ...]] = set()
 
         async def scenario(simulation: Simulation, log: RemoteLog) -> None:
@@ -144,7 +144,7 @@ class TestOwners:
         simulation: Simulation,
         log: RemoteLog,
     ) -> None:
-        """Its call was applied while it was frozen; what it sends afterwards is refused."""
+        """Its call was applied while it was frozen; later calls are rejected."""
         heard: list[str] = []
 
         async def program(log: RemoteLog) -> None:
@@ -170,7 +170,7 @@ class TestOwners:
         assert len(await read_all(await open_log(new, "t"))) == stored
 
     def test_what_the_dead_had_on_their_way_may_arrive_but_never_behind_the_fence(self) -> None:
-        """A call outlives its sender. It is stored before the next life takes over, or not at all."""
+        """A call outlives its sender. It is stored before the next owner takes over, or not at all."""
         found: set[int] = set()
 
         async def program(log: RemoteLog) -> None:
@@ -202,7 +202,7 @@ class TestFaults:
     async def test_lost_calls_and_answers_take_time_and_nothing_is_doubled(
         self, simulation: Simulation, log: RemoteLog
     ) -> None:
-        """The store sends again; the log knows what it has."""
+        """The store retries; the log deduplicates."""
         store = await log.open_store()
         t = await open_log(store, "t")
         log.faults = replace(log.faults, lost_answer_probability=0.8)
@@ -247,7 +247,7 @@ class TestFaults:
     async def test_while_it_is_away_writes_and_reads_wait(
         self, simulation: Simulation, log: RemoteLog
     ) -> None:
-        """And go on when it is back, nothing lost and nothing failed."""
+        """They continue when it is back; nothing is lost and nothing fails."""
         store = await log.open_store()
         t = await open_log(store, "t")
         await t.append([b"before"])
@@ -260,7 +260,7 @@ class TestFaults:
         assert data_of(await read_all(t)) == [b"before", b"x"]
 
     def test_while_it_is_away_a_store_with_a_limit_fails(self) -> None:
-        """And may be opened again once it is back."""
+        """It may be opened again once the log is back."""
 
         async def scenario(simulation: Simulation, log: RemoteLog) -> None:
             store = await log.open_store()
@@ -297,7 +297,7 @@ async def test_the_evidence_names_what_an_older_owner_stored_behind_the_fence(
     log: RemoteLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A log that lets everybody in is seen through, whether a key was written or an entry."""
+    """A log without fencing is detected, whether a key was written or an entry."""
     monkeypatch.setattr(RemoteLog, "fence", lambda *_: None)
 
     old = await log.open_store()

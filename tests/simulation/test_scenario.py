@@ -1,4 +1,4 @@
-"""A person's own scenario under virtual time."""
+"""A user's own scenario under virtual time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOPOLOGY = load_topology(ROOT / "topology.yaml")
 
 
 def story_of(tmp_path: Path, steps: str, *, rate: int = 50) -> SimulatedScenario:
-    """Two producers and a consumer with a replicated position, and these steps, one per line."""
+    """Return a scenario with two producers, a consumer with a replicated position, and these steps, one per line."""
     lines = "\n".join(f"  - {line.strip()}" for line in steps.strip().splitlines())
     path = tmp_path / "story.yaml"
     path.write_text(f"""
@@ -161,7 +161,7 @@ def test_latency_is_what_a_message_takes_until_it_is_healed(tmp_path: Path) -> N
         e.sequence_id: e.at_ms for e in outcome.events if (e.producer, e.op) == ("central", "receive")
     }
     slow = [received[n] - at for n, at in asked.items() if slow_from < at < slow_until - 400]
-    # What is sent right after the healing waits behind what is still under way: nothing overtakes.
+    # Messages sent right after the healing queue after those still in flight.
     quick = [received[n] - at for n, at in asked.items() if at > slow_until + 400]
     assert min(slow) > 400 > 100 > max(quick)
     assert len(slow) > 10
@@ -232,7 +232,7 @@ LOSS = """
 
 
 def test_what_went_with_a_lost_region_is_measured_and_nobody_repairs_the_region(tmp_path: Path) -> None:
-    """50 messages a second and a second cut off: the loss takes some 50 of them along."""
+    """50 messages a second, one second after the cut: the loss takes some 50 messages."""
     steps = f"{LOSS}finish: producers\ndrain: {{within: 20s}}"
     outcome = run_scenario(story_of(tmp_path, steps), 1)
     assert outcome.violation is None
@@ -251,7 +251,7 @@ def test_a_lost_region_that_is_started_again_owes_everything(tmp_path: Path) -> 
 
 
 def test_between_the_regions_that_are_left_nothing_is_excused() -> None:
-    """What was published after the loss, and where everything began, is looked for as ever."""
+    """Messages published after the loss, and all that started elsewhere, are checked as usual."""
     here, there = LogView("us", "t", 1), LogView("eu", "t", 1)
     one, two = (stored("us", number) for number in (0, 1))
     here.messages = [one, two]
@@ -271,7 +271,7 @@ def test_between_the_regions_that_are_left_nothing_is_excused() -> None:
     assert list(regions_converge(evidence))
     assert list(replicated_everywhere(evidence))
     evidence.lost = ("us",)
-    assert list(regions_converge(evidence)), "the first one is missing in front of the second"
+    assert list(regions_converge(evidence)), "the first is missing before the second"
     there.messages = [one._replace(region="eu")]
     assert not list(regions_converge(evidence))
     assert not list(replicated_everywhere(evidence))
@@ -285,7 +285,7 @@ def stored(region: str, number: int) -> StoredMessage:
 
 
 def test_a_safeguard_that_is_missing_is_noticed() -> None:
-    """Receipts before the disk: somewhere among a few seeds the kill comes between the two."""
+    """Receipts before the disk: with a few seeds one kill falls between the two."""
     story = prepare_scenario(find_scenario(Path("region-failover")), TOPOLOGY)
     overrides = overrides_without("receipt-before-durable")
     violations = (run_scenario(story, seed, overrides=overrides).violation for seed in range(1, 11))
@@ -333,7 +333,7 @@ def fact(at_ms: float, op: str, region: str) -> HistoryEvent:
     ("events", "gap"),
     [
         ([received(1, "us", 1), fact(1000, "kill", "us"), received(1500, "eu", 2)], 0.5),
-        # What the client still had in memory does not end it.
+        # Messages in the client's memory do not end it.
         (
             [
                 received(1, "us", 1),
@@ -352,7 +352,7 @@ def fact(at_ms: float, op: str, region: str) -> HistoryEvent:
             ],
             1.1,
         ),
-        # It was elsewhere; it never received again.
+        # It was in another region; it never received again.
         ([received(1, "eu", 1), fact(1000, "kill", "us"), received(1500, "eu", 2)], None),
         ([received(1, "us", 1), fact(1000, "kill", "us")], None),
     ],

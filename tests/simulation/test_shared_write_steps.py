@@ -23,7 +23,7 @@ def client_in(w: World) -> Client:
 
 
 async def transact(client: Client, outboxes: list[Producer], number: int) -> str:
-    """What the client knows of it in the end. Every third one it aborts itself."""
+    """Return what the client knows about each in the end. It aborts every third one itself."""
     try:
         transaction = await client.new_transaction(TIMEOUT_SECONDS)
         sends = [
@@ -35,7 +35,7 @@ async def transact(client: Client, outboxes: list[Producer], number: int) -> str
             await transaction.abort()
             return ABORTED
     except ClientError:
-        return ABORTED  # it is never committed by anybody: at the latest its time runs out
+        return ABORTED  # no client commits it: at the latest it times out
     try:
         await transaction.commit()
     except ClientError as failure:
@@ -96,4 +96,4 @@ def test_many_transactions_that_share_writes_count_each_as_a_whole_behind_whatev
 ):
     steps, heard = deaths()
     assert 6 <= steps < 2 * TRANSACTIONS, f"{steps} writes: {TRANSACTIONS} transactions share them"
-    assert heard == {COMMITTED, ABORTED}, "whatever answer is lost is asked for again"
+    assert heard == {COMMITTED, ABORTED}, "every lost response is requested again"

@@ -1,4 +1,4 @@
-"""`geoemu simulate`: what it prints and how it ends."""
+"""`geoemu simulate`: its output and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A region dies behind every durable step of a transaction that acknowledges cumulatively, and when it is back it
-cannot reach the subscription for a while. The next task of the key does not wait so long, and does what is left."""
+"""A region dies after every durable step of a transaction that acknowledges cumulatively, and after its restart it
+cannot reach the subscription for a while. The next task of the key does not wait for that, and processes what is
+left."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ MESSAGES = [b"it", b"2", b"3"]
 
 
 class _Unreachable:
-    """Subscriptions, for a while from the region's death on."""
+    """Make subscriptions unreachable, for a while from the region's death on."""
 
     def __init__(self, w: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.until = 0.0
@@ -50,7 +51,7 @@ async def _in_order(client: Client) -> Consumer:
 
 
 async def _processed(client: Client, count: int | None = None) -> Transaction:
-    """So many messages, or what comes within a while; all but the end."""
+    """Process this number of messages, or what arrives within a while; do everything but the end."""
     transaction = await client.new_transaction(timeout_seconds=600)
     consumer, outbox = await _in_order(client), await client.producer("outbox")
     message = None

@@ -65,7 +65,7 @@ def test_a_simulation_measures_what_was_processed_more_than_once() -> None:
 
 
 def verdict(outcome: SimulationOutcome, run: Path) -> Evaluation:
-    """On what the regions stored."""
+    """Return the verdict on what the regions stored."""
     write_evidence(outcome, run)
     (run / "run.json").write_text("{}")
     (run / "topology.json").write_text(TOPOLOGY.to_json())
@@ -125,7 +125,7 @@ steps:
 def test_across_kills_every_order_is_settled_once_in_a_region_and_what_two_regions_settled_is_counted(
     tmp_path: Path,
 ) -> None:
-    """A task that loses its region comes back under its key: it is not taken for one that was fenced."""
+    """A task that loses its region comes back under its key: it is not fenced."""
     (namespace,) = (one for one in TOPOLOGY.namespaces if one.name == "public/default")
     outcome = run_scenario(SimulatedScenario(parse_scenario(KILLS, TOPOLOGY), TOPOLOGY, namespace), 1)
     assert outcome.violation is None
@@ -140,7 +140,7 @@ def silence_ms(consumer: str) -> float:
 
 
 def test_what_a_dead_task_left_open_blocks_until_the_time_out_unless_a_newer_one_has_its_key() -> None:
-    """A transaction takes 2 s of messages, the time-out is 8 s."""
+    """A transaction covers 2 s of messages; the timeout is 8 s."""
     assert silence_ms("books-keyed") < 4_000
     assert silence_ms("books-plain") > 6_000
 

@@ -33,13 +33,13 @@ STEPS_MAX = 60
 
 
 class Killed:
-    """A region that dies behind its n-th commit, counted from `arm`, and is started again."""
+    """A region that dies after its n-th commit, counted from `arm`, and is started again."""
 
     def __init__(self, w: World, after: int) -> None:
         self.w = w
         self.after = after
         self.stored: tuple[str, ...] | None = None
-        """What was durable of transactions when it died; None: it did not."""
+        """Durable steps of transactions at its death; None: it did not die."""
         self._commits: int | None = None
         disk = w.regions["us"].disk
         tell = disk.on_event
@@ -66,7 +66,7 @@ class Killed:
 
 
 def steps_on_disk(w: World) -> tuple[str, ...]:
-    """What the journals of coordinators and the log of the outbox say, each step once."""
+    """Return the steps in the journals of coordinators and in the log of the outbox, each once."""
     found: dict[str, None] = {}
     for name, log in sorted(w.regions["us"].disk.logs.items()):
         if name.startswith(COORDINATOR_LOG):
@@ -81,7 +81,7 @@ def steps_on_disk(w: World) -> tuple[str, ...]:
 
 
 class Bench:
-    """One message in an inbox, and a program that is to process it."""
+    """One message in an inbox, and a program that has to process it."""
 
     def __init__(self, w: World, key: str | None) -> None:
         self.w = w
@@ -104,7 +104,7 @@ class Bench:
         )
 
     async def process(self) -> Transaction:
-        """Everything but the end."""
+        """Do everything but the end."""
         message = await self.consumer.receive()
         transaction = await self.client.new_transaction()
         try:
@@ -123,7 +123,7 @@ class Bench:
         return found
 
     async def is_consumed(self) -> bool:
-        """Whether nothing is left in the inbox. Every other consumer is gone by then."""
+        """Return whether the inbox is empty. Every other consumer is gone by then."""
         await self.consumer.close()
         await self.w.quiet()
         broker = self.w.regions["us"].broker
@@ -137,7 +137,7 @@ SimulatedScenario = Callable[[Bench, Killed], Awaitable[None]]
 
 
 def killed_behind_every_step(scenario: SimulatedScenario, key: str | None = None) -> set[tuple[str, ...]]:
-    """What was durable at each of the deaths."""
+    """Return the durable steps at each of the deaths."""
     seen: set[tuple[str, ...]] = set()
     for after in count(1):
         assert after < STEPS_MAX, "it never ends"
@@ -175,8 +175,8 @@ def test_all_or_nothing_of_a_transaction_counts_behind_whatever_step_its_region_
             await (transaction.commit() if end == "committed" else transaction.abort())
             told = end
         except ClientError:
-            told = "aborted"  # what was in it is not certain, so its program gave it up
-        await bench.w.quiet()  # what the coordinator has still to write is a step, too
+            told = "aborted"  # its messages are uncertain, so the program aborted it
+        await bench.w.quiet()  # the coordinator's remaining writes are steps, too
         killed.disarm()
         await bench.w.ready()
         await _all_or_nothing(bench, told)
@@ -194,7 +194,7 @@ def _of_journal(steps: tuple[str, ...]) -> list[str]:
 
 
 def test_a_key_has_one_open_transaction_behind_whatever_step_its_region_dies_when_another_begins() -> None:
-    """The first is forgotten: the second one aborts it."""
+    """The first is lost: the second one aborts it."""
 
     async def scenario(bench: Bench, killed: Killed) -> None:
         await bench.process()
@@ -236,7 +236,7 @@ def test_so_it_is_when_another_program_takes_the_key() -> None:
 
 
 def _watched(scenario: SimulatedScenario) -> SimulatedScenario:
-    """And what lies on the disk is looked at whenever it dies."""
+    """The stored state is also checked after each death."""
 
     async def whole(bench: Bench, killed: Killed) -> None:
         die = killed._die
@@ -252,7 +252,7 @@ def _watched(scenario: SimulatedScenario) -> SimulatedScenario:
 
 
 def _open_at_once(w: World) -> int:
-    """Of the key, at most, wherever its coordinator's log may end."""
+    """Return the largest number of open transactions of the key, at any end of its coordinator's log."""
     open_ones: set[int] = set()
     most = 0
     for data in w.regions["us"].disk.logs[f"{COORDINATOR_LOG}{coordinator_of(KEY, 4)}"].entries:

@@ -59,7 +59,7 @@ async def test_a_killed_region_comes_back_with_what_it_acknowledged(world: World
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.world("us", "eu")
 async def test_peers_find_out_that_a_region_is_gone(world: World, power: bool) -> None:
-    """Told by its kernel, or by hearing nothing."""
+    """By a reset from its kernel, or by the timeout."""
     broker = world.regions["eu"].broker
     assert broker is not None
     (world.power_off if power else world.kill)("us")

@@ -1,4 +1,4 @@
-"""One Spark session for all tests; it costs more than all of them."""
+"""One Spark session for all tests; starting it takes longer than all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkEngine]:
 
 @pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.slow)])
 def engine(request: pytest.FixtureRequest) -> Iterator[QueryEngine]:
-    """Each of them, and frames are its. That both mean the same is for `test_engines` to show."""
+    """Run a test with each engine, and with its frames. `test_engines` shows that both mean the same."""
     made: QueryEngine = EmbeddedEngine() if request.param == "embedded" else request.getfixturevalue("spark")
     with use_engine(made):
         yield made
@@ -41,5 +41,5 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
 @pytest.fixture(scope="session")
 def drill_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole drill on disk, to be copied before it is changed."""
+    """The run directory of a complete scenario, to be copied before it is changed."""
     return failover_drill(seconds=4.0, per_second=50).write(tmp_path_factory.mktemp("drill") / "run")

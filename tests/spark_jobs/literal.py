@@ -1,4 +1,4 @@
-"""Evidence from a few literal rows, and one check on it."""
+"""Build evidence from a few literal rows, and run one check on it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def stored(
     batch_index: int = -1,
     transaction: str | None = None,
 ) -> Row:
-    """A row of `region_log`. Entry n of `origin` is, unless said otherwise, where it came from."""
+    """A row of `region_log`. Entry n of `origin` has its source position there by default."""
     replicated = origin if origin != region else None
     if replicated and source is None:
         source = f"1:{sequence_id}"
@@ -95,7 +95,7 @@ def published(
     entry: int | None = None,
     key: str | None = None,
 ) -> list[HistoryEvent]:
-    """Asked for at `at_ms`; then told each outcome (ok, unless said otherwise) a millisecond later each."""
+    """A publish requested at `at_ms`, with each outcome (default: ok) a millisecond later."""
     origin: dict[str, object] = {"origin_region": region, "producer": "p", "sequence_id": sequence_id}
     asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to, "key": key}
     events = [event(at_ms, "publish", "asked", region=region, topic=topic, **asked, **origin)]
@@ -171,7 +171,7 @@ def judged(
     circumstances: Circumstances | None = None,
     end_ms: float = NEVER_MS,
 ) -> CheckResult:
-    """What `check` says about this. Events may be given in lists."""
+    """Return the result of `check` on this evidence. Events may be given in lists."""
     known = circumstances or Circumstances(NAMESPACES)
     with use_engine(engine):
         evidence = evidence_from(
@@ -207,7 +207,7 @@ def evidence_from(
     namespaces: Mapping[str, Namespace] = NAMESPACES,
     end_ms: float = NEVER_MS,
 ) -> Evidence:
-    """All of it together, of the engine that is in use."""
+    """Return all of it as evidence of the engine in use."""
     told = [one for item in events for one in (item if isinstance(item, list) else [item])]
     rows = list(rows)
     asked = {one.topic for one in told if one.topic and one.op == "publish"}
@@ -236,7 +236,7 @@ def evidence_from(
 
 
 def history_frame(events: Iterable[HistoryEvent]) -> DataFrame:
-    """Each event in the history of its actor."""
+    """Return each event in the history of its actor."""
     lines = [json.loads(one.to_line()) for one in events]
     rows = [
         row_of(line, full_topic(line["topic"]) if "topic" in line else None, line["actor"]) for line in lines

@@ -47,7 +47,7 @@ def main(master: str, folder: Path, runs: list[Path]) -> None:
 
 
 def ordered_rows(run: Path) -> pa.Table:
-    """In the order of the logs; how many batches they came in is forgotten."""
+    """Sort in the order of the logs; the number of batches is dropped."""
     return read_region_logs(open_run_folder(run)).orderBy(*ORDER).toArrow().combine_chunks()
 
 
@@ -64,7 +64,7 @@ def who_read(rows: Iterable[Any]) -> Iterator[tuple[str, str, int]]:
 
 
 def wait_for_executors(spark: SparkSession) -> None:
-    """Until all workers have one, or the first might have done everything before the second came."""
+    """Wait until every worker has one: otherwise the first might finish before the second starts."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
     while executors().size() < 1 + WORKERS:

@@ -27,7 +27,7 @@ START_MS = 1_763_712_000_000.0
 
 
 def place(region: str, entry: int) -> Position:
-    """Where an entry of a region's first topic stands."""
+    """Return the position of an entry of a region's first topic."""
     return Position(last_before_first(region) + 1, entry)
 
 
@@ -40,7 +40,7 @@ class SampleRun:
     )
     deduplication: bool = True
     logs: dict[str, list[bytes]] = field(default_factory=dict)
-    """Per region its entries, in order."""
+    """The entries of each region, in order."""
     events: list[tuple[str, float, str, str, dict[str, object]]] = field(default_factory=list)
     """(actor, at_ms, op, outcome, fields)"""
 
@@ -58,7 +58,7 @@ class SampleRun:
         return START_MS + at_s * 1000
 
     def change(self, op: str, outcome: str, *, only: int, **fields: object) -> None:
-        """Tell something else in the event of that kind with that number."""
+        """Change fields of the event of that kind with that number."""
         found = [event for event in self.events if (event[2], event[3]) == (op, outcome)]
         found[only][4].update(fields)
 
@@ -73,7 +73,7 @@ class SampleRun:
         producer: str | None = None,
         transaction: tuple[int, int] | None = None,
     ) -> dict[str, object]:
-        """A publish of which only the beginning is known."""
+        """Add a publish without an outcome."""
         producer = producer or f"orders-{region}"
         place = {"region": region, "topic": TOPIC, "producer": producer, "session": f"session of {producer}"}
         if producer not in {actor for actor, *_ in self.events}:
@@ -94,7 +94,7 @@ class SampleRun:
         producer: str | None = None,
         transaction: tuple[int, int] | None = None,
     ) -> None:
-        """Asked, stored, replicated (to all, unless said otherwise) and acknowledged 2 ms later."""
+        """Request, store, replicate (to all by default) and acknowledge 2 ms later."""
         message = self.ask(region, number, at_s, producer, transaction)
         metadata = pb.MessageMetadata(
             producer_name=str(message["producer"]),
@@ -196,7 +196,7 @@ class SampleRun:
         )
 
     def write(self, run: Path) -> Path:
-        """The run directory as a runtime and a scenario would have left it."""
+        """Write the run directory as a runtime and a scenario would have left it."""
         run.mkdir(parents=True, exist_ok=True)
         (run / "run.json").write_text("{}\n")
         (run / "topology.json").write_text(self.topology.to_json())
@@ -230,7 +230,7 @@ def payload_of(region: str, number: int) -> bytes:
 async def store_entries(
     path: Path, region: str, entries: Sequence[bytes], group: int = 50, topic: str = TOPIC
 ) -> None:
-    """Through the real store, in groups."""
+    """Store them with the real store, in groups."""
     store = await open_sqlite(path, region)
     log = await store.open_log(topic)
     assert log is not None
@@ -240,7 +240,8 @@ async def store_entries(
 
 
 def failover_drill(seconds: float = 14.0, per_second: int = 200) -> SampleRun:
-    """us-east is killed while billing consumes there; billing goes on in us-west and reads a little again."""
+    """us-east is killed while billing consumes there; billing continues in us-west and receives a few messages
+    again."""
     run = SampleRun()
     kill, move, back = 0.4 * seconds, 0.4 * seconds + 0.84, 0.65 * seconds
     run.fact(0.0, "phase", detail="all regions work")
@@ -265,7 +266,7 @@ def failover_drill(seconds: float = 14.0, per_second: int = 200) -> SampleRun:
             run.publish("us-east", east, at_s, acknowledged=False)
             entries.append(("us-east", east, at_s))
             east += 1
-    # Every log has the same order here, so an entry's number is its place in each of them.
+    # Every log has the same order here, so an entry's number is its position in each of them.
     for entry, (origin, number, at_s) in enumerate(entries):
         if at_s < kill - 0.05:
             run.receive("us-east", origin, number, at_s + 0.03, entry)

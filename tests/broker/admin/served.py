@@ -1,4 +1,4 @@
-"""A region with its HTTP port, on real sockets and a thread of its own, for clients that block."""
+"""A region with its HTTP port on real sockets, in a thread of its own, for blocking clients."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Served:
     sockets: list[socket.socket] = field(default_factory=list)
 
     def raw(self, sent: bytes) -> bytes:
-        """Everything that comes back for these bytes, until the region ends the connection."""
+        """Send these bytes and return everything received until the region closes the connection."""
         with socket.create_connection(("127.0.0.1", self.admin_port), DEADLINE_SECONDS) as connection:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
@@ -58,7 +58,7 @@ class Served:
     def ask(
         self, method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Reply:
-        """One request on a connection of its own."""
+        """Send one request on a connection of its own."""
         given = {"Host": f"127.0.0.1:{self.admin_port}", "Connection": "close"} | (headers or {})
         if body is not None:
             given = {"Content-Type": "application/json", "Content-Length": str(len(body))} | given
@@ -80,7 +80,7 @@ def reply_in(received: bytes) -> Reply:
 
 @contextmanager
 def served(authorize: Authorize = allow_clients, **changes: Any) -> Iterator[Served]:
-    """A region `us` with the namespace public/default, until the end of the `with`."""
+    """Run a region `us` with the namespace public/default inside the `with` block."""
     config = RegionConfig(
         region="us",
         cluster="test",

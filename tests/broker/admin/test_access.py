@@ -93,7 +93,8 @@ async def test_metrics_count_promotions_fences_and_the_time_without_an_owner(wor
 async def test_a_frozen_owner_is_noticed_as_soon_as_its_namespace_asks_for(
     world: World, interval_ms: int, seconds: float
 ) -> None:
-    """It says nothing, and its connection does not break. Asked every 30 s it is a minute."""
+    """A frozen owner keeps its connection open and sends nothing. With a probe every 30 s it takes a minute to
+    notice."""
 
     async def own() -> None:
         client = world.client_on(world.simulation.host("owner"), ("us",))

@@ -1,4 +1,5 @@
-"""Whatever the served OpenAPI document allows, and much that it does not: an answer each time, and never one of 5xx."""
+"""Requests that the served OpenAPI document allows, and many that it does not: each gets a response, and never a
+5xx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the region's broker says of itself, and which of its settings may be changed."""
+"""The broker's description of itself, and which of its settings can be changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written about the rows is what they are."""
+"""The generated documentation of the admin routes matches the routes."""
 
 from __future__ import annotations
 

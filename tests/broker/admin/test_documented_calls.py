@@ -24,7 +24,7 @@ PERSISTENCE = (
     '"managedLedgerMaxMarkDeleteRate": 0}'
 )
 CALLS = Path(__file__).with_name("documented-calls.txt")
-"""A page begins with `## `; JSON, RATE and PERSISTENCE stand for what is above."""
+"""A page begins with `## `; JSON, RATE and PERSISTENCE stand for the constants above."""
 PAGES = {
     page.partition("\n")[0]: page.partition("\n")[2].strip().splitlines()
     for page in CALLS.read_text().split("## ")[1:]
@@ -38,7 +38,7 @@ def us() -> Iterator[Served]:
 
 
 def made(us: Served, command: str) -> Reply:
-    """As curl makes it: a body without a type of its own would be a form's."""
+    """Send a request as curl does: without a type of its own, a body would be a form's."""
     words = shlex.split(command)
     method, target, body, headers = "GET", "", None, {}
     arguments = iter(words[1:])

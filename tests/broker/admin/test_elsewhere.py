@@ -77,7 +77,7 @@ def test_a_cluster_and_its_peer_share_no_namespace(us: Served) -> None:
     assert us.ask("PUT", "/admin/v2/clusters/mars", b"{}").status == 204
     assert us.ask("POST", f"{CLUSTER}/peers", b'["mars"]').status == 204
     assert us.get(f"{CLUSTER}/peers") == ["mars"]
-    assert us.get(CLUSTER)["brokerServiceUrl"].startswith("pulsar://"), "a region stays what it is"
+    assert us.get(CLUSTER)["brokerServiceUrl"].startswith("pulsar://"), "the region is unchanged"
     assert us.ask("POST", f"{CLUSTER}/peers", b'["us"]').status == 412
     assert us.ask("POST", f"{CLUSTER}/peers", b'["venus"]').status == 412
     assert us.ask("POST", f"{CLUSTER}/peers", b"[]").status == 204

@@ -1,4 +1,4 @@
-"""Who may change something over HTTP."""
+"""Which HTTP requests may change something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whatever is asked over HTTP, the region has a reason, and soon; and others are served as before."""
+"""Whatever an HTTP request contains, the region responds soon and with a reason, and other clients are served as
+before."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def test_no_bytes_are_our_failure(us: Served, sent: bytes, beginning: bytes) -> 
 @pytest.mark.parametrize("name", ["Host", "Origin", "Content-Type", "Authorization"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_header_that_decides_something_comes_once(us: Served, name: str, method: str) -> None:
-    """What reads the request before us may believe the other one."""
+    """A proxy in front of the region may use the other one of two headers."""
     head = f"{method} /admin/v2/namespaces/public/default/deduplication HTTP/1.1\r\nHost: localhost\r\n"
     twice = f"{name}: localhost\r\n" * 2
     reply = reply_in(us.raw(f"{head}{twice}Content-Length: 4\r\n\r\ntrue".encode()))

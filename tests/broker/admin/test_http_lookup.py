@@ -23,7 +23,7 @@ client.close()
 
 @pytest.mark.real
 def test_the_c_plus_plus_client_finds_its_topic_by_http() -> None:
-    """A process of its own, as that client once crashed on what it was answered: it has to find a TLS address, even an
+    """Runs in a process of its own, because that client once crashed on the response: it needs a TLS address, even an
     empty one."""
     with served() as us:
         url = f"http://127.0.0.1:{us.admin_port}"

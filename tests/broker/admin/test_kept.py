@@ -1,4 +1,4 @@
-"""What tools set and read back although nothing else comes of it, and that each answer says so."""
+"""Settings that tools set and read back although they have no effect here, and the note in each response about that."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_message_that_was_not_acknowledged_is_looked_at(us: Served) -> None:
     assert reply.headers["x-pulsar-publish-time"].endswith("Z")
     assert reply.headers["x-pulsar-is-encrypted"] == "false"
     assert [peeked(us, n) for n in (1, 3, 4)] == [b"0", b"2", None]
-    assert backlog(us) == 3, "looking acknowledges nothing"
+    assert backlog(us) == 3, "peeking acknowledges nothing"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_subscription_is_moved_to_a_time_and_to_a_message(us: Served) -> None:
 def test_messages_expire_when_somebody_says_so(us: Served) -> None:
     numbered(us, 4)
     assert us.ask("POST", f"{BILLING}/expireMessages/3600").status == 204
-    assert backlog(us) == 4, "none is an hour old"
+    assert backlog(us) == 4, "no message is an hour old"
     second = b'{"ledgerId": %d, "entryId": 1}' % us.get(f"{TOPIC}/lastMessageId")["ledgerId"]
     assert us.ask("POST", f"{BILLING}/expireMessages", second).status == 204
     assert peeked(us) == b"2"
@@ -159,7 +159,7 @@ def test_a_backlog_is_analysed(us: Served) -> None:
         False,
     )
     assert (found["firstMessageId"][-2:], found["lastMessageId"][-2:]) == (":1", ":3"), (
-        "texts to Java's client"
+        "strings in Java's client"
     )
 
 

@@ -59,7 +59,7 @@ def us() -> Iterator[Served]:
 
 
 def used(us: Served) -> dict[tuple[str, str], float]:
-    """Figures of a region in which three messages were published and one consumed; by name and topic."""
+    """Return the metrics, by name and topic, of a region in which three messages were published and one consumed."""
 
     async def scenario() -> dict[tuple[str, str], float]:
         async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
@@ -116,7 +116,7 @@ def test_both_forms_are_well_made(us: Served, accept: str, kind: str, last: str 
             name = re.match(r"[a-z_0-9]+", line)
             assert name is not None
             assert name[0] in (seen[-1], f"{seen[-1]}_total"), "samples follow their family"
-    assert len(seen) == len(set(seen)), "each family stands there once"
+    assert len(seen) == len(set(seen)), "each family appears once"
 
 
 def test_what_labels_may_hold_is_escaped() -> None:

@@ -1,4 +1,4 @@
-"""Policies are read, set and taken away over HTTP, and topics follow."""
+"""Policies are read, set and removed over HTTP, and topics follow them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
 
 
 def test_a_list_of_regions_names_the_one_that_is_asked() -> None:
-    """It would go on sending to regions with which it shares nothing any more."""
+    """Otherwise the region would keep sending to regions that no longer share the namespace."""
     with served(peers=(PeerConfig("eu", "test", "127.0.0.1", 1),)) as us:
         for place in (NAMESPACE, TOPIC):
             reply = us.ask("POST", f"{place}/replication", b'["eu"]')
@@ -95,11 +95,11 @@ def test_a_region_that_is_named_twice_is_named_once(us: Served) -> None:
 def test_a_topic_s_policy_is_the_region_s_own_or_everybody_s(us: Served) -> None:
     path = f"{TOPIC}/deduplicationEnabled"
     assert us.ask("POST", f"{path}?isGlobal=true", b"true").status == 204
-    assert us.ask("GET", path).status == 204, "only what was set for this region alone"
+    assert us.ask("GET", path).status == 204, "only the policy of this region"
     assert us.get(f"{path}?isGlobal=true") is True
     assert us.get(f"{path}?applied=true") is True
     assert us.ask("POST", path, b"false").status == 204
-    assert us.get(f"{path}?applied=true") is False, "the nearer one applies"
+    assert us.get(f"{path}?applied=true") is False, "the more specific policy applies"
     assert us.ask("DELETE", path).status == 204
     assert us.get(f"{path}?applied=true") is True
 
@@ -152,7 +152,7 @@ def test_a_subscription_may_have_a_dispatch_rate_of_its_own(us: Served) -> None:
 
 
 def test_all_policies_of_a_topic_are_unset_at_once(us: Served) -> None:
-    """PIP-422: those of this region and those of all; also of a topic that is not there."""
+    """PIP-422: the policies of this region and those of all; also of a topic that does not exist."""
     for topic in (TOPIC, f"{TOPIC}-gone"):
         for where in ("", "?isGlobal=true"):
             assert us.ask("POST", f"{topic}/maxProducers{where}", b"7").status == 204
@@ -185,7 +185,7 @@ def test_a_negative_number_is_refused_in_the_words_that_clients_compare(
         assert (reply.status, reply.json()["reason"]) == (412, sentence)
     huge = us.ask("PUT" if path.endswith("compactionThreshold") else "POST", path, b"1" + b"0" * 30)
     assert huge.status == 412
-    assert huge.json()["reason"] != sentence, "not negative: that sentence would be untrue"
+    assert huge.json()["reason"] != sentence, "not negative: that message would be wrong"
 
 
 @pytest.mark.parametrize("segment", ["dispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate"])

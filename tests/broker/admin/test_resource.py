@@ -1,4 +1,4 @@
-"""Rows: which request is for which, and which tables cannot be."""
+"""Rows of the route table: which request matches which row, and which tables are invalid."""
 
 from __future__ import annotations
 

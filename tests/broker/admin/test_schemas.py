@@ -1,4 +1,4 @@
-"""Schemas by the admin API, as tools ask for them."""
+"""Schemas over the admin API, with the requests of Pulsar's tools."""
 
 from __future__ import annotations
 

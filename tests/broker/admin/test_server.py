@@ -1,4 +1,4 @@
-"""The HTTP port as a client meets it."""
+"""The HTTP port, tested as a client sees it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_encoded_slash_belongs_to_the_name(us: Served) -> None:
 
 class TestBodies:
     def test_a_foreign_host_is_refused_before_its_body_is_read(self, us: Served) -> None:
-        """The body is promised and never sent, and yet there is an answer."""
+        """The announced body is never sent, and still there is a response."""
         with socket.create_connection(("127.0.0.1", us.admin_port), DEADLINE_SECONDS) as connection:
             connection.sendall(
                 f"PUT {LINK} HTTP/1.1\r\nHost: evil.example\r\nContent-Type: application/json\r\n"
@@ -164,7 +164,7 @@ class TestConnections:
 
 
 def test_every_row_asks_who_is_there() -> None:
-    """401 is derived from the row, not written into its handler."""
+    """The 401 follows from the row, not from code in its handler."""
     asked: list[tuple[Action, ProtectedResource]] = []
 
     def nobody(head: RequestHead, action: Action, resource: ProtectedResource) -> None:

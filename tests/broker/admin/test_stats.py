@@ -1,4 +1,4 @@
-"""Figures of a topic, as clients of Pulsar read them."""
+"""Stats of a topic, as Pulsar's clients parse them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies that say who may subscribe, and how."""
+"""Policies that decide which consumers may subscribe, and how."""
 
 from __future__ import annotations
 

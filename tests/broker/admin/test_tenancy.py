@@ -131,7 +131,7 @@ def test_a_namespace_with_topics_is_deleted_only_by_force(us: Served) -> None:
     assert status_of(us, "GET", f"{TOPIC}/stats") == 404
     assert status_of(us, "PUT", NAMESPACE) == 204
     assert us.get(f"{NAMESPACE}/topics") == []
-    assert us.ask("GET", f"{TOPIC}/deduplicationEnabled").status == 204, "its policies went with it"
+    assert us.ask("GET", f"{TOPIC}/deduplicationEnabled").status == 204, "its policies were deleted with it"
     assert us.get("/admin/v2/persistent/acme/orders/partitioned") == []
 
 

@@ -1,4 +1,4 @@
-"""JSON fields that a region does not know are ignored, as by Pulsar; known ones with a wrong value are refused."""
+"""Unknown JSON fields are ignored, as in Pulsar; known ones with a wrong value are rejected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bodies() -> Iterator[Any]:
 
 
 def sample(schema: Mapping[str, Any]) -> Any:
-    """A value of this form, with every field that the form names."""
+    """Return a value of this form, with every field that the form names."""
     if "enum" in schema:
         return schema["enum"][0]
     if "properties" in schema:
@@ -142,7 +142,7 @@ def test_unknown_parameters_and_headers_are_ignored(us: Served) -> None:
 
 
 def test_of_a_parameter_that_comes_twice_the_first_counts(us: Served) -> None:
-    """As in JAX-RS, by which Pulsar reads parameters."""
+    """As in JAX-RS, with which Pulsar parses parameters."""
     subscription = f"{TOPIC}/subscription/billing"
     assert us.ask("PUT", f"{subscription}?replicated=true&replicated=false").status == 204
     assert list(us.get(f"{subscription}/replicatedSubscriptionStatus").values()) == [True]

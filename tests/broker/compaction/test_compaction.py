@@ -1,4 +1,4 @@
-"""A topic that is compacted, read by clients, under virtual time."""
+"""A compacted topic, read by clients, under virtual time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def compact(w: World) -> None:
 
 
 async def left(client: Client, **options: Any) -> list[tuple[str | None, bytes]]:
-    """What a reader is given that begins at the earliest message."""
+    """Return what a reader receives that starts at the earliest message."""
     reader = await client.reader(TOPIC, EARLIEST, **{"read_compacted": True} | options)
     found = []
     while await reader.has_message():
@@ -172,7 +172,7 @@ async def test_a_reader_begins_anywhere_and_goes_on_while_the_topic_is_compacted
     await send(client, *[(f"key-{number}", b"new") for number in range(40)])
     await compact(world)
     rest = [(await reader.receive()).key for _ in range(51)]
-    # One or two that were on their way are from before.
+    # One or two messages that were in flight are from before.
     assert rest[-50:] == [f"key-{number}" for number in [*range(40, 50), *range(40)]]
     from_middle = await client.reader(TOPIC, before[10].id, read_compacted=True)
     assert (await from_middle.receive()).key == "key-40"
@@ -266,14 +266,14 @@ async def test_a_kill_at_any_moment_leaves_the_topic_as_it_was_or_compacted(
 async def test_a_row_whose_write_failed_and_happened_all_the_same_names_a_log_that_is_there(
     world: World,
 ) -> None:
-    """The region believes its former row, as told by its store, and throws the new log away. After a restart the store
-    may tell of the new row: what it names must not be missing (INV-32)."""
+    """The region believes its former row, as its store reported, and discards the new log. After a restart the store
+    may return the new row: the log that it names must still exist (INV-32)."""
     client, disk = world.client("us"), world.regions["us"].disk
     await send(client, *PAIRS)
     await compact(world)
     key = CompactionKey(TOPIC).text
     world.kill("us")
-    # What an unheard write leaves: a log that was finished, and a row that the next life rewrites.
+    # What an unconfirmed write leaves: a finished log, and a row that the next start rewrites.
     row = CompactedRow.decode(key, disk.values[key].value)
     world.start("us")
     await world.ready()

@@ -1,4 +1,4 @@
-"""A client that sends whatever bytes a test wants, and reads what comes back."""
+"""A client that sends arbitrary bytes and reads the broker's responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RawClient:
         self._frames = FrameBuffer(10_000_000)
         self._ready: deque[pb.BaseCommand] = deque()
         self.pings = 0
-        """How many came. None is answered."""
+        """The number of PINGs received. None is answered."""
 
     @classmethod
     async def connect(cls, world: Regions, *, handshake: bool = True) -> RawClient:
@@ -41,7 +41,7 @@ class RawClient:
     async def connect_as_region(
         cls, world: Regions, name: str, *, secret: str = RUN_SECRET, answers_as: str | None = None
     ) -> RawClient:
-        """What a region does that dials us, up to its proof."""
+        """Connect like another region, up to the proof of its identity."""
         client = await cls.connect(world, handshake=False)
         client.greet(METHOD, name.encode())
         challenge = (await client.next()).authChallenge.challenge
@@ -63,12 +63,12 @@ class RawClient:
         self.writer.write(simple_frame(command))
 
     async def ask(self, command: pb.BaseCommand) -> pb.BaseCommand:
-        """Send and wait for the next command that comes."""
+        """Send and return the next command received."""
         self.send(command)
         return await self.next()
 
     async def next(self) -> pb.BaseCommand:
-        """The next command that is no PING; EOFError when the region closed the connection."""
+        """Return the next command that is no PING; raise EOFError when the region closed the connection."""
         async with asyncio.timeout(10):
             while not self._ready:
                 data = await self.reader.read(65536)
@@ -100,7 +100,7 @@ class RawClient:
         self.send(command)
 
     async def subscribe(self, consumer_id: int = 1, **fields: object) -> pb.BaseCommand:
-        """SUBSCRIBE to orders, Exclusive, as `s`, unless `fields` say otherwise; whatever is answered."""
+        """Send SUBSCRIBE to orders, Exclusive, as `s`, unless `fields` differ; return the response, whatever it is."""
         body = {"topic": "orders", "subscription": "s", "subType": pb.CommandSubscribe.Exclusive} | fields
         subscribe = pb.CommandSubscribe(consumer_id=consumer_id, request_id=consumer_id, **body)  # type: ignore[arg-type]
         return await self.ask(pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=subscribe))

@@ -43,7 +43,7 @@ async def asks(client: RawClient, producer_id: int, name: str, **fields: object)
 
 
 async def asks_saying(client: RawClient, producer_id: int, size_bytes: int) -> pb.BaseCommand:
-    """Wants to wait, and says so much of itself."""
+    """Request to wait for access, with metadata of this size."""
     about = [pb.KeyValue(key="about", value="w" * size_bytes)]
     body = pb.CommandProducer(
         topic="orders",
@@ -134,7 +134,7 @@ async def test_an_id_that_waits_and_is_asked_for_with_another_name_or_topic_wait
 
 
 async def test_thousands_that_wait_on_one_connection_leave_without_holding_up_the_others() -> None:
-    """It took seconds when each that left was searched for, and all others were named again."""
+    """It took seconds, when each leaving producer was searched for and all others were notified again."""
     count = 4_000
 
     async with regions("us") as world, raw_client(world) as owner, raw_client(world) as many:
@@ -155,7 +155,7 @@ async def test_thousands_that_wait_on_one_connection_leave_without_holding_up_th
 async def test_what_producers_cost_is_counted_and_too_many_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also what their clients say about themselves: it is kept as long as they wait."""
+    """The metadata that clients send also counts: it is kept while they wait."""
     monkeypatch.setattr(flow_control, "PRODUCERS_BYTES_MAX", 1_000_000)
 
     async with regions("us") as world, raw_client(world) as client:
@@ -195,7 +195,7 @@ async def test_one_that_is_closed_while_its_topic_is_unloaded_does_not_come_back
 async def test_one_that_waits_is_told_nothing_of_a_store_that_fails_while_its_topic_is_loaded_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Pulsar's clients give a producer up that has waited for long, at the first error."""
+    """Pulsar's clients give up a producer that has waited for long, at the first error."""
     async with regions("us") as world, raw_client(world) as owner, raw_client(world) as client:
         await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
         await asks(client, 2, "waiter", producer_access_mode=WAITING)
@@ -218,7 +218,7 @@ async def test_one_that_waits_is_told_nothing_of_a_store_that_fails_while_its_to
 
 
 async def test_a_producer_name_that_is_no_name_is_refused() -> None:
-    """A thousand names of losers are remembered for a topic, and each grant keeps its owner's for ever."""
+    """A topic remembers the names of up to a thousand losers, and each grant keeps its owner's for ever."""
     async with regions("us") as world, raw_client(world) as client:
         said = await asks(client, 1, "w" * 4_097, producer_access_mode=EXCLUSIVE)
         assert (said.error.error, said.error.message) == (
@@ -229,7 +229,7 @@ async def test_a_producer_name_that_is_no_name_is_refused() -> None:
 
 
 async def test_a_way_of_access_that_nobody_knows_unseats_nobody() -> None:
-    """Protobuf reads a number that it does not know as the default: Shared."""
+    """Protobuf parses an unknown number as the default: Shared."""
     async with regions("us") as world, raw_client(world) as owner, raw_client(world) as liar:
         await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
         command = pb.BaseCommand(

@@ -64,7 +64,7 @@ async def test_a_producer_may_bring_its_first_subscription() -> None:
 async def test_acknowledgements_of_one_chunk_share_one_write_and_one_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each is answered, in order."""
+    """Each gets a response, in order."""
     started: list[str] = []
     start = TaskGroup.start
 
@@ -108,7 +108,7 @@ async def publish_batch(world: Regions, size: int) -> None:
 
 
 async def test_a_seek_into_a_batch_leaves_what_comes_before_acknowledged() -> None:
-    """Clients drop it themselves when it is they who come back; another consumer could not know."""
+    """A client that reconnects drops these itself; another consumer could not know them."""
     async with regions("us") as world, raw_client(world) as client:
         await publish_batch(world, 5)
         shared = {"subType": pb.CommandSubscribe.Shared}
@@ -191,7 +191,8 @@ async def test_acknowledgements_of_parts_of_a_batch_are_kept_when_the_rest_is_gi
 async def test_what_is_said_to_be_left_of_an_entry_beyond_all_it_has_poisons_nobody(
     by: str, at_hand: bool
 ) -> None:
-    """It came back in the MESSAGE of the next consumer, which was larger than any client takes."""
+    """The remaining ack set was sent in the MESSAGE to the next consumer, which exceeded the size that clients
+    accept."""
     async with regions("us") as world, raw_client(world) as client:
         await publish(world, 1)
         if not at_hand:
@@ -222,7 +223,7 @@ async def test_what_is_said_to_be_left_of_an_entry_beyond_all_it_has_poisons_nob
 
 
 def test_a_last_message_that_is_let_go_while_it_is_looked_up_is_none() -> None:
-    """Of one that was published before a restart the store is asked how many messages it has."""
+    """For a message from before a restart, the store is read for its batch size."""
 
     class Trimmed:
         ledger_id, first_entry_id, last_data = 1, 0, (7, UNKNOWN_MESSAGES)

@@ -38,7 +38,7 @@ class Switch:
 
 
 def test_reasons_are_a_set() -> None:
-    """B2: the same reason twice is one, and reading goes on when none is left."""
+    """B2: the same reason counts once, and reading resumes when no reason is left."""
     switch = Switch()
     for reason in (PauseReason.PUBLISHES, PauseReason.PUBLISHES, PauseReason.ANSWERS):
         switch.flow_control.pause(reason)
@@ -87,7 +87,7 @@ def the_connection(world: Regions) -> ClientConnection:
 
 
 async def reason_of_the_end(client: RawClient) -> str:
-    """What the region said before it closed the connection."""
+    """Return the reason that the region sent before it closed the connection."""
     answer = await client.next()
     with pytest.raises(EOFError):
         await client.next()
@@ -117,7 +117,7 @@ LARGE = STRANGER_FRAME_BYTES_MAX + 1
 
 @pytest.mark.parametrize("rest", [b"", b"x" * (LARGE - 12)], ids=["announced", "complete"])
 async def test_a_stranger_may_send_small_frames_only(rest: bytes) -> None:
-    """Nothing of a larger one is waited for, and nothing of it is looked at."""
+    """The region does not wait for the rest of a larger frame, and parses nothing of it."""
     async with regions("us") as world, raw_client(world, handshake=False) as client:
         client.writer.write(struct.pack(">II", LARGE - 4, 4) + b"\x08\x12xx" + rest)
         assert "before CONNECT, the limit is 65536" in await reason_of_the_end(client)
@@ -159,11 +159,11 @@ def get_topics(request_id: int) -> bytes:
 
 REQUESTS = 20_000
 TOPICS = 8
-"""With long names: one answer is 1.6 KB, all of them are far more than the buffers of any socket."""
+"""The names are long: one response is 1.6 KB, and all of them exceed the buffers of any socket."""
 
 
 async def test_answers_that_nobody_reads_stop_reading_of_that_client_alone() -> None:
-    """Memory stays bounded, other clients notice nothing, and no answer is lost when the client reads at last."""
+    """Memory stays bounded, other clients are not affected, and no response is lost when the client reads at last."""
     async with regions("us") as world, raw_client(world) as client, raw_client(world) as other:
         connection = the_connection(world)
         for number in range(TOPICS):
@@ -189,7 +189,7 @@ async def test_a_consumer_that_is_attached_while_the_transport_is_full_begins_bl
 
 
 async def test_a_client_is_not_judged_while_we_do_not_read_it() -> None:
-    """B5: its PONG may lie in the socket. Once we read again, silence counts."""
+    """B5: its PONG may still be in the socket. Once the region reads again, the timeout counts."""
     async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
         connection = the_connection(world)
         connection.flow_control.pause(PauseReason.PUBLISHES)
@@ -203,7 +203,7 @@ async def test_a_client_is_not_judged_while_we_do_not_read_it() -> None:
 
 
 async def test_a_client_that_takes_nothing_of_what_it_leaves_unread_is_gone() -> None:
-    """A frozen client: we stopped reading it because of itself."""
+    """A frozen client: the region stopped reading it because of its own unread responses."""
     async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
         the_connection(world).flow_control.pause(PauseReason.ANSWERS)
         with pytest.raises(EOFError):

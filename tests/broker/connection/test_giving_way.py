@@ -24,7 +24,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def receives(client: RawClient, world: Regions) -> None:
-    """A message that is published now reaches consumer 1 of `client`."""
+    """Return whether a message that is published now reaches consumer 1 of `client`."""
     client.writer.write(frame_of(encode_flow(1, 10)))
     async with world.client("us") as publisher:
         await (await publisher.producer("orders")).send(b"hello")
@@ -32,7 +32,7 @@ async def receives(client: RawClient, world: Regions) -> None:
 
 
 async def test_a_reader_whose_old_connection_is_half_open_comes_back() -> None:
-    """Its subscription goes with the old connection; it must not be attached to what is left of it."""
+    """Its subscription ends with the old connection; the reader must not attach to what is left of it."""
     async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
         assert (await old.subscribe(durable=False, start_message_id=EARLIEST)).HasField("success")
         assert (await new.subscribe(durable=False, start_message_id=EARLIEST)).HasField("success")
@@ -108,7 +108,7 @@ def subscribe(consumer_id: int, request_id: int) -> pb.BaseCommand:
 
 
 async def test_a_producer_that_is_given_up_and_asked_for_again_in_one_breath_is_opened() -> None:
-    """The first request still waits for the topic when the third comes: the third is the one to answer."""
+    """The first request still waits for the topic when the third arrives: the third gets the response."""
     async with regions("us") as world, raw_client(world) as client:
         for command in (create_producer(1, 1), close_producer(1, 2), create_producer(1, 3)):
             client.send(command)
@@ -136,7 +136,8 @@ async def test_a_producer_of_another_name_under_the_same_id_replaces_the_first()
 
 
 async def test_an_exclusive_owner_that_is_back_on_a_new_connection_does_not_lose_to_those_who_wait() -> None:
-    """Its old connection is half-open: the region has to ask, and must not promote anybody when it ends it."""
+    """Its old connection is half-open: the region has to probe it, and must promote no other producer when it closes
+    it."""
     async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
         exclusive = pb.Exclusive
         opened = await old.open_producer(name="owner", producer_access_mode=exclusive)

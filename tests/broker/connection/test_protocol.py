@@ -1,4 +1,4 @@
-"""What a region says to clients that break the rules, byte for byte."""
+"""Responses to clients that break the protocol, byte for byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GARBAGE = {
 
 @pytest.mark.parametrize("name", GARBAGE)
 async def test_garbage_closes_only_its_own_connection(name: str) -> None:
-    """Other clients of the region notice nothing."""
+    """Other clients of the region are not affected."""
     async with regions("us") as world, world.client("us") as bystander:
         producer = await bystander.producer("orders")
         await producer.send(b"before")
@@ -39,7 +39,7 @@ async def test_garbage_closes_only_its_own_connection(name: str) -> None:
 
 
 async def test_the_first_command_must_be_connect() -> None:
-    """Anything else is answered with an error of the handshake, then the connection ends."""
+    """Anything else gets an error of the handshake, then the connection is closed."""
     async with regions("us") as world:
         client = await RawClient.connect(world, handshake=False)
         command = pb.BaseCommand(type=pb.BaseCommand.LOOKUP)
@@ -66,7 +66,7 @@ async def test_a_wrong_checksum_fails_that_message_only() -> None:
 
 
 async def test_a_send_of_an_unknown_producer_closes_the_connection_but_a_late_one_is_ignored() -> None:
-    """Sends that crossed a close on the wire are no offence."""
+    """Sends that crossed a close on the wire are no violation."""
     async with regions("us") as world:
         client = await RawClient.connect(world)
         await client.open_producer()
@@ -83,7 +83,7 @@ async def test_a_send_of_an_unknown_producer_closes_the_connection_but_a_late_on
 
 
 async def test_a_command_that_is_not_known_is_ignored() -> None:
-    """Newer clients may send what we never offered."""
+    """Newer clients may send commands that the region does not support."""
     async with regions("us") as world:
         client = await RawClient.connect(world)
         unknown = b"\x08\x63\x9a\x06\x02\x08\x01"  # type 99 with a body in field 99
@@ -92,7 +92,7 @@ async def test_a_command_that_is_not_known_is_ignored() -> None:
 
 
 async def test_an_oversized_message_is_refused_and_the_connection_stays() -> None:
-    """A payload above the maximum told in CONNECTED."""
+    """A payload above the maximum that CONNECTED announced."""
     async with regions("us", max_message_bytes=1000) as world:
         client = await RawClient.connect(world)
         await client.open_producer()
@@ -116,7 +116,7 @@ async def test_a_duplicate_is_acknowledged_with_no_position() -> None:
 
 
 async def test_transactions_are_refused_in_words_where_they_are_not_enabled() -> None:
-    """Not with silence."""
+    """The client gets an error, not silence."""
     async with regions("us", transaction_coordinators=0) as world:
         client = await RawClient.connect(world)
         command = pb.BaseCommand(type=pb.BaseCommand.NEW_TXN)

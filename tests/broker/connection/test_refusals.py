@@ -20,7 +20,7 @@ COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 HALF_A_CHARACTER = pb.Schema(
     name="s", schema_data=b'{"type": "record", "name": "R\\ud800", "fields": []}', type=pb.Schema.Avro
 )
-"""JSON may say it, and a sentence that quotes it cannot be sent."""
+"""Valid in JSON, but a message that quotes it cannot be sent."""
 BROKEN = pb.Schema(name="s", schema_data=b"{", type=pb.Schema.Avro)
 
 
@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[pb.BaseCommand, Callable[[pb.BaseCommand], Refusal], in
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refusal_is_answered_and_logged_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Connection, topic and code in the line; and the connection goes on."""
+    """The line has connection, topic and code; and the connection stays open."""
     command, read, code, sentence = REFUSED[name]
 
     async def scenario() -> None:
@@ -209,7 +209,8 @@ def test_a_refused_send_or_acknowledgement_names_its_topic(
 
 
 async def test_an_acknowledgement_of_nobody_that_wants_an_answer_gets_one() -> None:
-    """Its client would wait for ever. One that wants none may have crossed the end of its consumer on the wire."""
+    """Its client would wait for ever. An acknowledgement without a request id may have crossed the close of its
+    consumer on the wire."""
     async with regions("us") as world, raw_client(world) as client:
         client.writer.write(frame_of(encode_ack(9, [(0, 0, None)])))
         client.writer.write(frame_of(encode_ack(9, [(0, 0, None)], request_id=7)))
@@ -222,7 +223,7 @@ BYTES = [None, pb.Schema(name="", schema_data=b"", type=pb.Schema.NoSchema)]
 
 @pytest.mark.parametrize("schema", BYTES)
 async def test_plain_bytes_need_no_schema(schema: pb.Schema | None) -> None:
-    """Clients of plain bytes send none, or one of type none."""
+    """Clients of plain bytes send no schema, or one of type none."""
     async with regions("us") as world, raw_client(world) as client:
         assert (await client.ask(producer(schema=schema))).producer_success.request_id == 7
         assert (await client.ask(subscribe(schema=schema))).success.request_id == 7
@@ -240,8 +241,8 @@ async def test_a_consumer_may_take_whatever_schema_the_topic_has() -> None:
 
 
 async def test_where_transactions_are_not_enabled_there_are_no_coordinators() -> None:
-    """Clients with transactions enabled ask for them first: no partitions is what they read as "not enabled", where
-    TopicNotFound would be taken for a broken cluster."""
+    """Clients with transactions enabled look them up first: they read zero partitions as "not enabled", and
+    TopicNotFound as a broken cluster."""
     connect = pb.CommandTcClientConnectRequest(request_id=7, tc_id=0)
 
     async with regions("us", transaction_coordinators=0) as world, raw_client(world) as client:

@@ -1,4 +1,4 @@
-"""The table of commands: complete (C2), and closed to strangers (C3)."""
+"""The table of commands: complete (C2), and closed to clients before their handshake (C3)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ OPEN_TO_STRANGERS = {CommandType.CONNECT, CommandType.AUTH_RESPONSE, CommandType
 
 
 def bare(type_: int) -> bytes:
-    """A command of this type that says nothing else."""
+    """Return a command of this type without any optional field."""
     return frame_of(b"\x08" + varint(type_))
 
 
 @pytest.mark.parametrize("name", [name for name, number in pb.BaseCommand.Type.items() if number])
 def test_every_command_of_the_protocol_is_a_row_or_has_a_sentence(name: str) -> None:
-    """Never both, and the row bears the protocol's name."""
+    """Never both, and the row has the protocol's name."""
     number = pb.BaseCommand.Type.Value(name)
     assert (number in TABLE.rows) != (number in NOT_OFFERED)
     if number in TABLE.rows:
@@ -39,7 +39,7 @@ def test_every_command_of_the_protocol_is_a_row_or_has_a_sentence(name: str) -> 
 
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
 def test_a_stranger_is_refused(row: AnyCommandSpec) -> None:
-    """Before CONNECT: ERROR of the handshake, and the connection ends. What a command says is not even read."""
+    """Before CONNECT: ERROR of the handshake, and the connection is closed. The command is not even parsed."""
 
     async def scenario() -> None:
         async with regions("us") as world, raw_client(world, handshake=False) as client:
@@ -56,7 +56,7 @@ def test_a_stranger_is_refused(row: AnyCommandSpec) -> None:
 
 
 async def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFixture) -> None:
-    """With the row's own answer and a line in the log."""
+    """With the row's own response and a line in the log."""
     rows = tuple(
         replace(row, trust=TrustLevel.PEER) if row.type == CommandType.LOOKUP else row for row in COMMANDS
     )
@@ -81,7 +81,7 @@ async def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFi
 async def test_what_is_not_offered_is_ignored_with_a_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The connection stays."""
+    """The connection stays open."""
     with caplog.at_level(logging.INFO):
         async with regions("us") as world, raw_client(world) as client:
             client.writer.write(bare(CommandType.MESSAGE) + bare(99))

@@ -35,7 +35,7 @@ async def delete(world: Regions, topic: str) -> None:
 
 
 async def update(client: RawClient) -> tuple[list[str], list[str], str]:
-    """The next WATCH_TOPIC_UPDATE: new ones, deleted ones, the hash."""
+    """Return the next WATCH_TOPIC_UPDATE: new topics, deleted topics, the hash."""
     command = await client.next()
     assert command.type == pb.BaseCommand.WATCH_TOPIC_UPDATE
     found = command.watchTopicUpdate
@@ -43,7 +43,7 @@ async def update(client: RawClient) -> tuple[list[str], list[str], str]:
 
 
 def test_the_hash_is_the_one_that_clients_work_out() -> None:
-    """Of CRC32C's check value 0xE3069283, bytes from the least on, as Guava prints it."""
+    """Derived from CRC32C's check value 0xE3069283, least significant byte first, as Guava prints it."""
     assert topics_hash(["123456789"]) == "839206e3"
     assert topics_hash(["b", "a"]) == topics_hash(["a", "b"])
     assert topics_hash([]) == "00000000"
@@ -66,7 +66,7 @@ async def test_a_list_that_its_client_knows_is_not_sent_again() -> None:
         assert fitting.topics_hash == topics_hash(fitting.topics)
         unknown = get_topics(topics_pattern="(?!x)o.*")
         everything = (await client.ask(unknown)).getTopicsOfNamespaceResponse
-        assert len(everything.topics) == 3, "the client looks itself"
+        assert len(everything.topics) == 3, "the client checks itself"
         assert not everything.filtered
         other_kind = get_topics(mode=pb.CommandGetTopicsOfNamespace.NON_PERSISTENT)
         assert not (await client.ask(other_kind)).getTopicsOfNamespaceResponse.topics
@@ -107,7 +107,7 @@ async def test_a_watch_that_is_closed_or_lost_leaves_nothing_behind() -> None:
             await client.ask(watch())
             await client.ask(watch(watcher_id=2))
             await other.ask(watch())
-            assert len(lists._listings) == 1, "one for all who watch the same"
+            assert len(lists._listings) == 1, "one for all watchers of the same pattern"
             close = pb.CommandWatchTopicListClose(request_id=9, watcher_id=1)
             closed = pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=close)
             assert (await client.ask(closed)).success.request_id == 9

@@ -23,7 +23,7 @@ def test_every_kind_has_an_explainer() -> None:
 
 
 async def test_every_thing_has_an_explanation_of_one_shape() -> None:
-    """E1, over everything that two linked regions with a replicated subscription have."""
+    """E1, for every object of two linked regions with a replicated subscription."""
     async with regions("us", "eu") as world, world.client("us") as us:
         await us.subscribe(TOPIC, "billing", replicated=True)
         await (await us.producer(TOPIC)).send(b"hello")

@@ -21,7 +21,7 @@ DEADLINE_SECONDS = 20
 
 
 class Place:
-    """Where one medium lies, and ways to hurt it."""
+    """The location of one medium, and ways to damage it."""
 
     changes_kept = 20
 
@@ -29,7 +29,7 @@ class Place:
         raise NotImplementedError
 
     def run(self, story: Coroutine[Any, Any, None]) -> None:
-        """On whatever loop the medium needs."""
+        """Run on the event loop that the medium needs."""
         asyncio.run(asyncio.wait_for(story, DEADLINE_SECONDS))
 
     def go_away(self) -> None:

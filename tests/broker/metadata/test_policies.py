@@ -91,7 +91,8 @@ async def test_what_one_region_sets_applies_in_the_others_of_its_cluster() -> No
 
 
 async def test_a_running_topic_is_replicated_to_whom_its_namespace_says_now() -> None:
-    """Taken out and added again while messages are published: in the end every region has everything, once."""
+    """A region is removed and added again while messages are published: in the end every region has every message
+    once."""
     async with regions("us", "eu", "ap") as world, world.client("us") as client:
         producer = await client.producer(TOPIC)
         consumer = await client.subscribe(
@@ -178,7 +179,8 @@ async def test_a_value_that_is_none_is_not_obeyed_and_disturbs_nothing() -> None
 
 @pytest.mark.world("us", "eu")
 async def test_m2_regions_serve_while_their_configuration_is_away(world: World) -> None:
-    """Under virtual time: it goes away, clients notice nothing, and a change made afterwards is followed."""
+    """Under virtual time: the store becomes unavailable, clients are not affected, and regions follow a change made
+    afterwards."""
     client = world.client("us")
     await (await client.producer(TOPIC)).send(b"before")
     fault = ConfigurationAway(0.0, 1.0, "world")

@@ -50,7 +50,7 @@ async def set_policy(region: Region, policy: Policy[Any], value: Any, place: Sto
 
 
 async def test_a_topic_has_no_more_producers_than_it_may() -> None:
-    """One that comes back under its name is none more, and other regions' do not count."""
+    """A producer that reconnects under its name does not count again, and other regions' replicators do not count."""
     async with regions("us", "eu") as world, raw_client(world) as client:
         await set_policy(world.running["us"], MAX_PRODUCERS, 1)
         await client.open_producer(1, name="first")
@@ -95,7 +95,7 @@ async def test_a_namespace_has_no_more_topics_than_it_may() -> None:
 
 
 async def test_a_message_has_no_more_bytes_than_its_topic_allows() -> None:
-    """A client's. What another region sends was acknowledged there."""
+    """Applies to clients only. A message of another region was acknowledged there."""
     async with regions("us", "eu") as world, raw_client(world) as client:
         await set_policy(world.running["us"], MAX_MESSAGE_SIZE, 10, OF_TOPIC)
         await client.open_producer(1)
@@ -110,7 +110,7 @@ async def test_a_message_has_no_more_bytes_than_its_topic_allows() -> None:
 
 
 async def test_who_publishes_too_fast_is_read_more_slowly() -> None:
-    """Everything is stored; and once there is no rate any more it goes on."""
+    """Every message is stored; and without a rate the producer continues at full speed."""
     async with regions("us") as world, world.client("us") as client:
         us = world.running["us"]
         await set_policy(us, PUBLISH_RATE, RateLimit(20, 0, 1))
@@ -119,27 +119,27 @@ async def test_who_publishes_too_fast_is_read_more_slowly() -> None:
         await asyncio.gather(*[producer.send(b"%d" % number) for number in range(21)])
         sending = asyncio.gather(*[producer.send(b"%d" % number) for number in range(21, 30)])
         await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
-        assert connection.flow_control.is_ours, "its silence is no fault of the client"
+        assert connection.flow_control.is_ours, "the region itself stopped reading the client"
         await sending
         assert us.directory.serving[TOPIC].stored_end == 30
 
 
 async def test_what_may_be_published_belongs_to_the_topic_however_often_a_client_connects_anew() -> None:
-    """INV-79. 20 messages a second; each comes by a connection of its own, none of which has sent anything before."""
+    """INV-79. 20 messages a second, each over a new connection."""
     async with regions("us") as world:
         us = world.running["us"]
         await set_policy(us, PUBLISH_RATE, RateLimit(20, 0, 1))
         loop, stored = asyncio.get_running_loop(), 0
         began = loop.time()
         while loop.time() < began + 2:
-            async with raw_client(world) as client:  # gone without a word, as soon as it has its receipts
+            async with raw_client(world) as client:  # disconnected abruptly as soon as it has its receipts
                 await client.open_producer(1, name=str(stored))
                 for number in range(10):
                     send(client, plain_entry(str(stored), number, 1, b"x"), number)
                 for _ in range(10):
                     await client.next()
                 stored += 10
-        assert stored <= 20 + 20 * (loop.time() - began) + 10, "what a period allows, the time, one too early"
+        assert stored <= 20 + 20 * (loop.time() - began) + 10, "at most one batch too early"
 
 
 async def test_who_has_published_nothing_waits_too_when_others_published_too_much() -> None:
@@ -182,7 +182,7 @@ async def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years
 
 
 async def test_how_large_a_message_may_be_says_nothing_of_how_many_are_in_a_batch() -> None:
-    """A batch may be compressed to less than its messages need; and a message of one byte has one."""
+    """A batch may be compressed below the minimum of its messages; and a message of one byte counts as one."""
     async with regions("us") as world, raw_client(world) as client:
         await set_policy(world.running["us"], MAX_MESSAGE_SIZE, 1, OF_TOPIC)
         await client.open_producer(1)

@@ -1,4 +1,4 @@
-"""Schemas of a topic: registered, found by their version, refused, shared by the regions of a cluster."""
+"""Schemas of a topic: registered, looked up by version, rejected, shared by the regions of a cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def set_policy(region: Region, policy: Policy[object], value: object) -> N
 
 
 async def refused(asked: object) -> str:
-    """The sentence of a refusal that clients understand as «incompatible»."""
+    """Return the message of an error that clients read as "incompatible"."""
     with pytest.raises(ClientError) as found:
         await asked  # type: ignore[misc]
     assert found.value.code is ServerError.IncompatibleSchema
@@ -74,7 +74,7 @@ async def test_a_producers_schema_gets_a_version_and_its_messages_say_it() -> No
 
 
 async def test_a_schema_of_bytes_that_is_asked_for_is_a_schema_and_no_schema_is_none() -> None:
-    """The Go client asks the region for the version that its own messages say."""
+    """The Go client looks up the version that its own messages name."""
     async with regions("us") as world, world.client("us") as client:
         await client.producer(TOPIC)
         assert await client.schema(TOPIC) is None
@@ -87,7 +87,7 @@ async def test_a_schema_of_bytes_that_is_asked_for_is_a_schema_and_no_schema_is_
 
 
 async def test_whoever_takes_bytes_can_read_every_topic() -> None:
-    """The Go client's table views say so of themselves; the topic has messages, and no schema or another one."""
+    """The Go client's table views send such a schema; the topic has messages, and no schema or another one."""
     async with regions("us") as world, world.client("us") as client:
         of_bytes = Schema(SchemaType.NONE, b"")
         await (await client.producer(TOPIC)).send(b"1")
@@ -105,7 +105,7 @@ async def test_a_schema_that_may_not_follow_is_refused_with_the_reason() -> None
         assert "note" in why
         why = await refused(client.schema_version(TOPIC, STRING))
         assert "exists schema type AVRO, new schema type STRING" in why
-        assert await client.schema(TOPIC) == (FIRST, version(0)), "what was refused left nothing"
+        assert await client.schema(TOPIC) == (FIRST, version(0)), "the rejected request left nothing"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ async def test_schemas_survive_a_kill() -> None:
 
 
 async def test_two_regions_of_a_cluster_that_register_at_once_agree_on_the_numbers() -> None:
-    """INV-41: each number is given once, and to one schema in all regions."""
+    """INV-41: each version number is assigned once, and to one schema in all regions."""
     async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
         made = [record("id", f"field{number}=") for number in range(8)]
         await us.producer(TOPIC, schema=FIRST)
@@ -243,7 +243,7 @@ async def test_a_deleted_schema_is_still_found_by_its_version_and_its_number_is_
         assert await schemas.delete(NAME) == 1, "there is nothing left to delete"
         assert await client.schema(TOPIC) is None
         assert await client.schema(TOPIC, version(0)) == (FIRST, version(0))
-        assert await client.schema_version(TOPIC, STRING) == version(2), "compared with nothing"
+        assert await client.schema_version(TOPIC, STRING) == version(2), "not compared with any schema"
         assert await schemas.delete(NAME, force=True) == 3
         assert await client.schema(TOPIC, version(0)) is None
         assert await client.schema_version(TOPIC, FIRST) == version(4)
@@ -277,7 +277,7 @@ async def test_what_is_no_schema_is_refused_and_others_notice_nothing(schema: Sc
         assert len(sentence) <= SENTENCE_LENGTH_MAX
         assert why in await refused(client.subscribe(TOPIC, "s", schema=schema))
         await producer.send(b"x")
-        assert await client.schema(TOPIC) == (FIRST, version(0)), "the connection is still there"
+        assert await client.schema(TOPIC) == (FIRST, version(0)), "the connection is still open"
 
 
 async def test_versions_of_a_topic_have_a_bound() -> None:

@@ -223,7 +223,8 @@ async def test_a_region_finds_the_store_that_it_knows_again(tmp_path: Path) -> N
 
 
 async def test_a_change_that_nobody_can_be_told_of_is_not_waited_for_for_ever() -> None:
-    """It was made, and then the store went away: unknown, not silence."""
+    """The change was made, and then the store became unavailable: the outcome is unknown, and the caller gets an
+    error."""
 
     class GoesAway(MemoryConfiguration):
         async def write(self, path: str, value: bytes | None, expected: int | None) -> int:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.within(120)
 
 
 def event(path: str, value: Any = None, kind: str = "Modified", **changes: Any) -> dict[str, Any]:
-    """One of americas."""
+    """An event of americas."""
     return {
         "path": path,
         "value": value,
@@ -56,7 +56,7 @@ def pack(*events: dict[str, Any], **changes: Any) -> bytes:
 
 
 async def lie(region: Region, *payloads: bytes) -> None:
-    """The region that carries its cluster's events says something else."""
+    """The region that publishes its cluster's events publishes other ones."""
     await soon(lambda: region.synchronizer is not None and region.synchronizer.carrier is not None)
     assert region.synchronizer is not None
     assert region.synchronizer.carrier is not None
@@ -64,7 +64,7 @@ async def lie(region: Region, *payloads: bytes) -> None:
 
 
 async def still_in_step(world: Regions) -> None:
-    """A change that is made in either cluster arrives in the other."""
+    """A change made in either cluster arrives in the other."""
     us, eu = world.running["us"], world.running["eu"]
     for here, there, name in ((us, eu, "from-us"), (eu, us, "from-eu")):
         await here.metadata.put(TenantPath(name).text, b"{}")
@@ -144,7 +144,7 @@ async def test_an_ephemeral_event_belongs_to_its_source_and_is_not_applied() -> 
 
 @pytest.mark.parametrize("hybrid", [False, True])
 async def test_a_time_at_the_end_of_time_keeps_nobody_from_changing_what_it_set(hybrid: bool) -> None:
-    """INV-81. It is counted, too."""
+    """INV-81. It is also counted in a metric."""
     async with clusters(TWO, metadata_sync_hybrid_clocks=hybrid) as world:
         us, eu = world.running["us"], world.running["eu"]
         await create(us)
@@ -154,7 +154,7 @@ async def test_a_time_at_the_end_of_time_keeps_nobody_from_changing_what_it_set(
         await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
         assert eu.synchronizer is not None
         figures = eu.synchronizer.figures
-        await soon(lambda: figures.from_the_future == 1)  # a moment after it is obeyed
+        await soon(lambda: figures.from_the_future == 1)  # a moment after it was applied
         await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
         assert eu.policies.of_namespace("acme/orders", DEDUPLICATION) is False
         await soon(lambda: us.policies.of_namespace("acme/orders", DEDUPLICATION) is False)
@@ -162,12 +162,12 @@ async def test_a_time_at_the_end_of_time_keeps_nobody_from_changing_what_it_set(
 
 
 def test_a_path_that_no_store_can_hold_is_no_path() -> None:
-    """On SQLite it would end the carrier for good: the same message is applied again and again."""
+    """On SQLite it would stop the sync leader for good: the same message would be applied again and again."""
     with pytest.raises(ValueError, match="is not a text"):
         SyncEvent.from_json(event("tenant/\ud800", kind="Created"))
 
 
-# What an inbox remembers.
+# Contents of an inbox.
 
 
 def answer(number: int, part: int, parts: int, *, whole: bool = True, stamps: int = 3) -> bytes:
@@ -194,7 +194,7 @@ def standing(origins: int, first: int) -> bytes:
 
 
 async def take(region: Region, *payloads: bytes) -> EventInbox:
-    """The region's carrier applies these, as they came from us."""
+    """Let the region's sync leader apply these, as if they came from us."""
     await soon(lambda: region.synchronizer is not None and region.synchronizer.carrier is not None)
     assert region.synchronizer is not None
     assert region.synchronizer.carrier is not None
@@ -204,22 +204,22 @@ async def take(region: Region, *payloads: bytes) -> EventInbox:
 
 
 async def test_an_inbox_remembers_one_unfinished_answer_of_each_cluster() -> None:
-    """It kept every part of every answer for as long as its region carried."""
+    """It kept every part of every response for as long as its region was the leader."""
     async with clusters(TWO) as world:
         eu = world.running["eu"]
         for number in range(50):
             inbox = await take(eu, *[answer(number, part, 3) for part in range(3)])
-        assert not inbox._unfinished, "all of them are complete"
+        assert not inbox._unfinished, "every response is complete"
         for number in range(50, 100):
             await take(eu, answer(number, 0, 3))
         assert [one.number for one in inbox._unfinished.values()] == [99]
         assert len(inbox._unfinished["americas"].stamps) == 3
         await take(eu, answer(99, 1, 3), answer(99, 1, 3), answer(99, 2, 3))
-        assert not inbox._unfinished, "a part that comes twice counts once"
+        assert not inbox._unfinished, "a repeated part counts once"
 
 
 async def test_origins_that_a_cluster_invents_do_not_add_up() -> None:
-    """Each of its messages may name ORIGINS_MAX of them, and all of them other ones."""
+    """Each of its messages may name ORIGINS_MAX origins, and each of them different ones."""
     async with clusters(TWO) as world:
         eu = world.running["eu"]
         for message in range(5):

@@ -81,7 +81,7 @@ def why(region: Region, path: str) -> str:
 
 
 async def settled(world: Regions) -> None:
-    """Both clusters have one namespace, and the tombstone of another one."""
+    """Both clusters have one namespace, and a tombstone of another one."""
     us = world.running["us-east"]
     await create(us)
     await us.metadata.put(OTHER.text, b"{}")
@@ -126,7 +126,7 @@ async def test_a_damaged_row_is_reported_and_replaced_and_sync_goes_on(row: Any)
 async def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its first step reads all of the event topic and may take long."""
+    """Its first step reads the whole event topic and may take long."""
     async with clusters(SIDES) as world:
         us = world.running["us-east"]
         await settled(world)
@@ -168,7 +168,7 @@ async def test_an_error_that_nobody_expected_does_not_end_metadata_sync(
 
 
 async def test_a_document_that_cannot_be_read_keeps_no_other_one_from_being_shared() -> None:
-    """It was written into the store by something else, so there is no record of it either."""
+    """Another program wrote it into the store, so it has no record either."""
     async with clusters(SIDES) as world:
         us, eu = world.running["us-east"], world.running["eu"]
         store = world.configurations["americas"]

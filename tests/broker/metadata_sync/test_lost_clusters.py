@@ -36,13 +36,13 @@ async def declare(cluster: str, *regions: Region, lost: bool = True) -> None:
 
 
 def remembers(world: Regions, cluster: str) -> bool:
-    """What was deleted."""
+    """Return whether the region has a tombstone of the namespace."""
     return RECORD in world.configurations[cluster].values
 
 
 @contextlib.asynccontextmanager
 async def without_asia() -> AsyncIterator[Regions]:
-    """Three clusters, of which one is away since before the others deleted a namespace; it has a change of its own."""
+    """Three clusters: one is down since before the others deleted a namespace, and has a change of its own."""
     async with clusters(THREE) as world:
         us, eu = world.running["us"], world.running["eu"]
         await create(us, ("us",))

@@ -46,7 +46,7 @@ async def clusters(of: dict[str, str], **changes: object) -> AsyncIterator[Regio
 
 
 def documents(world: Regions, cluster: str) -> dict[str, bytes | None]:
-    """What the cluster's store says of what clusters share."""
+    """Return the shared documents in the cluster's store."""
     values = world.configurations[cluster].values
     return {path: change.value for path, change in values.items() if is_synced(path)}
 
@@ -231,7 +231,7 @@ async def test_what_is_excluded_stays_in_its_cluster() -> None:
 
 
 async def test_what_is_no_event_in_the_event_topic_is_passed_over() -> None:
-    """Nonsense and forgeries are counted and passed over; what comes behind them is obeyed."""
+    """Malformed and forged events are counted and skipped; those after them are applied."""
     async with clusters(TWO) as world:
         us, eu = world.running["us"], world.running["eu"]
         channel = await EventTopic.open(eu, EVENTS, lambda: None)

@@ -1,4 +1,4 @@
-"""What travels to other regions is made once for all of them, and kept up to a bound."""
+"""The replicated form of an entry is built once for all remote regions, and cached up to a bound."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.broker.regions import regions
 
 
 class _Replicator:
-    """Asks for its producer; ignores everything else."""
+    """A replicator that requests its producer and ignores everything else."""
 
     producer_id = 0
 
@@ -34,7 +34,7 @@ class _Replicator:
 async def test_a_peer_that_never_answers_producer_costs_one_pending_request_per_replicator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A peer that answers PINGs keeps its link, and each of its replicators asks again every 30 s."""
+    """A peer that answers PINGs keeps its link, and each of its replicators repeats its request every 30 s."""
     async with regions("us", "eu") as world:
         link, replicators = world.running["us"].peers["eu"], [_Replicator(), _Replicator()]
         before = link.requests.pending

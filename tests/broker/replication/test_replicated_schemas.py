@@ -44,7 +44,7 @@ def version(number: int) -> bytes:
 def clusters(
     *groups: Sequence[str], settings: BrokerSettings | None = None, latency_ms: float = 20.0
 ) -> Topology:
-    """Clusters with these regions."""
+    """Return clusters with these regions."""
     names = [name for group in groups for name in group]
     chosen = settings or BrokerSettings()
     return Topology(
@@ -166,8 +166,8 @@ async def test_a_schema_that_the_other_cluster_does_not_take_holds_its_messages_
     await world.simulation.until(lambda: "rejects schema 1" in replicator(world, "us", "ap").life.why_not)
     held = replicator(world, "us", "ap")
     assert held.life.state is ReplicatorState.HELD
-    assert "number" in held.life.why_not, "with the reason of the one that refuses"
-    assert held.backlog == 2, "what came before it is there, and in order nothing passes it"
+    assert "number" in held.life.why_not, "with the reason of the region that rejects it"
+    assert held.backlog == 2, "earlier messages arrived, and later ones wait in order"
     await broker(world, "ap").policies.set(
         NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.ALWAYS_COMPATIBLE
     )
@@ -179,7 +179,7 @@ async def test_a_schema_that_the_other_cluster_does_not_take_holds_its_messages_
 
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
 async def test_other_regions_are_no_producers_without_a_schema_and_bring_new_ones(world: World) -> None:
-    """Policies about what clients bring are not about replicators."""
+    """Policies about the schemas of clients do not apply to replicators."""
     await publish(world, "ap", FIRST, b"ap")
     for policy, value in ((SCHEMA_UPDATES, False), (SCHEMA_VALIDATION, True)):
         await broker(world, "ap").policies.set(NAMESPACE, policy, value)
@@ -234,7 +234,7 @@ async def test_two_clusters_that_register_at_once_keep_what_each_message_means(w
 
 
 async def test_a_version_that_nobody_gave_out_means_nothing_there() -> None:
-    """Else a number that a client made up would name another schema in another cluster."""
+    """Otherwise a number that a client invented would name another schema in another cluster."""
     async with (
         regions("us", "eu") as world,
         world.client("eu") as eu,
@@ -274,7 +274,7 @@ async def test_a_schema_that_fits_there_only_by_its_strategy_is_judged_there(wor
 
 @pytest.mark.parametrize("answer", [b"x" * 7, b"x" * 5_000_000])
 async def test_a_version_of_another_size_goes_into_no_entry(answer: bytes) -> None:
-    """It would be in each entry that is sent, and remembered."""
+    """It would be sent in each entry, and stored."""
 
     class Lying:
         def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:

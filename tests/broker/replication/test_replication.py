@@ -30,7 +30,7 @@ async def publish(client: Client, name: str, count: int) -> None:
 
 
 def drained(world: Regions) -> bool:
-    """Nothing is under way between the regions that run."""
+    """Return whether nothing is in flight between the running regions."""
     return all(
         replicator.backlog == 0
         for region in world.running.values()
@@ -40,7 +40,7 @@ def drained(world: Regions) -> bool:
 
 
 async def stored(world: Regions, name: str) -> list[Message]:
-    """Everything a reader in a region is given."""
+    """Return everything that a reader in a region receives."""
     async with world.client(name) as client:
         reader = await client.reader(TOPIC, EARLIEST)
         found = []
@@ -68,7 +68,7 @@ async def test_every_region_gets_every_message_once_and_in_order_of_its_origin()
 
 
 async def test_a_message_tells_where_it_came_from() -> None:
-    """replicated_from is the origin; absent at home."""
+    """`replicated_from` is the origin; it is absent in the origin itself."""
     async with regions("us", "eu") as world, world.client("us") as client:
         await publish(client, "p", 1)
         await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world))
@@ -93,7 +93,7 @@ async def test_a_message_goes_only_to_the_regions_its_sender_named() -> None:
 
 @pytest.mark.parametrize("victim", ["us", "eu"])
 async def test_a_crash_of_either_side_loses_nothing_and_doubles_nothing(victim: str) -> None:
-    """The source, or the target, in the middle of a stream."""
+    """The source or the target crashes in the middle of a stream."""
     async with regions("us", "eu") as world, world.client("us", settings=PATIENT) as client:
         stream = asyncio.create_task(publish(client, "p", 300))
         topics = world.running["us"].directory.serving
@@ -122,7 +122,7 @@ async def test_a_link_that_was_away_catches_up(state: str) -> None:
 
 
 async def test_a_failed_append_reloads_the_topic_and_nothing_is_lost() -> None:
-    """The store refuses a group: clients reconnect and send again what has no receipt (INV-1, INV-2)."""
+    """The store rejects a group: clients reconnect and resend everything without a receipt (INV-1, INV-2)."""
     async with regions("us", "eu") as world, world.client("us", settings=PATIENT) as client:
         await publish(client, "before", 5)
         world.running["us"].store.fail_next_group(StorageError("the disk said no", definite=False))  # type: ignore[attr-defined]
@@ -132,7 +132,7 @@ async def test_a_failed_append_reloads_the_topic_and_nothing_is_lost() -> None:
 
 
 async def test_a_batch_sent_again_after_a_restart_is_not_stored_again() -> None:
-    """Some clients tell nowhere which sequence id is a batch's last (INV-2)."""
+    """Some clients do not send the last sequence id of a batch (INV-2)."""
     async with regions("us") as world:
         raw = await RawClient.connect(world)
         await raw.open_producer(name="p")
@@ -147,7 +147,7 @@ async def test_a_batch_sent_again_after_a_restart_is_not_stored_again() -> None:
 
 
 def batch_without_its_last_id(*sequence_ids: int) -> bytes:
-    """As the C++ client writes it."""
+    """Build it as the C++ client does."""
     payload = b""
     for sequence_id in sequence_ids:
         single = pb.SingleMessageMetadata(payload_size=1, sequence_id=sequence_id).SerializeToString()
@@ -177,8 +177,8 @@ async def test_a_replicator_that_gives_way_is_told() -> None:
 
 
 def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it() -> None:
-    """The link broke between a read being asked for and its beginning, and was back before its end: what it read was
-    sent as the next, and what had been in flight never again. Found by the swarm."""
+    """The link broke between the request of a read and its beginning, and was back before its end: the result was sent
+    as the next entry, and entries in flight were never sent again. Found by the swarm."""
     link = LinkShape(latency_ms=1.0)
     settings = BrokerSettings(region_tail_bytes=1, peer_reconnect_backoff_ms=5)
     slow_reads = DiskFaults(read_seconds=(0.5, 0.5))
@@ -203,7 +203,7 @@ def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it
                 assert peer._transport is not None
                 peer._transport.abort()
                 peer.resume_writing()
-                assert replicator.life.state is ReplicatorState.READING, "a read of 2 was asked for"
+                assert replicator.life.state is ReplicatorState.READING, "a read of 2 was requested"
 
             await w.regions["us"].host.ask(break_the_link_and_go_on())
             await w.quiet()
@@ -213,8 +213,8 @@ def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it
 
 
 def test_an_entry_that_takes_longer_than_the_peer_is_waited_for_arrives() -> None:
-    """The question whether the peer lives lay behind the entry; it was taken for dead, the entry was sent again, and
-    the question lay behind it again. Found by the swarm."""
+    """The PING was queued behind the entry; the peer was taken for dead, the entry was sent again, and the PING was
+    queued behind it again. Found by the swarm."""
     link = LinkShape(latency_ms=1.0, bandwidth_bytes_per_second=20_000)
     settings = BrokerSettings(peer_keep_alive_interval_ms=500)
     with simulated_world("us", "eu", link=link, settings=settings) as w:

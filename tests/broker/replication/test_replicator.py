@@ -1,4 +1,4 @@
-"""A replicator sends again as soon as its state allows it: no timer of an earlier state stops it or replaces that."""
+"""A replicator resumes as soon as its state allows it: no timer of an earlier state delays or replaces that."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def replicator_of(w: World, here: str, there: str) -> Replicator:
 
 
 async def break_link(w: World, here: str, there: str) -> None:
-    """Close the connection, as a router does that restarts; it is established again at once."""
+    """Close the connection, as a restarting router does; it is established again at once."""
     peer = replicator_of(w, here, there).peer
 
     async def abort() -> None:
@@ -80,7 +80,7 @@ async def test_a_link_flap_shortly_before_a_topic_rests_does_not_end_its_replica
 
 @pytest.mark.world("us", "eu")
 async def test_a_higher_rate_counts_at_once(world: World) -> None:
-    """The wait of the lower rate went on, and no other one began while it did."""
+    """The delay of the lower rate still ran, and no other one started meanwhile."""
     producer = await world.client("us").producer(TOPIC)
     await producer.send(b"0")
     await world.quiet()
@@ -153,7 +153,7 @@ ACTIONS = st.sampled_from(
 
 
 async def act(w: World, action: str, producer: Producer) -> None:
-    """One thing that happens to a replicator, from inside of its region."""
+    """Apply one random event to a replicator, from inside its region."""
     broker = w.regions["us"].broker
     assert broker is not None
     match action:
@@ -197,7 +197,7 @@ async def inside(broker: Region, action: str) -> None:
 def test_whatever_happened_to_a_replicator_its_backlog_drains_once_links_are_healed(
     steps: list[tuple[str, float]],
 ) -> None:
-    """Link flaps, refusals, rests, unloading and changes of policy, in any order and at any distance."""
+    """Link flaps, rejections, idle topics, unloading and policy changes, in any order and at any distance."""
     near = LinkShape(latency_ms=1.0)
     with world("us", "eu", link=near, settings=BrokerSettings(peer_reconnect_backoff_ms=5)) as w:
 
@@ -219,7 +219,7 @@ def test_whatever_happened_to_a_replicator_its_backlog_drains_once_links_are_hea
 
 
 def backlog(w: World) -> int:
-    """What eu lacks; 1 while us has no replicator to ask."""
+    """Return eu's backlog; 1 while us has no replicator."""
     broker = w.regions["us"].broker
     topic = None if broker is None else broker.directory.serving.get(TOPIC)
     return 1 if topic is None or "eu" not in topic.replicators else topic.replicators["eu"].backlog

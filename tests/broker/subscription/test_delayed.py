@@ -29,7 +29,7 @@ async def subscribed(
 
 
 async def receive(w: World, consumer: Consumer, region: str = "us") -> tuple[bytes, int]:
-    """What comes, and when it came by the region's clock."""
+    """Return each message with its arrival time by the region's clock."""
     message = await consumer.receive()
     await consumer.acknowledge(message)
     return message.payload, now_ms(w, region)
@@ -109,7 +109,7 @@ async def test_policies_switch_delays_off_and_limit_them_while_clients_run(world
     await producer.send(b"late", deliver_at_ms=now_ms(world) + 3_600_000)
     await world.simulation.until(lambda: subscription_of(world, "s").dispatcher.delayed_entries == 1)
     await policies.set(place, DELAYED_DELIVERY, Delays(False, 1, 0))
-    assert (await receive(world, consumer))[0] == b"late", "nothing waits any more"
+    assert (await receive(world, consumer))[0] == b"late", "no message is delayed any more"
     topic = TopicPoliciesPath(TOPIC)
     await policies.set(topic, DELAYED_DELIVERY, Delays(True, 1, 1_000))
     with pytest.raises(ClientError, match="exceeds the maximum of 1000"):
@@ -143,7 +143,7 @@ async def test_three_thousand_that_wait_are_given_in_the_order_of_their_times(wo
 
 @pytest.mark.within(60)
 async def test_times_that_cannot_be_meant_do_no_harm(world: World) -> None:
-    """The least of all numbers is at once, the greatest is never."""
+    """The smallest number means at once, the largest never."""
     consumer, producer = await subscribed(world), await world.client("us").producer(TOPIC)
     await producer.send(b"never", deliver_at_ms=2**63 - 1)
     for payload, when in ((b"least", -(2**63)), (b"less", -1), (b"zero", 0)):
@@ -167,14 +167,14 @@ async def test_a_clock_that_is_set_back_makes_late_and_never_early(world: World)
     await world.simulation.until(lambda: subscription.dispatcher.delayed_entries == 1)
     world.regions["us"].host.wall_clock_ms.jump(-back_ms)
     assert (await receive(world, consumer))[1] >= due
-    # A clock tells whole milliseconds.
+    # The clock has a resolution of milliseconds.
     assert world.simulation.now - began > (ahead_ms + back_ms - 1) / 1000
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.within(300)
 async def test_whatever_dies_nothing_is_early_and_all_of_it_comes(world: World, seed: int) -> None:
-    """Consumers that give back and leave, a region that is killed twice."""
+    """Consumers that return messages and leave, and a region that is killed twice."""
     chance, came = random.Random(seed), set[bytes]()
     producer = await world.client("us").producer(TOPIC)
     begin = now_ms(world)

@@ -48,7 +48,7 @@ async def test_shared_consumers_of_a_worse_level_get_what_the_better_ones_have_n
     for number in range(2 * PERMITS):
         await producer.send(b"%d" % number)
     await world.simulation.until(lambda: count(best) + count(good) == 2 * PERMITS)
-    assert count(worse) == 0, "those of the better level had room"
+    assert count(worse) == 0, "consumers of the better level had permits"
     for _ in range(3):
         await producer.send(b"more")
     await world.simulation.until(lambda: count(worse) == 3)
@@ -58,7 +58,7 @@ async def test_shared_consumers_of_a_worse_level_get_what_the_better_ones_have_n
 async def test_consumers_learn_of_a_new_active_one_after_their_subscribe_and_only_of_the_last(
     world: World,
 ) -> None:
-    """Pulsar waits as long; the Go client drops a notification that arrives before its SUBSCRIBE has returned."""
+    """Pulsar also waits; the Go client drops a notification that arrives before its SUBSCRIBE has returned."""
     client = world.client("us")
     first, better = [
         await client.subscribe(TOPIC, "s", type_=ConsumerType.FAILOVER, name=name, priority_level=level)
@@ -84,7 +84,7 @@ async def test_the_failover_consumer_of_the_best_level_is_active_whenever_it_cam
     await best.close()
     await producer.send(b"1")
     payloads = {(await worse.receive()).payload, (await worse.receive()).payload}
-    assert payloads == {b"0", b"1"}, "what the other one did not acknowledge, too"
+    assert payloads == {b"0", b"1"}, "including unacknowledged messages of the other one"
 
 
 async def all_keys(producer: Producer) -> None:
@@ -96,7 +96,7 @@ async def all_keys(producer: Producer) -> None:
 def test_a_key_that_moved_waits_for_its_former_consumer_unless_order_does_not_matter(
     out_of_order: bool,
 ) -> None:
-    """And stats say of how many each consumer is waited for."""
+    """Stats show how many keys wait for each consumer."""
     with world("us") as w:
 
         async def scenario() -> None:
@@ -146,7 +146,7 @@ def test_a_key_that_moved_waits_for_its_former_consumer_unless_order_does_not_ma
 async def test_consumers_share_the_keys_also_when_their_names_are_equal(
     world: World, names: tuple[str | None, ...]
 ) -> None:
-    """90 keys at three consumers of three clients; then one leaves, and the two others take over what it had."""
+    """90 keys at three consumers of three clients; then one leaves, and the two others take over its keys."""
     clients = [world.client("us") for _ in names]
     consumers = [
         await client.subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name=name)

@@ -27,7 +27,7 @@ async def publish(w: World, count: int) -> None:
 
 
 def held(w: World) -> list[int]:
-    """Of each consumer, in order of arrival."""
+    """Return the unacknowledged messages of each consumer, in order of arrival."""
     return [consumer.unacked_messages for consumer in subscription_of(w, "s").dispatcher.consumers]
 
 

@@ -30,7 +30,7 @@ SHARED, EXCLUSIVE = pb.CommandSubscribe.Shared, pb.CommandSubscribe.Exclusive
 
 
 class Consuming:
-    """A consumer of the subscription `s` that remembers what it was given."""
+    """A consumer of the subscription `s` that records its messages."""
 
     def __init__(self, raw: RawClient) -> None:
         self.raw = raw
@@ -47,13 +47,13 @@ class Consuming:
         return cls(raw)
 
     async def next(self) -> pb.BaseCommand:
-        """The next answer; messages on the way are remembered."""
+        """Return the next response; record messages that arrive before it."""
         while (command := await self.raw.next()).type == pb.BaseCommand.MESSAGE:
             self.given.append(command.message.message_id.entryId)
         return command
 
     async def was_given(self) -> list[int]:
-        """So far: the answer to a question comes behind it."""
+        """Return the messages so far: the response to a request arrives after them."""
         ping = pb.BaseCommand(type=pb.BaseCommand.PING)
         ping.ping.SetInParent()
         self.raw.send(ping)
@@ -79,7 +79,7 @@ class Consuming:
         size: int = 0,
         ledger: int,
     ) -> int | None:
-        """The error that is answered, None for yes."""
+        """Acknowledge; return the error of the response, or None."""
         self._request_id += 1
         command = pb.BaseCommand(type=pb.BaseCommand.ACK)
         ack = command.ack
@@ -113,7 +113,7 @@ async def end(world: Regions, txn: TxnId, *, committed: bool) -> None:
 
 
 async def again(world: Regions, authority: Authority) -> None:
-    """Kill the region, start it, and have the topic loaded."""
+    """Kill the region, start it, and load the topic."""
     await world.crash("us")
     region = await world.start("us")
     region.transactions = authority
@@ -126,7 +126,7 @@ def rows(world: Regions) -> list[str]:
 
 
 async def filled(world: Regions, raw: RawClient, count: int = 5, messages: int = 0) -> Authority:
-    """`count` entries in the topic."""
+    """Publish `count` entries to the topic."""
     authority = authority_of(world)
     authority.open(T1, T2)
     producer = await Transacting.opened(raw)
@@ -201,7 +201,7 @@ async def test_a_commit_is_durable_when_it_is_answered() -> None:
 async def test_what_a_decided_cumulative_acknowledgement_covers_is_given_to_nobody_who_comes_back(
     is_killed: bool, committed: bool
 ) -> None:
-    """P9: it counts, and waits only to be applied. What an aborted one covered is given at once."""
+    """P9: it counts and is only not applied yet. Messages that an aborted one covered are redelivered at once."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing)
@@ -223,7 +223,7 @@ async def test_what_a_decided_cumulative_acknowledgement_covers_is_given_to_nobo
 
 
 def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowledgement_counts() -> None:
-    """P9. An open one holds nothing: P4."""
+    """P9. An open transaction holds back nothing: P4."""
 
     async def scenario(status: TransactionStatus | None, given: list[int]) -> None:
         async with regions("us") as world:
@@ -253,7 +253,7 @@ def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowl
 
 
 async def test_what_its_coordinator_forgot_is_given_out_again() -> None:
-    """P8. Not while the coordinator cannot say; and what committed meanwhile counts."""
+    """P8. Not while the coordinator is unavailable; and acknowledgements that committed meanwhile count."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing)
@@ -320,7 +320,7 @@ async def test_a_conflict_is_answered_as_such_and_holds_nothing() -> None:
 
 
 async def test_indexes_of_a_batch_belong_to_different_transactions() -> None:
-    """And what is left of it is given out without them."""
+    """Its other indexes are delivered without them."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing, count=1, messages=3)
@@ -346,7 +346,7 @@ async def test_indexes_of_a_batch_belong_to_different_transactions() -> None:
 
 
 async def test_a_batch_size_that_cannot_be_true_is_refused() -> None:
-    """It would cost as many bits."""
+    """It would allocate that number of bits."""
     async with (
         regions("us", region_tail_bytes=1) as world,
         raw_client(world) as publishing,
@@ -379,7 +379,7 @@ async def test_a_plain_acknowledgement_counts_whoever_holds_the_message() -> Non
 
 
 async def test_a_seek_forgets_what_is_held() -> None:
-    """P7: the commit that comes later skips nothing of what the seek promised to give once more."""
+    """P7: a later commit skips no message that the seek redelivers."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing)
@@ -412,7 +412,8 @@ async def test_unsubscribing_forgets_what_is_held() -> None:
 
 
 async def test_a_consumer_that_takes_over_is_not_given_what_is_held() -> None:
-    """One by one; what was acknowledged cumulatively is given again, and cannot be acknowledged by another one."""
+    """One by one; cumulatively acknowledged messages are delivered again, and no other transaction can acknowledge
+    them."""
     async with regions("us") as world, raw_client(world) as publishing:
         await filled(world, publishing)
         async with raw_client(world) as raw:
@@ -492,7 +493,7 @@ async def _never() -> None:
 
 
 async def unanswered(world: Regions, raw: RawClient, txn: TxnId, entry_id: int) -> None:
-    """An acknowledgement whose client wants no answer. Returns when the subscription has it in memory."""
+    """Send an acknowledgement without a request id. Returns when the subscription has it in memory."""
     command = pb.BaseCommand(type=pb.BaseCommand.ACK)
     command.ack.consumer_id, command.ack.ack_type = 1, pb.CommandAck.Individual
     command.ack.txnid_most_bits, command.ack.txnid_least_bits = txn

@@ -1,4 +1,4 @@
-"""Rates of handing out, where messages are read from a slow disk: what may go is decided when it goes."""
+"""Dispatch rates with messages from a slow disk: permits are counted when a message is sent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BY_BYTES = {
 def test_over_any_time_no_more_is_handed_out_than_that_time_and_one_period_allow(
     subscriptions: int, rate: dict[str, int], over: int
 ) -> None:
-    """Neither what time gives while a read is under way, nor reads of several subscriptions at once, add to it."""
+    """Neither the time that passes during a read, nor concurrent reads of several subscriptions, exceed it."""
     with world("us", disk=SLOW, settings=BrokerSettings(region_tail_bytes=1)) as w:
 
         async def scenario() -> list[float]:
@@ -68,7 +68,7 @@ def test_over_any_time_no_more_is_handed_out_than_that_time_and_one_period_allow
 
 
 def test_no_subscription_keeps_the_rate_of_the_topic_from_the_others() -> None:
-    """All of them have more to hand out than the rate allows for ever."""
+    """Each of them always has more to dispatch than the rate allows."""
     with world("us") as w:
 
         async def scenario() -> list[int]:

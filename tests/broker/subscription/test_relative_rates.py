@@ -1,4 +1,4 @@
-"""`relativeToPublishRate`: consumers and replicators may be sent what is published, and a configured rate beyond it."""
+"""`relativeToPublishRate`: consumers and replicators get the publish rate plus the configured rate."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def is_replicated(world: Regions, region: str, name: str = "s") -> bool:
 
 
 def refused(world: Regions, region: str) -> int:
-    """Updates that the region did not apply."""
+    """Return the updates that the region did not apply."""
     sync = topic(world, region).subscriptions.replicated
     assert sync is not None
     return int(sync.summary()["updates_not_applied"])
@@ -56,12 +56,12 @@ async def ask(world: Regions, region: str, method: str, target: str, body: Any =
 
 
 async def switch(world: Regions, region: str, on: bool, target: str = STATUS) -> None:
-    """As an administrator of the region does."""
+    """Set the status as an administrator of the region does."""
     assert (await ask(world, region, "POST", target, on)).status == 204
 
 
 async def begun(world: Regions, us: Client, *others: str) -> None:
-    """Subscription `s` is replicated in us and known, at the first message, in the other regions too."""
+    """Subscription `s` is replicated in us, and exists at the first message in the other regions."""
     await (await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)).close()
     for other in others:
         client = world.client(other)
@@ -170,7 +170,7 @@ async def test_what_was_decided_before_it_was_turned_off_is_not_written_afterwar
 
 
 async def test_a_subscription_without_replication_writes_no_markers() -> None:
-    """The last one was turned off while messages come in."""
+    """The last replicated one was turned off while messages arrive."""
     async with regions("us", "eu", snapshot_interval_ms=10) as world, world.client("us") as us:
         await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
         producer = await us.producer(TOPIC)
@@ -192,7 +192,7 @@ async def test_a_subscription_without_replication_writes_no_markers() -> None:
 
 
 async def test_one_that_is_turned_on_in_a_quiet_topic_is_carried_over_whatever_the_others_do() -> None:
-    """The last completed snapshot is still true, and another subscription has used it."""
+    """The last completed snapshot is still valid, and another subscription has used it."""
     async with regions("us", "eu") as world, world.client("us") as us:
         other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
         consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
@@ -209,7 +209,7 @@ async def test_one_that_is_turned_on_in_a_quiet_topic_is_carried_over_whatever_t
 
 
 async def test_one_without_consumers_is_carried_over_past_the_markers_behind_its_last_message() -> None:
-    """They came after its last consumer left, and the snapshot is among them."""
+    """The markers were written after its last consumer left, and the snapshot is among them."""
     async with regions("us", "eu") as world, world.client("us") as us:
         await (await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)).close()
         await consume_in(us)
@@ -222,7 +222,7 @@ async def test_one_without_consumers_is_carried_over_past_the_markers_behind_its
 
 
 async def test_a_position_in_the_middle_is_carried_over_too() -> None:
-    """By the snapshots that were completed while it was not replicated."""
+    """Uses the snapshots that were completed while it was not replicated."""
     async with regions("us", "eu") as world, world.client("us") as us:
         other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
         consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
@@ -260,7 +260,7 @@ async def test_after_a_restart_the_snapshots_in_the_log_are_still_used() -> None
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["in one life", "after a restart"])
 async def test_one_that_is_turned_on_takes_the_positions_that_it_refused(restarts: bool) -> None:
-    """The other region told its position once, and has nothing new to tell."""
+    """The other region sent its position once, and has no newer one to send."""
     async with regions("us", "eu") as world, world.client("us") as us:
         await begun(world, us, "eu")
         await consume_in(us)
@@ -276,7 +276,7 @@ async def test_one_that_is_turned_on_takes_the_positions_that_it_refused(restart
 
 
 async def test_a_position_that_was_refused_before_a_seek_is_not_taken() -> None:
-    """The users of the region have decided since where it goes on."""
+    """The users of the region have since chosen another position."""
     async with regions("us", "eu") as world, world.client("us") as us:
         await begun(world, us, "eu")
         await consume_in(us)
@@ -316,7 +316,7 @@ async def test_a_consumer_that_keeps_nothing_cannot_ask_for_replication() -> Non
 
 
 async def test_a_readers_subscription_is_not_replicated_over_http() -> None:
-    """Nothing of it gets into another region, where it would stay for ever."""
+    """No other region creates it, where it would stay for ever."""
     async with regions("us", "eu") as world, world.client("us") as us:
         reader = await us.reader(TOPIC, EARLIEST)
         (name,) = topic(world, "us").subscriptions
@@ -373,7 +373,7 @@ def explained(world: Regions) -> dict[str, Explanation]:
 
 
 async def test_a_conflict_is_explained_on_both_sides_until_it_ends() -> None:
-    """Also over a link that is down: it is the regions that are asked, not the link."""
+    """Also while the link is down: the conflict is read from the regions, not from the link."""
     async with regions("us", "eu") as world, world.client("us") as us:
         await begun(world, us, "eu")
         before = explained(world)
@@ -421,7 +421,7 @@ async def test_status_is_asked_of_the_region_that_does_not_apply() -> None:
 
 
 async def metric(world: Regions, region: str, name: str, label: str = "") -> float:
-    """The sum of a figure's series that contain `label`; -1 without any."""
+    """Return the sum of a metric's series that contain `label`; -1 without any."""
     text = (await ask(world, region, "GET", "/metrics")).body.decode()
     found = [line for line in text.splitlines() if line.startswith(f"{name}{{") and label in line]
     return sum(float(line.rpartition(" ")[2]) for line in found) if found else -1
@@ -434,7 +434,7 @@ async def rises(world: Regions, region: str, name: str, label: str = "", over: f
 
 
 async def test_figures_tell_what_becomes_of_snapshots_when_a_third_region_does_not_answer() -> None:
-    """First it is silent, and then dead."""
+    """First it does not respond, and then it is dead."""
     async with regions("us", "eu", "ap", snapshot_timeout_ms=100) as world, world.client("us") as us:
         await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
         producer = await us.producer(TOPIC)

@@ -28,7 +28,7 @@ def backlog(world: Regions, region: str, subscription: str = "s") -> int | None:
 
 
 async def test_a_consumer_goes_on_in_another_region_where_it_stopped() -> None:
-    """All that was acknowledged in one region is acknowledged in the other, and no more."""
+    """Everything acknowledged in one region is acknowledged in the other, and no more."""
     async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
         consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
         producer = await us.producer(TOPIC)
@@ -84,7 +84,7 @@ async def test_what_was_not_acknowledged_is_not_skipped() -> None:
 
 
 async def test_an_update_leaves_messages_that_never_left_their_region() -> None:
-    """What its sender kept at home cannot have been consumed elsewhere."""
+    """A message that its producer kept local cannot have been consumed elsewhere."""
     async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
         consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
         at_home = await eu.producer(TOPIC)
@@ -105,7 +105,7 @@ def no_snapshot_is_due(world: Regions) -> bool:
 
 
 async def test_without_traffic_nothing_is_written() -> None:
-    """Markers do not pile up in an idle topic."""
+    """Markers do not accumulate in an idle topic."""
     async with regions("us", "eu", snapshot_interval_ms=10) as world, world.client("us") as us:
         consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
         producer = await us.producer(TOPIC)
@@ -122,7 +122,7 @@ async def test_without_traffic_nothing_is_written() -> None:
 
 
 async def test_a_link_that_is_down_is_named_as_the_reason() -> None:
-    """Every «why not» has an answer a person can read."""
+    """Every «why not» has an answer that a person can read."""
     async with regions("us", "eu") as world, world.client("us") as us:
         await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
         await world.crash("eu")
@@ -135,7 +135,7 @@ async def test_a_link_that_is_down_is_named_as_the_reason() -> None:
 
 
 async def test_the_position_survives_a_restart_of_the_other_region() -> None:
-    """What an update moved is durable."""
+    """A position that an update moved is durable."""
     async with regions("us", "eu") as world, world.client("us") as us:
         consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
         producer = await us.producer(TOPIC)

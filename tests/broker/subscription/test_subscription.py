@@ -37,14 +37,14 @@ def on_disk(w: World, name: str) -> DecodedCursor:
 
 
 async def a_moment_later(w: World) -> None:
-    """What is published from here on has a later time than what was before."""
+    """Advance the clock, so that messages published from here on have a later time."""
     clock = w.regions["us"].host.wall_clock_ms
     before = clock()
     await w.simulation.until(lambda: clock() > before)
 
 
 async def test_a_reader_that_seeks_by_time_goes_on_there(world: World) -> None:
-    """It is sent away and comes back with the place where it began first, which must not count."""
+    """The reader is disconnected and comes back with its original start position, which must not count."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
     for number in range(3):
@@ -74,7 +74,7 @@ async def test_a_reader_that_seeks_and_never_comes_back_is_forgotten(world: Worl
 
 @pytest.mark.within(120)
 async def test_a_place_that_is_sought_twice_while_its_reader_is_away_is_kept_for_it(world: World) -> None:
-    """The second seek, of an administrator, ended the subscription, and the reader came back to another place."""
+    """The second seek, by an administrator, ended the subscription, and the reader came back at another position."""
     client = world.client("us")
     await (await client.producer(TOPIC)).send(b"x")
     reader = await client.reader(TOPIC, start=EARLIEST)
@@ -91,7 +91,7 @@ async def test_a_place_that_is_sought_twice_while_its_reader_is_away_is_kept_for
 
 @pytest.mark.world("us", disk=SLOW)
 async def test_a_seek_whose_client_goes_away_holds_up_no_other_consumer(world: World) -> None:
-    """The others were neither sent away nor given anything until something else happened."""
+    """The others were neither disconnected nor served until another event happened."""
     client = world.client("us")
     consumer = await client.subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
     await (await client.producer(TOPIC)).send(b"x")
@@ -118,7 +118,7 @@ async def test_nobody_attaches_to_a_closed_subscription(world: World) -> None:
 @pytest.mark.world("us", disk=SLOW)
 @pytest.mark.within(60)
 async def test_a_subscription_made_while_one_of_its_name_is_deleted_is_a_new_one(world: World) -> None:
-    """It waits for the end of the other, and has nothing of it."""
+    """The new subscription waits for the end of the old one, and inherits nothing from it."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
     for number in range(3):
@@ -137,8 +137,8 @@ async def test_a_subscription_made_while_one_of_its_name_is_deleted_is_a_new_one
 @pytest.mark.world("us", disk=SLOW)
 @pytest.mark.within(60)
 async def test_who_asks_for_an_end_and_goes_away_does_not_keep_the_name(world: World) -> None:
-    """The deletion was given up half-way: the name stayed taken by what was closed, and who subscribed next kept the
-    whole region busy for ever."""
+    """The deletion was abandoned half-way: the closed subscription kept the name, and the next consumer kept the whole
+    region busy for ever."""
     client, hasty = world.client("us"), world.client_host("hasty", "us")
     await (await client.producer(TOPIC)).send(b"x")
 
@@ -159,7 +159,8 @@ async def test_who_asks_for_an_end_and_goes_away_does_not_keep_the_name(world: W
 async def test_a_subscription_that_two_delete_at_once_takes_no_new_one_of_its_name_along(
     world: World,
 ) -> None:
-    """The second deletion was under way when the name was free: it deleted what was made anew meanwhile."""
+    """The second deletion was still running when the name was free: it deleted the subscription that was created
+    meanwhile."""
     client = world.client("us")
     await (await client.subscribe(TOPIC, "s")).close()
     old = subscription_of(world, "s")
@@ -182,7 +183,7 @@ async def test_a_subscription_that_two_delete_at_once_takes_no_new_one_of_its_na
 
 @pytest.mark.within(60)
 async def test_a_consumer_whose_unsubscribe_failed_is_given_messages_again(world: World) -> None:
-    """Its region had forgotten it, and it did not know."""
+    """Its region had removed it, and the consumer did not know."""
     client, disk = world.client("us"), world.regions["us"].disk
     consumer = await client.subscribe(TOPIC, "s")
     disk.faults = replace(disk.faults, failure_probability=1.0)
@@ -216,7 +217,7 @@ async def test_what_is_acknowledged_here_and_there_survives_a_kill(world: World)
 
 
 async def test_a_seek_that_comes_too_late_changes_nothing(world: World) -> None:
-    """The topic was closed while the place of a time was looked for: its next life has the cursor."""
+    """The topic was closed while the position for a time was searched: after the reload it has the old cursor."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
     consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)

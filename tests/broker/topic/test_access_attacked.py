@@ -154,7 +154,7 @@ async def test_a_promotion_that_a_failing_store_prevents_comes_when_it_is_well_a
     await other.producer.close()
     standing = broker_of(world).directory.serving[TOPIC].access.standing
     await world.simulation.until(lambda: "no producer waits" in standing.last_change)
-    assert standing.ownerless_since is None, "those who were refused wait no more"
+    assert standing.ownerless_since is None, "rejected producers do not wait any more"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -238,7 +238,7 @@ async def test_hundreds_that_wait_are_explained_in_a_line_that_people_can_read(w
 async def test_places_of_before_a_restart_are_kept_for_as_long_as_an_owner_would_be_and_no_longer(
     world: World,
 ) -> None:
-    """Also where no owner is awaited, because the topic was shared."""
+    """Also where no owner is expected back, because the topic was shared."""
     shared = await world.client("us").producer(TOPIC, name="shared")
     early = Contender(world, "early")
     await world.simulation.until(lambda: in_line(world) == ["early"])
@@ -264,7 +264,7 @@ async def test_places_of_before_a_restart_are_kept_for_as_long_as_an_owner_would
 async def test_a_topic_that_could_not_be_loaded_decides_nothing_afterwards(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log did not answer. It knows who had the topic before, and decides nothing when its patience is over."""
+    """Its log did not respond. It knows the former owner, and decides nothing when the grace period is over."""
     fails = 0
 
     async def replay(topic: Topic, at: int) -> int:

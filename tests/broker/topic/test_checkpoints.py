@@ -56,7 +56,8 @@ async def test_a_checkpoint_that_failed_once_is_written_later() -> None:
 
 
 async def test_a_cursor_that_goes_back_finds_what_was_let_go() -> None:
-    """Otherwise markers would be backlog again, and an update of another region would skip what it never saw."""
+    """Otherwise markers would be backlog again, and an update of another region would skip messages that it never
+    had."""
     store = await MemoryStore.open(MemoryDisk(), "us")
     state = TopicState("us", deduplicates=False)
     checkpoints = Checkpoints(store, TOPIC, 1, state)
@@ -86,7 +87,7 @@ async def test_a_region_goes_on_from_its_checkpoint() -> None:
 
 
 async def test_a_topic_that_fails_while_it_hands_out_writes_no_checkpoint() -> None:
-    """What it has in memory may be wrong."""
+    """Its state in memory may be wrong."""
     async with regions("us", state_checkpoint_entries=1) as world, world.client("us") as client:
         producer = await client.producer(TOPIC, name="p")
         await producer.send(b"0")

@@ -1,4 +1,4 @@
-"""The newest entries of all topics share one pool, and what they hold is counted."""
+"""The newest entries of all topics share one pool, and their memory is counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from emulator.wire.message_metadata import scan_entry
 
 
 def entries(first: int, count: int, size: int = 100) -> list[StoredEntry]:
-    """Made like those that a producer sends."""
+    """Build entries like those that a producer sends."""
     found = []
     for entry_id in range(first, first + count):
         data = plain_entry("producer", 2**40 + entry_id, 2**41 + entry_id, bytes(size))
@@ -40,7 +40,7 @@ def ids(found: list[StoredEntry] | None) -> list[int] | None:
 
 
 def see_every_kind() -> None:
-    """What an entry holds must not depend on the fields that others had."""
+    """The memory of an entry must not depend on the fields of earlier ones."""
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, marker_type=10)
     metadata.num_messages_in_batch, metadata.num_chunks_from_msg, metadata.chunk_id = 2, 2, 0
     metadata.replicate_to.append("eu")
@@ -51,7 +51,7 @@ MADE_HERE = [
     tracemalloc.Filter(True, f"*/{name}")
     for name in ("tests/broker/topic/test_entry_cache.py", "wire/*.py", "broker/topic/entry_cache.py")
 ]
-"""Threads that earlier tests left may allocate something as well."""
+"""Threads left by earlier tests may also allocate memory."""
 
 
 def test_an_entry_is_charged_with_what_it_really_holds() -> None:

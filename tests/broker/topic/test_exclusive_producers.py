@@ -41,13 +41,13 @@ def in_line(w: World) -> list[str]:
 
 
 def stored_line(w: World) -> list[str]:
-    """Who keeps a place over a restart."""
+    """Return the producers that keep a place in the queue over a restart."""
     stored = broker_of(w).store.get(LineKey(TOPIC).text)
     return [] if stored is None else [name for name, _ in json.loads(stored.value)]
 
 
 class Contender:
-    """A client of its own, whose producer waits for the topic."""
+    """A client whose producer waits for the topic."""
 
     def __init__(self, w: World, name: str, priority: int = 0, *, region: str = "us") -> None:
         self.name = name
@@ -74,7 +74,7 @@ class Contender:
 
 
 async def contenders(w: World, *names: str) -> list[Contender]:
-    """They ask in this order; the first one has it."""
+    """Create contenders that ask in this order; the first one gets the topic."""
     made: list[Contender] = []
     for name in names:
         made.append(Contender(w, name))
@@ -83,7 +83,7 @@ async def contenders(w: World, *names: str) -> list[Contender]:
 
 
 async def fenced(producer: Producer) -> ClientError:
-    """What the next publish of a loser meets."""
+    """Return the error of a loser's next publish."""
     with pytest.raises(ClientError) as caught:
         await producer.send(b"too late")
     assert caught.value.code is ServerError.ProducerFenced
@@ -215,7 +215,7 @@ def test_whenever_the_region_is_killed_there_is_one_owner_and_epochs_never_fall(
 
 
 async def test_an_owner_cannot_be_thrown_out_by_one_that_was_thrown_out_before(world: World) -> None:
-    """A fencing producer connects again by itself, with its old epoch: that must not be another fence."""
+    """A fencing producer reconnects by itself, with its old epoch: that must not fence again."""
     first = await world.client("us").producer(TOPIC, name="first", access_mode=FENCING)
     second = await world.client("us").producer(TOPIC, name="second", access_mode=FENCING)
     await fenced(first)
@@ -225,7 +225,7 @@ async def test_an_owner_cannot_be_thrown_out_by_one_that_was_thrown_out_before(w
 
 @pytest.mark.world("us", "eu")
 async def test_replicators_are_no_producers_to_anybody_who_wants_a_topic_alone(world: World) -> None:
-    """Exclusive in both regions: each has its owner, and both streams are in both logs."""
+    """Exclusive in both regions: each has its owner, and both logs have both streams."""
     await world.ready()
     owners = {}
     for region in ("us", "eu"):
@@ -284,7 +284,7 @@ async def test_shared_producers_come_back_when_the_owner_has_left(world: World) 
 async def test_a_claim_that_is_being_granted_when_the_topic_is_unloaded_is_answered_at_once(
     world: World,
 ) -> None:
-    """It would wait for its answer until its client gives the connection up."""
+    """It would wait for a response until its client gives the connection up."""
     other = await world.client("us").producer(TOPIC)
     await other.close()
     claim = asyncio.ensure_future(world.client("us").producer(TOPIC, name="a", access_mode=EXCLUSIVE))

@@ -50,7 +50,7 @@ def broker_of(w: World, region: str) -> Region:
 
 
 def owners(w: World) -> list[str]:
-    """Everybody who may publish right now, in any region."""
+    """Return the producers that may publish right now, in any region."""
     brokers = [region.broker for region in w.regions.values()]
     topics = [broker.directory.serving.get(TOPIC) for broker in brokers if broker is not None]
     return [
@@ -63,7 +63,7 @@ def owners(w: World) -> list[str]:
 
 
 async def move_home(w: World, region: str, home: str) -> None:
-    """Tell the cluster of a region."""
+    """Change the policy in the cluster of a region."""
     path = "/admin/v2/namespaces/public/default/exclusiveHome"
     for _ in range(600):
         with contextlib.suppress(NoAnswer):
@@ -74,7 +74,7 @@ async def move_home(w: World, region: str, home: str) -> None:
 
 
 async def rival(w: World, region: str, number: int) -> None:
-    """Wants the topic for ever; fenced off, it asks as a new one."""
+    """A producer that keeps requesting the topic; when it is fenced, it asks as a new one."""
     for life in itertools.count():
         one = Contender(w, f"{region}-{number}-{life}", region=region)
         await one.opening
@@ -95,7 +95,7 @@ async def test_clients_publish_in_the_home_only(world: World) -> None:
         assert "in region us only" in str(caught.value)
     await owner.send(b"mine")
     await world.quiet()
-    assert world.regions["eu"].disk.entries(TOPIC), "replication goes on"
+    assert world.regions["eu"].disk.entries(TOPIC), "replication continues"
 
 
 @pytest.mark.world(topology=clusters())
@@ -148,7 +148,7 @@ async def test_a_home_that_comes_back_after_it_was_moved_away_grants_nothing(wor
 
 @pytest.mark.parametrize("seed", range(12))
 def test_there_is_never_more_than_one_owner_in_all_regions(seed: int) -> None:
-    """Whatever is killed, cut and moved, as long as homes are moved in the order that the page names."""
+    """Whatever is killed, cut and moved, as long as the exclusive region is moved in the documented order."""
     chance = Random(f"home {seed}")
     with World(clusters()) as w:
 

@@ -54,7 +54,7 @@ async def test_without_a_policy_everything_is_kept() -> None:
 
 
 async def test_an_acknowledged_stream_leaves_nothing_behind() -> None:
-    """And what is published afterwards is received all the same, also over a restart."""
+    """Messages published afterwards are still received, also over a restart."""
     async with regions("us", housekeeping_interval_ms=5) as world:
         await set_policy(world.running["us"], RETENTION, Retention(0, 0))
         async with world.client("us") as client:
@@ -79,7 +79,7 @@ async def test_an_acknowledged_stream_leaves_nothing_behind() -> None:
 
 
 async def test_what_was_trimmed_still_counts_as_published() -> None:
-    """Deduplication is folded from the log: nothing goes that a restart would have to fold."""
+    """Deduplication state is rebuilt from the log: no entry is trimmed that a restart would need for it."""
     async with regions("us", housekeeping_interval_ms=5) as world:
         await set_policy(world.running["us"], RETENTION, Retention(0, 0))
         async with world.client("us") as client:
@@ -121,7 +121,7 @@ async def test_nothing_goes_that_another_region_does_not_have() -> None:
 
 
 async def test_a_replicated_subscription_goes_on_in_another_region_over_trimmed_logs() -> None:
-    """INV-36: positions travel although both logs lose what was acknowledged."""
+    """INV-36: positions are replicated although both logs lose acknowledged entries."""
     async with regions("us", "eu", housekeeping_interval_ms=5) as world:
         await set_policy(world.running["us"], RETENTION, Retention(0, 0))
         async with world.client("us") as client, world.client("eu") as other:
@@ -176,7 +176,7 @@ async def test_messages_that_nobody_acknowledged_expire() -> None:
         await set_policy(world.running["us"], MESSAGE_TTL, 1)
         await seen(lambda: not any(one.backlog() for one in topic.subscriptions.values()))
         assert topic.subscriptions["s"].skipped == 5
-        assert topic.log.first_entry_id == 0, "an expired message is kept as an acknowledged one is"
+        assert topic.log.first_entry_id == 0, "retention keeps expired messages, too"
 
 
 async def test_expiry_tells_other_regions_nothing() -> None:
@@ -293,7 +293,7 @@ async def test_a_topic_stays_in_memory_until_its_quota_has_evicted_what_is_too_o
 
 
 async def test_a_quota_holds_back_clients_and_never_another_region() -> None:
-    """What it sends was acknowledged there, and with it come the positions that may empty the backlog."""
+    """Its messages were acknowledged there, and with them arrive the positions that may empty the backlog."""
     async with (
         regions("us", "eu", housekeeping_interval_ms=5) as world,
         world.client("us") as client,
@@ -315,7 +315,7 @@ async def test_a_quota_holds_back_clients_and_never_another_region() -> None:
 async def test_looking_after_one_more_topic_costs_the_same_however_many_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All of them were asked about with each that came: a topic of 2,000 partitions took half a minute to make."""
+    """Each new topic caused a check of all of them: a topic of 2,000 partitions took half a minute to create."""
     asked = 0
 
     def counting(policies: TopicPolicies) -> bool:

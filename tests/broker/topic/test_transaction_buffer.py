@@ -98,7 +98,7 @@ def test_a_restart_finds_what_was_open_and_what_was_aborted() -> None:
 @pytest.mark.parametrize("checkpoint_entries", [1, 3])
 async def test_so_does_one_behind_a_checkpoint_and_a_trim(checkpoint_entries: int, is_done: bool) -> None:
     """The log begins in the middle of an aborted transaction, at the first message of an open one; or the region dies
-    while it is being trimmed to there."""
+    while it is being trimmed to that entry."""
     async with regions("us", state_checkpoint_entries=checkpoint_entries) as world:
         authority = authority_of(world)
         authority.open(T1, T2)
@@ -130,7 +130,7 @@ async def test_so_does_one_behind_a_checkpoint_and_a_trim(checkpoint_entries: in
 
 
 async def test_a_transaction_that_its_coordinator_forgot_is_aborted() -> None:
-    """T4. Not while the coordinator cannot say."""
+    """T4. Not while the coordinator is unavailable."""
     async with regions("us") as world:
         authority = authority_of(world)
         authority.open(T1)
@@ -158,7 +158,7 @@ async def test_a_transaction_that_its_coordinator_forgot_is_aborted() -> None:
 async def test_a_client_that_names_the_transaction_only_in_the_command_or_only_in_the_message_is_bound_by_it() -> (
     None
 ):
-    """The Go client does the former; the log has to say it, or a restart would show the message."""
+    """The Go client does the former; the log has to record it, or a restart would show the message."""
     async with regions("us") as world:
         authority = authority_of(world)
         authority.open(T1, T2)
@@ -261,7 +261,7 @@ async def test_the_last_position_and_seeks_stay_before_what_is_open() -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_reader_that_comes_late_reads_around_what_was_aborted(committed: bool) -> None:
-    """After all that was known of it was let go from memory, and a restart."""
+    """Also after its state was dropped from memory, and a restart."""
     async with regions("us", state_checkpoint_entries=50) as world:
         authority = authority_of(world)
         authority.open(T1)

@@ -28,14 +28,14 @@ def store_of(world: Regions, name: str = "us") -> MemoryStore:
 
 
 async def soon(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Begin it, and let it come to where it has to wait."""
+    """Start it, and let it run until it has to wait."""
     task = asyncio.ensure_future(work)
     await asyncio.sleep(0)
     return task
 
 
 async def test_a_question_beside_the_first_producer_does_not_fail_the_producer() -> None:
-    """D1: both used to share one outcome, that of the question: not found, for good."""
+    """D1: both used to share one outcome, that of the question: not found, permanently."""
     async with regions("us") as world:
         directory = world.running["us"].directory
         store_of(world).hold()
@@ -113,7 +113,7 @@ async def test_asking_while_a_topic_leaves_waits_and_opens_it_anew() -> None:
 
 
 async def test_a_deleted_topic_leaves_nothing_behind() -> None:
-    """A cursor that outlives its log would make a subscription of the next topic of that name skip messages."""
+    """A cursor that outlives its log would make a subscription of the next topic with that name skip messages."""
     async with regions("us") as world:
         directory = world.running["us"].directory
         async with world.client("us") as client:
@@ -167,7 +167,7 @@ async def test_after_an_orderly_stop_a_topic_that_owes_nothing_is_not_opened() -
 
 
 def test_a_region_starts_beside_logs_that_it_cannot_serve(caplog: pytest.LogCaptureFixture) -> None:
-    """D5: it used to fail for good."""
+    """D5: the start used to fail permanently."""
 
     async def scenario() -> None:
         async with regions("us") as world:
@@ -189,7 +189,7 @@ def test_a_region_starts_beside_logs_that_it_cannot_serve(caplog: pytest.LogCapt
 
 
 async def test_a_start_does_not_open_what_nobody_uses() -> None:
-    """Ten thousand topics with a cursor each: the start does nothing for each of them."""
+    """Ten thousand topics with a cursor each: the start does no work for any of them."""
     async with regions("us") as world:
         await world.stop("us")
         disk = world.disks["us"]

@@ -60,7 +60,7 @@ async def test_what_stands_there_already_stays_as_it_is() -> None:
 
 
 async def test_a_partition_in_which_something_stands_is_given_nothing() -> None:
-    """Its messages were published when the subscription was not there."""
+    """Its messages were published before the subscription existed."""
     store = await MemoryStore.open(MemoryDisk())
     await keep(store, FIRST, "billing", 40)
     log = await store.open_log(SECOND)

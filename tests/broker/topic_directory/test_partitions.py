@@ -248,7 +248,7 @@ async def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_ev
             assert (await late.receive()).payload == b"early"
         new = broker_of(world, region).directory.serving[f"{ORDERS}-partition-2"]
         assert new.subscriptions[f"of-{region}"].cursor.replicated
-        assert all(name.startswith("of-") for name in new.subscriptions), "readers are carried nowhere"
+        assert all(name.startswith("of-") for name in new.subscriptions), "readers are not copied"
 
 
 @pytest.mark.world("us", "eu")
@@ -270,7 +270,7 @@ async def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_al
 async def test_a_partition_that_could_not_be_opened_at_once_begins_with_the_subscriptions_of_the_others(
     world: World,
 ) -> None:
-    """N4: growing it was interrupted, by a crash or a disk that fails, and the number counts all the same."""
+    """N4: the growth was interrupted by a crash or a failing disk, and the new number counts all the same."""
     await asked(world, "PUT", f"{PATH}/partitions", 1)
     consumer = await world.client("us").subscribe(f"{ORDERS}-partition-0", "billing")
     await consumer.client.close()
@@ -291,7 +291,7 @@ async def test_a_partition_that_could_not_be_opened_at_once_begins_with_the_subs
 async def test_who_has_a_topic_partitioned_is_told_when_not_all_partitions_could_be_opened_and_may_ask_again(
     world: World,
 ) -> None:
-    """Other clusters hear of a topic by its partitions: «done» must mean that they will."""
+    """Other clusters learn of a topic from its partitions: a success must mean that they will."""
     await world.ready()
     FailingDisk(0.0, 0.0, "us", 1.0).begin(world)
     status, _ = await asked(world, "PUT", f"{PATH}/partitions", 2)

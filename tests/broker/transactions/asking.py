@@ -1,4 +1,4 @@
-"""What clients ask of transaction coordinators, over a raw connection."""
+"""Requests to transaction coordinators, over a raw connection."""
 
 from __future__ import annotations
 

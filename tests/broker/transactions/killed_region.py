@@ -36,12 +36,12 @@ from emulator.storage.sqlite.store import open_sqlite
 KEY = "task"
 QUICK = ClientSettings(backoff_seconds=0.01, backoff_seconds_max=0.1)
 STILL_SECONDS = 0.2
-"""Longer than anything waits that is written in the end."""
+"""Longer than any write takes that happens at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a region keeps what it stores, over all its lives."""
+    """Where a region stores its data, across restarts."""
 
     sqlite: str = ""
     """A file."""
@@ -57,17 +57,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is done in the transaction."""
+    """The work in the transaction."""
 
     commit: bool = True
     type: ConsumerType = ConsumerType.SHARED
     messages: tuple[bytes, ...] = (b"it",)
-    """Acknowledged one by one where the subscription is shared, else by the last of them."""
+    """Acknowledged one by one on a shared subscription, else cumulatively by the last of them."""
 
 
 @asynccontextmanager
 async def region_on(place: Place, port: int) -> Any:
-    """The region, and a client of it."""
+    """Start the region and a client of it."""
     network = SocketNetwork()
     config = RegionConfig(
         region="us",
@@ -105,7 +105,7 @@ async def subscribed(client: Client, type_: ConsumerType = ConsumerType.SHARED) 
 
 
 def live(place: Place, port: int, after: int, work: Work, pipe: Connection) -> None:
-    """Until it is killed, or everything is written."""
+    """Run until it is killed, or everything is written."""
     deadly = _deadly(after)
     asyncio.run(_live(place, port, work, pipe.fileno(), deadly))
 
@@ -161,7 +161,7 @@ async def _live(place: Place, port: int, work: Work, pipe: int, deadly: Iterator
 
 
 async def _nothing_is_written(store: Any) -> None:
-    """No commit for a while: whatever was decided is on the disk."""
+    """No commit for a while: every decision is on the disk."""
     commits, since = store.commits, time.monotonic()
     while time.monotonic() - since < STILL_SECONDS:
         await asyncio.sleep(0)

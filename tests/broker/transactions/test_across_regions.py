@@ -1,4 +1,5 @@
-"""Transactions of one region as other regions see them: committed messages, plain, in order; nothing else."""
+"""Transactions of one region as other regions see them: only committed messages, in order, without transaction
+metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.broker.transactions.transacting import T1, T2, T3, TOPIC, Transacting
 
 
 async def test_only_what_is_committed_crosses_in_the_order_of_the_log() -> None:
-    """And says nothing of a transaction there."""
+    """The replicated messages name no transaction."""
     async with regions("us", "eu") as world, raw_client(world) as raw:
         authority_of(world).open(T1, T2)
         producer = await Transacting.opened(raw)
@@ -40,7 +41,7 @@ async def test_only_what_is_committed_crosses_in_the_order_of_the_log() -> None:
 
 
 async def test_a_replicator_passes_runs_of_aborted_messages() -> None:
-    """Also when it comes late, after a restart, and reads the store."""
+    """Also when it starts late, after a restart, and reads from the store."""
     async with regions("us", "eu", state_checkpoint_entries=20) as world:
         authority = authority_of(world)
         authority.open(T1, T2)
@@ -70,7 +71,7 @@ def _mark_delete(world: Regions, name: str) -> int:
 
 
 async def test_an_update_never_takes_a_cursor_past_an_open_transaction() -> None:
-    """A consumer in the other region reads everything it can, while a transaction is open here."""
+    """A consumer in the other region reads everything available, while a transaction is open here."""
     async with regions("us", "eu") as world, raw_client(world) as raw:
         authority_of(world).open(T1, T3)
         producer = await Transacting.opened(raw)

@@ -1,4 +1,4 @@
-"""Clients that mean harm, or know no better: what they send is refused, and what is others' stays as it is."""
+"""Malicious or faulty clients: their requests are rejected, and the transactions of others are unchanged."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ async def test_many_more_participants_than_are_allowed_are_refused() -> None:
 
 
 async def test_what_a_failed_coordinator_had_under_way_is_known_to_the_next_life() -> None:
-    """Only one of its two logs failed: what goes into the other may become durable yet, and its number is taken."""
+    """Only one of its two logs failed: an append to the other may still become durable, and its number is taken."""
     async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
         await end(first, await begin(first))
         region = world.running["us"]

@@ -26,7 +26,7 @@ async def in_transaction(
 
 
 async def test_a_compacted_topic_keeps_the_newest_committed_message_of_each_key(world: World) -> None:
-    """An aborted one supersedes nothing, and what is open is compacted later."""
+    """An aborted message supersedes nothing, and an open one is compacted later."""
     client = world.client("us")
     await in_transaction(client, ("a", b"1"), ("b", b"1"), commit=True)
     await in_transaction(client, ("a", b"aborted"), ("c", b"aborted"), commit=False)
@@ -113,7 +113,8 @@ async def test_a_key_s_messages_stay_in_order_while_transactions_commit_and_abor
 
 
 async def test_many_transactions_time_out_at_times_that_no_clock_can_say(world: World) -> None:
-    """A time in milliseconds is rounded when it becomes seconds: asked too early, a coordinator asks again, later."""
+    """A time in milliseconds is rounded when it becomes seconds: a coordinator that is woken too early sets another
+    timer."""
     client = world.client("us")
     begun = []
     for number in range(60):

@@ -1,4 +1,4 @@
-"""Coordinators of a region: what clients ask of them, and what a restart leaves."""
+"""Coordinators of a region: requests of clients, and the state after a restart."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_transaction_begins_and_ends(commit: bool) -> None:
 
 
 async def test_a_lost_answer_to_the_end_is_asked_again() -> None:
-    """Also of the next life of the region. The other outcome is refused, and so is anything more."""
+    """Also after a restart of the region. The other outcome is rejected, and so is any further operation."""
     async with regions("us") as world, raw_client(world) as client:
         txn = await begin(client)
         await end(client, txn)
@@ -115,7 +115,7 @@ async def test_a_topic_that_is_gone_counts_as_told() -> None:
 
 
 async def test_a_coordinator_whose_log_fails_is_loaded_again() -> None:
-    """What was not acknowledged may have happened or not; what was, has."""
+    """An unacknowledged request may have happened or not; an acknowledged one has."""
     async with regions("us") as world, raw_client(world) as client:
         kept = await begin(client)
         store = world.running["us"].store
@@ -173,7 +173,7 @@ async def test_a_newer_connection_fences_the_older_and_its_transaction() -> None
 
 
 async def test_the_same_connection_may_connect_again() -> None:
-    """Its transaction is aborted all the same, and the connection goes on."""
+    """Its transaction is aborted all the same, and the connection stays."""
     async with regions("us") as world, raw_client(world) as client:
         number = await coordinator_of_key(client, world)
         await connect(client, number, key=KEY)

@@ -1,4 +1,4 @@
-"""What can be done to a transaction key by those who were refused it, who do not read, and who delete it meanwhile."""
+"""Attacks on a transaction key by clients that were refused it, that do not read, or that delete it meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def status(world: Regions, txn: pb.CommandNewTxnResponse) -> TransactionStatus |
 
 
 async def test_who_was_refused_a_key_begins_nothing_that_no_key_would_fence() -> None:
-    """Not even when it has read the refusal; until it is granted the key."""
+    """Not even after it has read the refusal, until it is granted the key."""
     async with regions("us") as world, raw_client(world) as stale, raw_client(world) as newest:
         number = home(world)
         await connect(newest, number, key=KEY)
@@ -47,7 +47,7 @@ async def test_who_was_refused_a_key_begins_nothing_that_no_key_would_fence() ->
 
 
 async def flooded(world: Regions, client: RawClient, *, entries: int = 300) -> None:
-    """More is sent to it than its socket takes, and it reads none of it."""
+    """Send more than its socket accepts, and let it read nothing."""
     async with world.client("us") as publisher:
         producer = await publisher.producer("orders")
         await asyncio.gather(*(producer.send(bytes(100_000)) for _ in range(entries)))
@@ -61,7 +61,7 @@ async def flooded(world: Regions, client: RawClient, *, entries: int = 300) -> N
 
 
 async def test_a_fenced_client_that_does_not_read_loses_what_it_was_given_at_once() -> None:
-    """A task that lost contact does not read what it is sent; its consumer must not outlive its key."""
+    """A task that lost contact does not read; its consumer must not outlive its key."""
     async with regions("us") as world, raw_client(world) as frozen, raw_client(world) as newcomer:
         number = home(world)
         await connect(frozen, number, key=KEY)
@@ -138,7 +138,7 @@ async def test_nobody_goes_on_with_the_transaction_of_a_deleted_key() -> None:
 
 
 async def test_beside_a_log_of_keys_that_cannot_be_read_the_number_of_coordinators_stays() -> None:
-    """Its keys would begin anew elsewhere, with epochs that they had."""
+    """Its keys would start afresh elsewhere, with epochs that they already had."""
     async with regions("us") as world, raw_client(world) as client:
         number = home(world)
         await connect(client, number, key=KEY)
@@ -168,7 +168,7 @@ async def damage_keys(world: Regions, number: int) -> None:
 
 
 async def test_what_was_acknowledged_at_a_subscription_that_is_deleted_is_forgotten_with_it() -> None:
-    """The transaction ends all the same, and one of the same name begins with everything."""
+    """The transaction ends all the same, and a new subscription of that name starts with every message."""
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
         await producer.send(b"1")
@@ -186,7 +186,7 @@ async def test_what_was_acknowledged_at_a_subscription_that_is_deleted_is_forgot
 async def test_whatever_a_client_calls_itself_its_key_names_it_in_a_short_printable_text(
     version: str,
 ) -> None:
-    """It is the client's own statement; it is stored, and shown to operators."""
+    """The client sends its own name; it is stored, and shown to operators."""
     async with regions("us") as world:
         async with raw_client(world, handshake=False) as client:
             greeting = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
@@ -205,7 +205,7 @@ async def test_whatever_a_client_calls_itself_its_key_names_it_in_a_short_printa
 async def test_the_transactions_of_a_key_survive_checkpoints_deletion_and_restarts_until_they_are_forgotten() -> (
     None
 ):
-    """Nothing of another key is among them, and none is listed twice."""
+    """No transaction of another key is listed, and none twice."""
     async with regions("us", transaction_outcomes_max=5) as world:
         number = home(world)
         async with raw_client(world) as client, raw_client(world) as plain:

@@ -53,7 +53,7 @@ async def test_a_region_s_keys_are_in_no_other_region_and_clients_cannot_open_th
 
 
 async def test_who_gives_its_key_up_goes_on_without_one_and_leaves_nothing_behind() -> None:
-    """The proposal's way back: delete the key from the client's settings."""
+    """The proposal's rollback: remove the key from the client's settings."""
     async with regions("us") as world:
         async with keyed(world) as with_key:
             producer = await with_key.producer("orders")

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.real, pytest.mark.long]
 
 PATIENCE_SECONDS = 60
 TURNS = (0, 1, 2, 4, 8, 16, 64, 256)
-"""Turns of the client's loop between asking for the commit and the kill: earlier and later steps of it."""
+"""Iterations of the client's loop between the commit request and the kill: earlier and later steps of it."""
 QUICK = ClientSettings(backoff_seconds=0.02, backoff_seconds_max=0.2)
 
 
@@ -59,17 +59,17 @@ async def stored(client: Client, topic: str) -> Counter[bytes]:
 
 
 class Worker:
-    """Takes a message, and writes it to two topics and acknowledges it in one transaction under a key."""
+    """Receives a message, writes it to two topics and acknowledges it, in one transaction under a key."""
 
     def __init__(self, run: ProcessRuntime, consumer: Consumer, targets: list[Producer]) -> None:
         self.run = run
         self.consumer = consumer
         self.targets = targets
         self.told: list[bytes] = []
-        """Whose commit was answered with yes."""
+        """Messages whose commit was confirmed."""
 
     async def work(self, client: Client, turns: int) -> None:
-        """One transaction, and a kill while it ends."""
+        """Run one transaction, and kill the region while it ends."""
         payload, transaction = await self._prepared(client)
         ending = asyncio.ensure_future(transaction.commit())
         for _ in range(turns):
@@ -81,8 +81,8 @@ class Worker:
             self.told.append(payload)
 
     async def _prepared(self, client: Client) -> tuple[bytes, Transaction]:
-        """Everything but its end. A message that was received before the last kill cannot be acknowledged any more, or
-        not yet: then with the next one."""
+        """Do everything but its end. A message that was received before the last kill cannot be acknowledged any more,
+        or not yet: then use the next one."""
         while True:
             message = await self.consumer.receive()
             transaction = await client.new_transaction(timeout_seconds=30)

@@ -35,7 +35,7 @@ processes.set_forkserver_preload(["tests.broker.transactions.killed_region"])
 
 
 def told_until_killed(place: Place, port: int, after: int, work: Work) -> list[str]:
-    """What a life told."""
+    """Return what a run reported before it was killed."""
     ours, theirs = processes.Pipe(duplex=False)
     child = processes.Process(target=live, args=(place, port, after, work, theirs))
     child.start()
@@ -54,7 +54,7 @@ def began(told: list[str]) -> TxnId | None:
 
 
 async def examine(place: Place, port: int, told: list[str], work: Work) -> None:
-    """What the next life has of it."""
+    """Check the state after the restart."""
     async with asyncio.timeout(PATIENCE_SECONDS), region_on(place, port) as (_, client):
         txn = began(told)
         if txn is not None:
@@ -77,7 +77,7 @@ async def stored(client: Client) -> list[bytes]:
 
 
 async def _is_given(client: Client, consumer: Consumer) -> bool:
-    """Whether the message of the inbox is there to be processed: it comes in front of the next one."""
+    """Return whether the message of the inbox is delivered again: it comes in front of the next one."""
     await (await client.producer("inbox")).send(b"next")
     return (await consumer.receive()).payload == b"it"
 
@@ -120,7 +120,7 @@ def test_so_has_one_on_kafka(commit: bool, kafka_server: KafkaServer) -> None:
 
 
 async def succeed(place: Place, port: int, told: list[str], work: Work) -> None:
-    """The next task goes on while the region cannot reach the subscription yet, and does what is left."""
+    """Let the next task process what is left, while the region cannot reach the subscription yet."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_registry, "FENCE_SECONDS", 0.05)
         unreachable = Unreachable(patch)
@@ -149,5 +149,5 @@ async def _asked(region: Region) -> None:
 def test_the_next_task_of_a_key_does_what_is_left_behind_whatever_commit_its_region_died(
     tmp_path: Path,
 ) -> None:
-    """Acknowledged cumulatively, so nothing but the region itself knows that two tasks did the same."""
+    """Acknowledged cumulatively, so only the region can know that two tasks did the same."""
     killed_behind_every_commit(on_sqlite(tmp_path), CUMULATIVE, succeed)

@@ -1,4 +1,5 @@
-"""Read, process, write in transactions while the region is killed again and again: exactly once, or not at all."""
+"""Consume, transform, produce in transactions while the region is killed again and again: exactly once, or not at
+all."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ PATIENCE_SECONDS = 90
 
 
 async def _process(world: Regions, chance: random.Random, done: asyncio.Event) -> None:
-    """One worker's life: takes a message, writes its result, acknowledges it in one transaction; some are aborted."""
+    """One worker's run: receive a message, write its result, acknowledge it in one transaction; some are aborted."""
     while not done.is_set():
         try:
             async with world.client("us") as client:
                 await _work(client, chance, done)
         except (ClientError, TimeoutError):
-            continue  # whatever happened to it: the next life begins anew
+            continue  # after any error the next run starts afresh
 
 
 async def _work(client: Client, chance: random.Random, done: asyncio.Event) -> None:

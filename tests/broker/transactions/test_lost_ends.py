@@ -34,8 +34,8 @@ def _fail_one_deletion(region: Region, prefix: str) -> None:
 async def test_what_it_held_is_given_out_again_though_nobody_tells_it_once_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another participant has not answered: so the abort is decided and not over when the topic is loaded, and over
-    when the coordinator, who was answered here, has nothing more to say."""
+    """Another participant has not responded: so the abort is decided and not over when the topic is loaded. It is over
+    when the coordinator, which had its response from here, has nothing more to send."""
     away, really = asyncio.Event(), Topic.end_partition
 
     def end_partition(topic: Topic, *arguments: object) -> asyncio.Future[None]:

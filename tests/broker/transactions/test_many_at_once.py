@@ -24,7 +24,7 @@ class Told:
 
 
 async def task(world: Regions, key: int, rival: int, told: Told) -> None:
-    """One that is fenced ends (decision 0026)."""
+    """Run one task; a fenced one ends (decision 0026)."""
     async with keyed(world, f"key-{key}") as client:
         producer = await client.producer("orders")
         for number in range(TRANSACTIONS):
@@ -53,7 +53,7 @@ async def test_of_many_tasks_that_race_for_many_keys_one_of_each_key_comes_to_it
         await soon(asyncio.gather(*tasks))
         found = Counter(await stored(reader, "orders"))
         lives = world.running["us"].coordinators.lives
-        assert not any(life.core.live for life in lives), "something is open, or not over"
+        assert not any(life.core.live for life in lives), "a transaction is open, or not over"
         assert sum(len(life.keys.book.keys) for life in lives) == KEYS
     assert set(found.values()) == {1}
     assert told.committed <= found.keys()

@@ -1,4 +1,4 @@
-"""What operators see of transactions and keys: the admin API, explanations, metrics."""
+"""Transactions and keys in the admin API, explanations and metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ V3 = "/admin/v3/transactions"
 
 
 def play(at: Served, scenario: Callable[[Client], Awaitable[Any]], key: str | None = "task-1") -> Any:
-    """With a client in the region's own loop, so that what it opened stays open until the next story."""
+    """Run with a client in the region's own loop, so that its transactions stay open until the next scenario."""
 
     async def within() -> Any:
         client = Client(f"pulsar://127.0.0.1:{at.service_port}", transaction_key=key)
@@ -56,7 +56,7 @@ def test_keys_are_listed_shown_and_deleted(path: str) -> None:
 
 
 def test_a_key_that_two_owners_have_is_asked_for_with_its_owner() -> None:
-    """Regions whose clients have no roles have no owners, so the second one is put there."""
+    """Regions whose clients have no roles have no owners, so the test writes the second one."""
     with served() as at:
         play(at, begin)
 
@@ -255,7 +255,7 @@ def test_a_key_whose_client_went_away_is_not_connected() -> None:
 
         async def scenario(client: Client) -> list[Any]:
             await begin(client)
-            kept = list(at.region.connections)  # so that the garbage collector decides nothing
+            kept = list(at.region.connections)  # so that the garbage collector changes nothing
             await client.close()
             await until(lambda: not at.region.connections)
             return kept

@@ -1,4 +1,4 @@
-"""What operators see of a transaction at its topics and subscriptions."""
+"""The state of a transaction in the stats of its topics and subscriptions."""
 
 from __future__ import annotations
 

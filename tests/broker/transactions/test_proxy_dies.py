@@ -50,7 +50,7 @@ class DyingProxy:
 
 
 async def task(url: str, number: int) -> None:
-    """Begins first and subscribes then (decision 0026), and takes one message."""
+    """Begin first and subscribe then (decision 0026); process one message."""
     client = Client(url, settings=QUICK, transaction_key="task")
     try:
         transaction = await client.new_transaction()
@@ -65,7 +65,7 @@ async def task(url: str, number: int) -> None:
 
 
 async def lives_until_the_proxy_dies(world: Regions, path: Path, number: int) -> bool:
-    """Whether its proxy died under it."""
+    """Return whether its proxy died during the task."""
     with pytest.MonkeyPatch.context() as patch:
         proxy = DyingProxy(path, number, patch)
         life = asyncio.ensure_future(task(await proxy.open(world), number))
@@ -82,7 +82,7 @@ async def lives_until_the_proxy_dies(world: Regions, path: Path, number: int) ->
 
 
 async def succeed(world: Regions, number: int) -> None:
-    """The next task of the key, whose way is free."""
+    """Run the next task of the key, without a proxy."""
     service = f"pulsar://127.0.0.1:{world.ports['us']}"
     async with Client(service, settings=QUICK, transaction_key="task") as client:
         await (await client.producer("inbox")).send(b"end of %d" % number)

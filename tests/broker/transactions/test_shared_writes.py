@@ -57,7 +57,7 @@ async def test_whoever_had_a_key_before_its_coordinator_s_store_failed_is_closed
 
 
 async def test_nobody_is_told_of_a_decision_that_is_not_durable() -> None:
-    """Not by a refusal either: after a kill the transaction would be open, and could end the other way (TX1)."""
+    """Nor by a rejection: after a kill the transaction would be open, and could end the other way (TX1)."""
     async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
         txn = await begin(first)
         region = world.running["us"]
@@ -78,7 +78,7 @@ async def test_nobody_is_told_of_a_decision_that_is_not_durable() -> None:
 
 @pytest.mark.parametrize("begins", [True, False])
 async def test_nobody_is_told_of_an_epoch_that_is_not_durable(begins: bool) -> None:
-    """After a kill the former one would have the key still (TX8)."""
+    """After a kill the former owner would still have the key (TX8)."""
     async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
         region = world.running["us"]
         store, number = region.store, region.coordinators.coordinator_of(KEY)

@@ -99,7 +99,7 @@ async def test_a_topic_takes_nothing_of_a_transaction_that_was_not_told_of_it() 
 
 
 async def test_a_decision_reaches_its_topic_after_a_crash() -> None:
-    """Killed between the decision and the marker: the next life tells the topic."""
+    """Killed between the decision and the marker: after the restart the coordinator notifies the topic."""
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
         transaction = await client.new_transaction()
@@ -131,7 +131,7 @@ async def test_a_topic_whose_store_fails_is_told_again() -> None:
 
 
 def _fail_the_marker(region: Region) -> None:
-    """The topic's next append fails, as of a disk that is full for a moment."""
+    """Let the topic's next append fail, as on a disk that is full for a moment."""
     store = region.store
     assert isinstance(store, MemoryStore)
     topic = next(iter(region.directory.serving.values()))
@@ -179,7 +179,7 @@ async def shared(client: Client) -> Consumer:
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("commits", [True, False])
 async def test_acknowledgements_count_when_their_transaction_commits(commits: bool, batched: bool) -> None:
-    """One by one, also of messages inside of a batch. An abort gives them out again."""
+    """One by one, also of messages inside a batch. An abort redelivers them."""
     async with regions("us") as world, world.client("us") as client:
         batching = Batching(messages_max=3, delay_ms_max=10_000) if batched else None
         producer = await client.producer("orders", batching=batching)
@@ -214,7 +214,7 @@ async def test_a_message_that_one_transaction_holds_is_a_conflict_for_another() 
 
 
 async def test_read_process_write_is_exactly_once_over_a_crash_at_each_step() -> None:
-    """What was read is acknowledged in the transaction that publishes what came of it."""
+    """A consumed message is acknowledged in the transaction that publishes its result."""
     async with regions("us") as world, world.client("us") as client:
         source = await client.producer("orders")
         for number in range(6):
@@ -228,7 +228,8 @@ async def test_read_process_write_is_exactly_once_over_a_crash_at_each_step() ->
 async def _process_one(
     world: Regions, client: Client, consumer: Consumer, target: Producer, *, crash_at: int
 ) -> None:
-    """Until one message more is done. The region is killed once: before the end, while it ends, or after it."""
+    """Retry until one more message is processed. The region is killed once: before the end, while it ends, or after
+    it."""
     while True:
         message = await soon(consumer.receive())
         transaction = await soon(client.new_transaction())
@@ -259,8 +260,8 @@ async def _end_with_a_crash(world: Regions, transaction: Transaction, crash_at: 
 
 
 async def test_the_second_task_with_a_key_fences_the_first_at_once() -> None:
-    """The story of the proposal: what the first published is aborted, so nothing waits for a time-out; what it tries
-    afterwards fails as expired; the second works in peace."""
+    """The scenario of the proposal: the first task's messages are aborted, so nothing waits for a timeout; its later
+    requests fail as expired; the second task works undisturbed."""
     async with regions("us") as world, keyed(world) as first, keyed(world) as second:
         one = await first.producer("orders")
         lost = await first.new_transaction()

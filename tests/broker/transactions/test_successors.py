@@ -37,7 +37,7 @@ def _newcomers_wait_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Unreachable:
-    """Subscriptions hear of no transaction's end before `set`."""
+    """Subscriptions receive no transaction's end before `set`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached = asyncio.Event()
@@ -112,7 +112,7 @@ async def test_a_successor_is_given_what_is_left_once_the_acknowledgement_is_app
         unreachable, first = Unreachable(monkeypatch), keyed(world)
         transaction = await processed(first)
         ending = asyncio.ensure_future(transaction.commit())
-        await until(lambda: unreachable.refused > 0)  # so it is decided, durably
+        await until(lambda: unreachable.refused > 0)  # so the commit is decided and durable
         await first.close()
         ending.cancel()
         await world.crash("us")
@@ -146,7 +146,7 @@ async def test_a_successor_is_given_everything_again_that_an_aborted_transaction
 async def test_what_an_open_transaction_holds_is_given_again_to_who_takes_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As upstream, which knows no keys (P4)."""
+    """As upstream, which has no keys (P4)."""
     async with with_messages() as world, world.client("us") as first, world.client("us") as second:
         await processed(first)
         consumer = await in_order(second)

@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 60
 
 
 async def _opened(client: Client) -> Transaction:
-    """With one message of it in the topic, and its producer closed."""
+    """Open a transaction with one message in the topic, and close its producer."""
     producer = await client.producer(TOPIC)
     await producer.send(b"before")
     transaction = await client.new_transaction()

@@ -19,7 +19,7 @@ T1, T2, T3 = TxnId(0, 1), TxnId(0, 2), TxnId(0, 3)
 
 
 class Authority:
-    """Knows of a transaction what the test says."""
+    """A coordinator that knows the transactions which the test names."""
 
     def __init__(self) -> None:
         self.known: dict[TxnId, TransactionStatus] = {}
@@ -49,7 +49,7 @@ class Authority:
 
 
 def authority_of(world: Regions, name: str = "us", former: Authority | None = None) -> Authority:
-    """From now on this one is asked in a region."""
+    """Make this the coordinator of a region."""
     authority = former or Authority()
     world.running[name].transactions = authority
     return authority
@@ -60,7 +60,7 @@ def topic_of(world: Regions, name: str = "us") -> Topic:
 
 
 async def end(world: Regions, txn: TxnId, *, committed: bool, name: str = "us") -> None:
-    """As the coordinator does it: decided, and told."""
+    """End a transaction as the coordinator does: decide, then notify."""
     authority = world.running[name].transactions
     assert isinstance(authority, Authority)
     authority.known[txn] = TransactionStatus.COMMITTING if committed else TransactionStatus.ABORTING
@@ -71,7 +71,7 @@ async def end(world: Regions, txn: TxnId, *, committed: bool, name: str = "us") 
 
 
 class Transacting:
-    """Publishes one message after the other, in transactions and outside."""
+    """Publishes messages one after the other, in transactions and outside."""
 
     def __init__(self, raw: RawClient) -> None:
         self.raw = raw

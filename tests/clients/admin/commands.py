@@ -86,7 +86,7 @@ SAMPLES = {
     "--state": '{"key":"k","stringValue":"v"}',
     "--broker": "{broker}",
 }
-"""What parameters are given that a command must have; a number for those that are not here."""
+"""Values of required parameters; a number for those that are not listed."""
 _OF_FUNCTION = "--tenant public --namespace default --name f"
 MORE = {
     **{
@@ -163,7 +163,7 @@ OPTIONAL_SAMPLES = {
     "--bookkeeper-ensemble": "1",
     "--enable-delete-while-inactive": "",
 }
-"""What a command is given that must have nothing, and does nothing without any."""
+"""Arguments of commands that require none, and do nothing without any."""
 _PASSING = "non-persistent://public/default/passing"
 OF = {
     **{
@@ -194,7 +194,7 @@ OF = {
     "topics terminate": ("persistent://public/default/ending",),
     "topics partitioned-terminate": ("persistent://public/default/ending-parts",),
 }
-"""Commands that are about something else than the samples."""
+"""Commands about other objects than the samples."""
 PARTITIONED_COMMANDS = frozenset(
     {
         "topics update-partitioned-topic",
@@ -217,7 +217,7 @@ LAST = (
     "delete-failure-domain",
     "delete-bookie-rack",
 )
-"""Words of commands that come last in their group: they take away what others need."""
+"""Words of commands that run last in their group: they remove what others need."""
 READY = (
     ("PUT", "/admin/v2/persistent/public/default/doomed", None),
     ("PUT", "/admin/v2/persistent/public/default/ending-too", None),
@@ -302,7 +302,7 @@ def _optional(options: tuple[tuple[str, ...], ...]) -> Iterator[list[str]]:
 
 
 def read_tree(text: str) -> list[Command]:
-    """From what the driver says; commands that take something away last."""
+    """Parse the driver's output; commands that remove something come last."""
     commands = []
     for line in text.splitlines():
         columns = line.split("\t")

@@ -1,7 +1,4 @@
-"""Calls every method of the Java admin client against a region and records what came of each.
-
-python -m tests.clients.admin.methods           # prints what was not accepted
-"""
+"""~records what came of each. => records the outcome of each."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ VALUES: Mapping[str, str] = {
     "path": "{file}",
     "triggerFile": "{file}",
 }
-"""What parameters, and fields of parameters, are given; for others the driver has a value by type."""
+"""Values of parameters and of their fields; for others the driver has a value by type."""
 NEW_TOPIC, NEW_PARTITIONED = (
     {"topic": f"persistent://public/default/{one}-{{k}}"} for one in ("new", "new-parts")
 )
@@ -129,27 +126,27 @@ ROWS = (
     ("PUT", "/admin/v2/namespaces/public/doomed", None),
     ("POST", "/admin/v2/clusters/us/namespaceIsolationPolicies/x", b"{}"),
 )
-"""What must be there."""
+"""Objects that must exist."""
 TAKES_AWAY = re.compile(
     r"\.(delete|remove|revoke|terminate|truncate|trim|unsubscribe|clear|unload|reset|skip|expire|disable)"
 )
-"""Methods that come last, each after everything is made ready again."""
+"""Methods that run last, each after everything is set up again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of calling a method."""
+    """The outcome of calling a method."""
 
     method: str
     kind: str
-    """ACCEPTED; REFUSED: the region answered with an error; FAILED: the client did not get so far."""
+    """ACCEPTED; REFUSED: the region returned an error; FAILED: the client did not send a request."""
     status: int
     reason: str
 
 
 @dataclass(slots=True)
 class Calls:
-    """What a walk over all methods found."""
+    """The result of a walk over all methods."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     ignored: set[tuple[str, str]] = field(default_factory=set)
@@ -183,7 +180,7 @@ class Driver:
 
 @contextmanager
 def java_admin(us: Served) -> Iterator[Driver]:
-    """Built where it is not yet; skips the test where there is no Java, or no Maven to fetch it."""
+    """Build it if it is missing; skip the test without Java, or without Maven to fetch it."""
     with _folder("java-admin", HERE / "methods-pom.xml", HERE / "MethodsDriver.java") as folder:
         jars = f"{folder}/target/dependency/*"
         if not (folder / "MethodsDriver.class").exists():
@@ -241,7 +238,7 @@ def _placeholders(us: Served, folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _ignored() -> Iterator[set[str]]:
-    """Names of query parameters that the region gets meanwhile and that no row declares."""
+    """Return the query parameters that the region receives meanwhile and that no row declares."""
     names: set[str] = set()
     parse = resource.parse_query
 

@@ -88,13 +88,13 @@ REFUSALS: Final[Sequence[Refusal]] = (
         "The topology sets the number of coordinators.",
     ),
 )
-"""Each refusal that a walk over all commands finds, in the order in which the first that matches applies."""
+"""Each error that a walk over all commands finds; the first row that matches applies."""
 OF_WHAT_IT_SENDS: Final = re.compile(
     r"(unknown|unrecogni[sz]ed|unexpected|not allowed|no such) .*(field|propert|parameter|key)"
     r"|(field|propert|parameter|key)\S* .*(unknown|unrecogni[sz]ed|unexpected|not allowed)",
     re.IGNORECASE,
 )
-"""A refusal because of the name of a field or parameter. None is right: what a region does not know it ignores."""
+"""An error because of the name of a field or parameter. None is right: a region ignores unknown ones."""
 
 
 def why(command: str, error: str) -> str | None:

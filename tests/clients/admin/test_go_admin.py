@@ -1,4 +1,4 @@
-"""The Go admin client, which pulsarctl is made of, against a region: each call is one of its methods."""
+"""The Go admin client, on which pulsarctl is built, against a region: each call is one of its methods."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LATEST = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
 
 
 class Failed(Exception):
-    """The client gave an error."""
+    """The client returned an error."""
 
 
 class GoAdmin:
@@ -48,7 +48,7 @@ class GoAdmin:
         self._process = process
 
     def call(self, part: str, method: str, *arguments: Any) -> Any:
-        """What the method gives; a list where it gives several things."""
+        """Call the method and return its result; a list if it returns several values."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{part}\t{method}\t{json.dumps(arguments)}\n")
@@ -64,7 +64,7 @@ class GoAdmin:
 
 @contextmanager
 def go_admin(us: Served) -> Iterator[GoAdmin]:
-    """Built where it is not yet; skips the test where there is no Go."""
+    """Build it if it is missing; skip the test without Go."""
     go_is_there()
     example = ROOT / "examples" / "go"
     sources = (example / "go.mod", example / "go.sum", HERE / "go_driver.go")

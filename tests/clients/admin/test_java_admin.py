@@ -1,4 +1,4 @@
-"""Every method of the Java admin client: accepted, or refused for a reason that is listed here."""
+"""Every method of the Java admin client: accepted, or rejected for a reason that is listed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command of Java's pulsar-admin against a region: it works, or it is refused for a reason that is listed."""
+"""Every command of Java's pulsar-admin against a region: it works, or it is rejected for a reason that is listed."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _REASON = re.compile(r"Reason: (.*)")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a command."""
+    """The outcome of a command."""
 
     command: str
     word: str
@@ -46,7 +46,7 @@ class Admin:
         self._process = process
 
     def ask(self, *words: str) -> tuple[bool, str]:
-        """Whether it was done, and what it printed."""
+        """Run a command; return whether it succeeded, and its output."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\t".join(words) + "\n")
@@ -59,7 +59,7 @@ class Admin:
 
 @contextmanager
 def pulsar_admin(us: Served) -> Iterator[Admin]:
-    """Built where it is not yet; skips the test where there is no Java, or no Maven to fetch it."""
+    """Build it if it is missing; skip the test without Java, or without Maven to fetch it."""
     with _folder("pulsar-admin", HERE / "pom.xml", HERE / "AdminDriver.java") as folder:
         jars = f"{folder}/target/dependency/*"
         if not (folder / "org").exists():
@@ -102,7 +102,7 @@ def outcomes() -> list[Outcome]:
 
 
 def make_ready(us: Served, rows: Iterable[tuple[str, str, bytes | None]] = READY) -> None:
-    """What is there already stays."""
+    """Create what is missing; existing objects stay."""
     for method, path, body in rows:
         reply = us.ask(method, path, body)
         assert reply.status in (200, 204, 409), (path, reply)

@@ -48,11 +48,11 @@ ENDS = {"earliest": pulsar.MessageId.earliest, "latest": pulsar.MessageId.latest
 made: dict[str, Any] = {}
 """Clients, producers, consumers and readers by key."""
 ids: dict[str, Any] = {}
-"""Of messages that were published here, by payload."""
+"""Ids of messages that were published here, by payload."""
 unqueued: set[str] = set()
-"""Consumers without a queue: their client has no time-out for them."""
+"""Consumers without a queue: their client does not support a timeout for them."""
 records: dict[str, type[Record]] = {}
-"""Of producers and consumers that have a schema."""
+"""Schemas of producers and consumers."""
 writing = threading.Lock()
 
 
@@ -73,7 +73,7 @@ def schema(of: Arguments) -> dict[str, Any]:
         fields[name] = String(default=default, required=True) if with_default else String(required=True)
         described.append({"name": name, "type": "string"} | ({"default": default} if with_default else {}))
     record = records[of["key"]] = type("Order", (Record,), fields)
-    # By itself the client describes no defaults.
+    # By itself the client does not describe defaults.
     record.schema = classmethod(lambda cls: {"type": "record", "name": "Order", "fields": described})
     return {"schema": JsonSchema(record)}
 
@@ -108,7 +108,7 @@ def send(of: Arguments) -> str:
 
 
 def send_batch(of: Arguments) -> str:
-    """As many as its producer puts into one batch."""
+    """Send as many messages as its producer puts into one batch."""
     payloads, sent = of["payloads"].split(","), threading.Event()
     failed = []
 
@@ -139,21 +139,21 @@ def _encryption(of: Arguments) -> dict[str, Any]:
 
 
 def send_bytes(of: Arguments) -> str:
-    """A payload of `size` bytes that is different for each `seed`."""
+    """Send a payload of `size` bytes that is different for each `seed`."""
     payload = hashlib.shake_128(of["seed"].encode()).digest(int(of["size"]))
     made[of["key"]].send(payload, partition_key=of.get("message_key"))
     return f"\tdigest={hashlib.sha256(payload).hexdigest()}"
 
 
 def receive_bytes(of: Arguments) -> str:
-    """One message, acknowledged."""
+    """Receive one message and acknowledge it."""
     message = made[of["key"]].receive(timeout_millis=int(of["timeout_ms"]))
     made[of["key"]].acknowledge(message)
     return f"\tdigest={hashlib.sha256(message.data()).hexdigest()}"
 
 
 def read_compacted(of: Arguments) -> str:
-    """Key and value of everything there is, from the earliest message on."""
+    """Return key and value of everything there is, from the earliest message on."""
     reader = made[of["client"]].create_reader(of["topic"], pulsar.MessageId.earliest, is_read_compacted=True)
     found = []
     while reader.has_message_available():
@@ -164,7 +164,7 @@ def read_compacted(of: Arguments) -> str:
 
 
 def table(of: Arguments) -> str:
-    """Key and value of a table view, by key."""
+    """Return key and value of a table view, by key."""
     view = made[of["client"]].create_table_view(of["topic"])
     found: list[str] = []
     view.for_each(lambda key, value: found.append(f"{key}:{value.decode()}"))
@@ -173,7 +173,7 @@ def table(of: Arguments) -> str:
 
 
 def open_table(of: Arguments) -> str:
-    """A table view that stays, and follows its topic."""
+    """Open a table view that stays, and follows its topic."""
     made[of["key"]] = made[of["client"]].create_table_view(of["topic"])
     return ""
 
@@ -231,7 +231,7 @@ def receive(of: Arguments) -> str:
 
 
 def reader(of: Arguments) -> str:
-    """From one of the ends, or from a message that was published here."""
+    """Open a reader at one of the ends, or at a message that was published here."""
     made[of["key"]] = made[of["client"]].create_reader(
         of["topic"],
         _place(of["start"]),

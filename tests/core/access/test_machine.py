@@ -47,7 +47,7 @@ class World:
     access: Access = field(default_factory=Access)
     writes: bool = True
     end: int = 0
-    """Of the log."""
+    """The end of the log."""
     stored: list[AccessGrant] = field(default_factory=list)
     told: dict[Claimant, object] = field(default_factory=dict)
     """The last response to each: an epoch, None for shared access, or an error name."""
@@ -102,7 +102,7 @@ TABLE = {
     WAITING: {SHARED: BUSY, EXCLUSIVE: FENCED, WAITING: WAITS, FENCING: OK},
     FENCING: {SHARED: BUSY, EXCLUSIVE: FENCED, WAITING: WAITS, FENCING: OK},
 }
-"""First producer -> second one -> what that meets."""
+"""First producer -> second one -> the result for the second one."""
 CELLS = [(first, second) for first in AccessMode for second in AccessMode]
 
 
@@ -229,7 +229,7 @@ def test_an_owner_that_comes_back_second_is_fenced_for_good() -> None:
 
 
 def test_an_owner_that_comes_back_after_shared_producers_gets_a_new_epoch() -> None:
-    """What they published lies between: its old epoch would claim it."""
+    """The messages in between are not the owner's: its old epoch would claim them."""
     world = World()
     owner, shared = One("owner"), One("shared", SHARED)
     world.enter(owner)
@@ -264,7 +264,7 @@ def test_whoever_gives_up_leaves_the_line_at_once() -> None:
     world.left(waiter)
     world.left(owner)
     assert world.promoted == ["owner", "next"]
-    assert world.access.epoch == 1, "the dead cost no epoch"
+    assert world.access.epoch == 1, "dead producers use no epoch"
 
 
 def test_nobody_is_told_of_an_epoch_that_is_not_durable() -> None:
@@ -345,7 +345,7 @@ def test_whoever_waits_behind_a_failing_store_is_told_and_may_come_again() -> No
 
 
 def doubtful(world: World) -> None:
-    """The write that is under way fails, and what it wanted is stored all the same."""
+    """The write under way fails, and yet the grant is stored."""
     world.write_in_doubt()
     world.writes = True
 
@@ -418,7 +418,7 @@ def test_the_end_of_ownership_is_durable_before_shared_producers_publish() -> No
 
 
 def left_behind(*names: str) -> World:
-    """A region that was killed while `owner` had a topic and these waited for it, in this order."""
+    """A region that was killed while `owner` had the topic and these producers waited for it, in this order."""
     world = World()
     world.enter(One("owner", WAITING))
     for name in names:
@@ -581,7 +581,7 @@ ACTIONS = ["enter", "enter", "enter", "leave", "write", "write", "write", "fail"
 
 
 class Player:
-    """A client that enters, leaves, dies and comes back, as clients do."""
+    """A client that enters, leaves, dies and comes back at random."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -629,7 +629,7 @@ def test_there_is_one_owner_epochs_only_grow_and_nobody_waits_for_a_free_topic(d
         shared = {p.one for p in players if p.one is not None and p.one in access.shared}
         assert len(held) + bool(shared) <= 1
         if access.change is None:
-            assert all(p.one is None or p.one in world.told for p in players), "everybody has an answer"
+            assert all(p.one is None or p.one in world.told for p in players), "every producer has a response"
             assert not access.queue or access.exclusive_region or access.owner is not None or access.shared
     grants = [grant for grant in world.stored if grant.end_entry is None]
     assert [grant.epoch for grant in world.stored] == sorted(grant.epoch for grant in world.stored)
@@ -653,7 +653,7 @@ def failing(world: World) -> None:
 
 
 def test_those_who_wait_behind_a_bar_that_cannot_be_stored_are_told_one_after_the_other() -> None:
-    """A region whose disk is full must not try the same for ever."""
+    """A region whose disk is full must not retry for ever."""
     world = World()
     world.enter(One("owner"))
     world.carry_out(world.access.set_exclusive_region("eu"))
@@ -685,7 +685,7 @@ def test_whoever_has_to_wait_for_a_write_of_its_own_does_not_lose_its_turn() -> 
 
 
 def test_one_that_was_fenced_off_does_not_cost_its_namesake_the_topic() -> None:
-    """Two instances of one program use one name; the older was frozen, and thaws while the region starts again."""
+    """Two instances of one program use one name; the older was frozen, and resumes while the region restarts."""
     world = World()
     world.enter(One("leader", WAITING))
     winner = One("leader", FENCING)

@@ -18,7 +18,7 @@ WORDS_OF_70 = (-1, 0b111111)
 
 
 class NaiveCursor:
-    """The plainest correct cursor: a set of ids, and a set of open indexes per batch."""
+    """A reference cursor: a set of ids, and a set of open indexes per batch."""
 
     def __init__(self) -> None:
         self.acked: set[int] = set()
@@ -71,7 +71,7 @@ def state_of(cursor: Cursor) -> tuple:
 
 
 def stored_again(cursor: Cursor) -> Cursor:
-    """Written to an empty store and read."""
+    """Write the cursor to an empty store and read it back."""
     cursor.head_changed = True
     cursor.changed_parts.update(range(IDS // PART_IDS + 1))
     (puts,), _ = CursorParts(cursor).take_changes()
@@ -84,7 +84,7 @@ def ack_set(indexes: set[int]) -> list[int]:
 
 
 def apply(step: tuple, cursor: Cursor, naive: NaiveCursor) -> Cursor:
-    """Do one step to both; what they answer must be the same."""
+    """Apply one step to both; their results must be equal."""
     match step:
         case ("ack", id_):
             assert cursor.ack(id_) == naive.ack_all({id_})
@@ -163,7 +163,7 @@ def test_acknowledging_twice_says_so_and_changes_nothing():
 
 
 def test_a_batch_of_more_than_one_word_is_acknowledged_bit_by_bit():
-    """Bit i of word i/64, set = not acknowledged; words travel signed."""
+    """Bit i of word i/64, set = not acknowledged; words are signed on the wire."""
     cursor = Cursor(-1)
     assert not cursor.ack_batch(0, (WORDS_OF_70[0], 0b011111), 70)
     assert cursor.ack_set_of(0) == (-1, 0b011111)
@@ -225,7 +225,7 @@ def test_consumers_are_ahead_until_an_update_tells_all_of_it_and_more():
     cursor.ack_cumulative(4)
     assert cursor.ahead_of_peers
     cursor.ack_cumulative_except(4, [])
-    assert cursor.ahead_of_peers, "an update that tells nothing new takes nothing"
+    assert cursor.ahead_of_peers, "an update without news changes nothing"
     cursor.ack_cumulative_except(6, [])
     assert not cursor.ahead_of_peers
     cursor.ack(9)
@@ -253,7 +253,7 @@ def test_a_seek_is_no_progress():
     assert not cursor.ahead_of_peers
     cursor.ack(2)
     cursor.ack_cumulative_except(5, [])
-    assert not cursor.ahead_of_peers, "what was acknowledged before the seek is forgotten"
+    assert not cursor.ahead_of_peers, "the seek drops earlier acknowledgements"
 
 
 def test_setting_what_is_set_is_no_change():
@@ -276,7 +276,7 @@ def test_a_long_acknowledged_run_beyond_a_hole_costs_little():
 
 
 def test_an_ack_set_of_the_largest_frame_is_applied_and_given_back() -> None:
-    """Word by word onto one number it took minutes, and the whole region with it."""
+    """Built up word by word as one number it took minutes, and blocked the whole region."""
     words = [-1] * 400_000
     words[-1] = 0x7FFF_FFFF_FFFF_FFFF
     cursor = Cursor(-1)

@@ -1,4 +1,4 @@
-"""How a cursor is stored: only what changed, and so that a kill between any two puts does no harm (T3)."""
+"""The stored format of a cursor: only changes are written, and a kill between any two puts does no harm (T3)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Name = PartName | None
 
 
 class Disk:
-    """A store that promises an order within each key and none across keys. A crash leaves of each key any value
-    that was put since the last one that is known to be durable."""
+    """A store that guarantees an order within each key and none across keys. After a crash, each key has any value that
+    was put since the last one known to be durable."""
 
     def __init__(self) -> None:
         self.durable: dict[Name, bytes] = {}
@@ -49,7 +49,7 @@ class Disk:
 
 
 class Owner:
-    """A subscription in small: it changes a cursor, writes it, is killed, and loads it again."""
+    """A small subscription: it changes a cursor, writes it, is killed, and loads it again."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance, self.disk = chance, Disk()
@@ -58,16 +58,16 @@ class Owner:
         """Since the last seek."""
         self.confirmed: set[int] = set()
         self.before_seek: set[int] | None = None
-        """What may come back if the seek is not durable."""
+        """Acknowledgements that may come back if the seek is not durable."""
         self.write()
 
     def write(self) -> None:
-        """All of it becomes durable, and was confirmed."""
+        """Make everything durable and confirmed."""
         self.issue(all_durable=True)
         self.confirmed, self.before_seek = set(self.acked), None
 
     def issue(self, *, all_durable: bool) -> bool:
-        """Put what changed, step by step. False when a kill came in between."""
+        """Put the changes, step by step. Return false when a kill came in between."""
         puts, deletes = self.parts.take_changes()
         steps: list[list[tuple[Name, bytes | None]]] = [list(step.items()) for step in puts]
         steps.append([(name, None) for name in deletes])
@@ -111,9 +111,9 @@ class Owner:
         found = set(range(cursor.mark_delete + 1))
         for first, last in cursor.acked_ranges:
             found.update(range(first, last + 1))
-        assert found >= self.confirmed, "what was confirmed is there"
+        assert found >= self.confirmed, "every confirmed acknowledgement is stored"
         assert found <= self.acked or (self.before_seek is not None and found <= self.before_seek), (
-            "nothing is there that was not acknowledged"
+            "nothing else is stored"
         )
         assert cursor.acked_ranges == [run for run in cursor.acked_ranges if run[0] > cursor.mark_delete + 1]
         self.acked, self.confirmed, self.before_seek = found, set(found), None
@@ -121,7 +121,7 @@ class Owner:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_kill_between_any_two_puts_invents_nothing_and_loses_nothing_confirmed(seed):
-    """Random changes; at each kill a random part of what was under way is durable, in any order across keys."""
+    """Random changes; at each kill a random part of the puts under way is durable, in any order across keys."""
     owner = Owner(random.Random(seed))
     steps = [
         owner.acknowledge,
@@ -137,7 +137,7 @@ def test_a_kill_between_any_two_puts_invents_nothing_and_loses_nothing_confirmed
 
 
 def values(parts: CursorParts) -> dict[Name, bytes]:
-    """All that is written, in one step."""
+    """Return every value, written in one step."""
     (puts,), _ = parts.take_changes()
     return puts
 
@@ -192,7 +192,7 @@ def test_after_a_seek_older_parts_count_for_nothing_and_are_deleted():
 
 
 def test_no_generation_is_used_again_while_a_part_of_it_may_exist():
-    """The seek was lost in a crash, a part that was written after it was not."""
+    """The seek was lost in a crash; a part that was written after it was not."""
     parts = CursorParts(Cursor(-1))
     head = values(parts)[None]
     parts.cursor.seek(0)
@@ -265,7 +265,7 @@ GOOD_HEAD = values(CursorParts(Cursor(3)))[None]
     "head", [b"", b"[]", b"\xff", b'{"format":3}', b'{"format":2}', b'{"format":1}', GOOD_HEAD[:-3]]
 )
 def test_a_garbled_head_is_refused(head):
-    """A guess would lose messages."""
+    """A guessed cursor would lose messages."""
     with pytest.raises(StorageError, match="stored cursor"):
         CursorParts.load(head, {})
 

@@ -1,4 +1,4 @@
-"""What the tests of dispatch say in one line each."""
+"""Helpers of the dispatch tests."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def joined(
 
 
 def wanted(machine: Dispatcher, end_entry_id: int = END, now_ms: int = 0, wall_ms: int = 0) -> Read:
-    """The read that the machine asks for."""
+    """Return the read that the dispatcher requests."""
     read = machine.next(end_entry_id, now_ms, wall_ms)
     assert isinstance(read, Read)
     return read
 
 
 def found(read: Read, entries: Sequence[Candidate]) -> list[Candidate]:
-    """What a store that holds `entries` answers."""
+    """Return the result of a store that holds `entries`."""
     readable = (e for e in entries if read.from_entry_id <= e.entry_id < read.end_entry_id)
     return list(readable)[: read.entries_max]
 
 
 def handed_out(machine: Dispatcher, entries: Sequence[Candidate], wall_ms: int = 0) -> list[tuple[str, int]]:
-    """Ask until nothing more can be done with a log that ends with `entries`; (consumer, entry id) in the order of the
-    deliveries."""
+    """Dispatch from a log that ends with `entries` until no more is possible; return (consumer, entry id) in the order
+    of the deliveries."""
     given, end_entry_id = [], entries[-1].entry_id + 1
     while isinstance(read := machine.next(end_entry_id, 10**9, wall_ms), Read):
         candidates = found(read, entries)

@@ -1,8 +1,7 @@
-"""R1 and R2 (docs/components/dispatch.md) under random events, against a plain model that scans everything.
-
-One read is under way at most, as in the shell; while it is, consumers come, go, acknowledge and refuse, cursors are
-moved by other regions and by seeks, and the log grows.
-"""
+"""~One read is under way at most, as in the shell; while it is, consumers come, go, acknowledge and refuse, cursors
+are\nmoved by other regions and by seeks, and the log grows. => At most one read is under way, as in the broker.
+Meanwhile consumers come, go, acknowledge positively and negatively,\nother regions and seeks move cursors, and the log
+grows."""
 
 from __future__ import annotations
 
@@ -25,12 +24,12 @@ from tests.core.dispatch.playbook import (
 UNACKED_MAX = 12
 HASHES = (1, 12_000, 25_000, 40_000, 52_000, 65_535)
 MANY = (SHARED, KEY_SHARED)
-"""Types with several consumers that are served."""
+"""Types that serve several consumers."""
 STEPS = 300
 
 
 class Model:
-    """The machine, and what plain sets say of it."""
+    """The dispatcher, and a model of it with plain sets."""
 
     def __init__(self, type_: SubscriptionType, chance: random.Random) -> None:
         self.type, self.chance = type_, chance
@@ -51,7 +50,7 @@ class Model:
 
     @property
     def ids(self) -> set[int]:
-        """Of what consumers may see."""
+        """Return the ids of entries that consumers may see."""
         return {entry.entry_id for entry in self.log if not entry.hidden}
 
     # Events.
@@ -154,11 +153,11 @@ class Model:
             return
         candidates = found(read, self.log)
         if self.chance.random() < 0.3:
-            candidates = candidates[: self.chance.randrange(1, 4)]  # As many bytes as one read may give.
+            candidates = candidates[: self.chance.randrange(1, 4)]  # The bytes that one read may return.
         for delivery in self.machine.offer(read, candidates, self.now_ms):
             entry_id = candidates[delivery.place].entry_id
             assert entry_id not in self.held, "delivered to two at once"
-            assert entry_id not in self.acked, "delivered after its acknowledgement"
+            assert entry_id not in self.acked, "delivered although it was acknowledged"
             if self.type in MANY:
                 assert candidates[delivery.place].due_ms <= self.now_ms, "delivered early"
             if self.type is KEY_SHARED and not candidates[delivery.place].due_ms:
@@ -187,12 +186,12 @@ class Model:
             return self.ids
         return {entry.entry_id for entry in self.log if entry.due_ms <= self.now_ms} & self.ids
 
-    # What must hold after every event.
+    # Invariants after every event.
 
     def check(self) -> None:
         self._check_books()
         wish = self.machine.next(self.end, self.now_ms, self.now_ms)
-        assert wish == self.machine.next(self.end, self.now_ms, self.now_ms), "asking changes nothing"
+        assert wish == self.machine.next(self.end, self.now_ms, self.now_ms), "asking has no side effect"
         if self._could_go_on():
             assert isinstance(wish, (Read, Wake)), "stalled"
             assert isinstance(wish, Read) or self.type is FAILOVER
@@ -246,7 +245,7 @@ class Model:
         return False
 
     def _could_go_on(self) -> bool:
-        """Some consumer can take something, and something is ready for it."""
+        """Return whether a consumer has permits for an entry that is ready for it."""
         if self.type is KEY_SHARED:
             return bool(self.machine.consumers) and self._some_key_could_go_on()
         if self.type is SHARED:

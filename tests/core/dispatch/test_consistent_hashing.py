@@ -41,7 +41,7 @@ class Ring:
         self._members = [one for one in self._members if one.consumer is not consumer]
 
     def owners(self, step: int = 1) -> list[ConsumerState]:
-        """Of every `step`th one of the slots 1 to 65,535, in order."""
+        """Return the owner of every `step`th one of the slots 1 to 65,535, in order."""
         points: dict[int, ConsumerState] = {}
         for member in self._members:
             for number in range(100):
@@ -154,7 +154,7 @@ Moves = st.lists(st.tuples(st.booleans(), st.sampled_from(NAMES), st.integers(0,
 
 
 STEP = 17
-"""Of the slots that are looked at after each move."""
+"""The number of slots that are checked after each move."""
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,4 +1,4 @@
-"""Delayed delivery: never early (INV-29), in the order of the times, in little memory."""
+"""Delayed delivery: never early (INV-29), in the order of delivery times, in little memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_nothing_is_delivered_before_its_time_and_the_earliest_first(type_):
 
 @pytest.mark.parametrize("type_", [SHARED, KEY_SHARED])
 def test_what_a_transaction_acknowledged_before_its_time_and_gives_back_is_not_due_by_that(type_):
-    """Ids can be named by who was never given their messages."""
+    """A transaction can name ids of messages that its client never received."""
     machine, entries = dispatcher(), [due(0, 300), due(1, 0)]
     consumer = joined(machine, "a", type_)
     assert handed_out(machine, entries) == [("a", 1)]
@@ -68,7 +68,7 @@ def test_the_wait_is_on_the_clock_that_only_goes_forward():
     joined(machine, "a", SHARED)
     handed_out(machine, [due(0, 1_000_500)], wall_ms=1_000_000)
     assert machine.next(1, 77, 1_000_100) == Wake(77 + 400)
-    assert machine.next(1, 77, 0) == Wake(77 + shared_module.WAKE_MS_MAX), "a clock may be set forward"
+    assert machine.next(1, 77, 0) == Wake(77 + shared_module.WAKE_MS_MAX), "a clock may jump forward"
 
 
 def test_what_is_due_within_one_tick_goes_out_at_its_end():

@@ -1,4 +1,4 @@
-"""Who may join, and what an acknowledgement does."""
+"""Which consumers may join, and the effect of an acknowledgement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.core.dispatch.playbook import (
 
 
 def test_an_exclusive_subscription_takes_one_consumer():
-    """The second is refused, and the first stays."""
+    """The second is rejected, and the first stays."""
     machine = dispatcher()
     joined(machine, "a", EXCLUSIVE)
     with pytest.raises(ProtocolError) as caught:
@@ -38,7 +38,7 @@ def test_types_cannot_be_mixed_while_somebody_is_connected():
 
 
 def test_a_read_of_an_earlier_strategy_is_dropped():
-    """The last consumer left while a read was under way, and one of another type came."""
+    """The last consumer left while a read was under way, and one of another type joined."""
     machine = dispatcher()
     first = joined(machine, "a", EXCLUSIVE)
     read = wanted(machine)
@@ -64,7 +64,7 @@ def test_a_cumulative_acknowledgement_of_part_of_a_batch_keeps_the_rest():
 
 
 def test_shared_consumers_cannot_acknowledge_cumulatively():
-    """They do not know what others hold."""
+    """A shared consumer does not know the messages of the others."""
     machine = dispatcher()
     joined(machine, "a", SHARED)
     handed_out(machine, log(0, 1))

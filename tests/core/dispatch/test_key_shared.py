@@ -222,7 +222,7 @@ def test_acknowledging_costs_the_same_however_much_waits_for_others() -> None:
 
 
 def test_a_consumer_that_asks_for_one_entry_has_one_read_however_much_is_aside() -> None:
-    """All that was aside for it was read again, and set aside again but for one: by each FLOW."""
+    """All entries set aside for it were read again, and all but one set aside again: by each FLOW."""
     machine = dispatcher(unacked_messages_max=1_000_000)
     slow, quick = sticky(machine, "slow", (0, 100)), sticky(machine, "quick", (101, SLOTS - 1))
     slow.permits, quick.permits = 0, 1_000

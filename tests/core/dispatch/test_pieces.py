@@ -1,4 +1,5 @@
-"""The pieces of a chunked message go to one consumer of a shared subscription, in order; others go on meanwhile."""
+"""The chunks of a message go to one consumer of a shared subscription, in order; other messages are dispatched
+meanwhile."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def offered(machine: Dispatcher, read: Read, log: list[Candidate]) -> list[tuple
 
 
 def test_pieces_of_a_read_under_way_do_not_overtake_earlier_ones_that_wait_no_longer() -> None:
-    """A client throws a message away when one of its pieces does not follow the one before it."""
+    """A client discards a message when a chunk does not follow the previous one."""
     machine = dispatcher()
     one = joined(machine, "one", SHARED, permits=1)
     log = [piece(number, "x", is_last=number == 5) for number in range(6)]
@@ -180,7 +181,7 @@ def test_messages_in_pieces_that_never_end_are_forgotten_some_day() -> None:
 
 
 def test_acknowledging_costs_the_same_however_many_pieces_wait() -> None:
-    """It had looked through all of them for each of the ids, which fit into a small frame in thousands."""
+    """It searched all of them for each id, and a small frame has thousands of ids."""
     machine = dispatcher()
     entries = [piece(number, "x") for number in range(WAITING_MAX + 1)]
     joined(machine, "one", SHARED, permits=1)

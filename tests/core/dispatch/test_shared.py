@@ -6,7 +6,7 @@ from tests.core.dispatch.playbook import END, SHARED, Candidate, dispatcher, han
 
 
 def test_shared_consumers_take_turns():
-    """In runs, so that one read serves several."""
+    """Each gets several entries in a row, so that one read serves several consumers."""
     machine = dispatcher()
     joined(machine, "a", SHARED)
     joined(machine, "b", SHARED)
@@ -21,7 +21,7 @@ def test_a_better_priority_is_served_first():
 
 
 def test_what_a_consumer_leaves_goes_to_another_with_its_count():
-    """In log order, before anything new."""
+    """In log order, before any new message."""
     machine = dispatcher()
     leaver = joined(machine, "a", SHARED, permits=3)
     handed_out(machine, log(0, 1, 2, 3))

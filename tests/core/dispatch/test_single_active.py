@@ -71,7 +71,7 @@ def test_ids_without_an_entry_do_not_hold_mark_delete_back():
 
 
 def test_a_read_that_finds_nothing_passes_what_it_covered_and_no_more():
-    """The log grew while the read was under way: what came is not part of the gap."""
+    """The log grew while the read was under way: the new entries are not part of the gap."""
     machine = dispatcher()
     joined(machine, "a", EXCLUSIVE)
     read = wanted(machine, end_entry_id=5)
@@ -94,7 +94,7 @@ def test_a_read_that_a_rewind_overtook_is_dropped():
 
 
 def test_a_read_is_overtaken_even_by_a_rewind_to_where_it_began():
-    """Comparing ids would not tell the two apart."""
+    """Comparing ids could not distinguish the two."""
     machine = dispatcher()
     joined(machine, "a", EXCLUSIVE)
     overtaken = wanted(machine)
@@ -103,7 +103,7 @@ def test_a_read_is_overtaken_even_by_a_rewind_to_where_it_began():
 
 
 def test_a_lower_priority_number_becomes_active():
-    """And starts at the first unacknowledged entry."""
+    """It starts at the first unacknowledged entry."""
     machine = dispatcher()
     joined(machine, "a", FAILOVER)
     handed_out(machine, log(0, 1, 2))
@@ -150,7 +150,7 @@ def test_only_the_active_consumer_may_ask_for_everything_again():
 
 
 def test_an_update_from_another_region_moves_reading_on():
-    """PIP-33: what was acknowledged elsewhere is not delivered here."""
+    """PIP-33: messages acknowledged in another region are not delivered here."""
     machine = dispatcher()
     joined(machine, "a", EXCLUSIVE)
     machine.cursor.ack_range(0, 6)
@@ -185,7 +185,7 @@ def test_asking_changes_nothing():
 
 
 def test_partitions_spread_evenly_over_those_of_the_best_priority_whoever_comes_and_goes():
-    """Four partitions, as each of them sees the same consumers come and go."""
+    """Four partitions, each of which sees the same consumers come and go."""
 
     def of(partition: int) -> Dispatcher:
         return Dispatcher(Cursor(-1), DispatchLimits(1_000, FAILOVER_DELAY_MS, partition_index=partition))
@@ -203,7 +203,7 @@ def test_partitions_spread_evenly_over_those_of_the_best_priority_whoever_comes_
     for index, machine in enumerate(partitions):
         machine.left(consumers["b", index], now_ms=50)
     assert active() == ["a", "c", "a", "c"]
-    assert partitions[3].next(END, 50, 0) == Wake(50 + FAILOVER_DELAY_MS), "a may be acknowledging"
+    assert partitions[3].next(END, 50, 0) == Wake(50 + FAILOVER_DELAY_MS), "a may still acknowledge"
     assert isinstance(partitions[1].next(END, 500, 0), Read)
     for name in ("a", "c"):
         for index, machine in enumerate(partitions):

@@ -1,4 +1,4 @@
-"""When the other side of a link is taken for dead."""
+"""When the remote end of a link is considered dead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from emulator.core.flow.failure_detector import CALM_INTERVALS, INTERVALS_MAX, S
 
 
 def silent_intervals(silence: Silence) -> int:
-    """How many it takes until the other side of a new connection is taken for dead."""
+    """Return the number of silent intervals after which the peer of a new connection is considered dead."""
     silence.heard()
     assert not silence.interval_over()
     intervals = 1
@@ -45,7 +45,7 @@ def test_a_link_that_is_heard_for_long_is_held_to_one_interval_again() -> None:
 
 
 def test_a_short_breath_of_a_new_connection_does_not_count_as_calm() -> None:
-    """The handshake is heard, and then the same large entry goes out."""
+    """The handshake arrives, and then the same large entry is sent again."""
     silence = Silence()
     silent_intervals(silence)
     for _ in range(CALM_INTERVALS - 2):

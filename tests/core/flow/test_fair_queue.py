@@ -1,4 +1,4 @@
-"""A line in which everybody's turn comes."""
+"""A queue that serves every member in turn."""
 
 from __future__ import annotations
 

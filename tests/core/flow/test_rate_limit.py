@@ -38,12 +38,12 @@ def test_what_is_reserved_others_do_not_use_and_time_does_not_give_again() -> No
     throttle = throttle_of(RateLimit(10, 0, 1), 0)
     assert throttle is not None
     reserved = throttle.reserve(10, 0)
-    assert throttle.wait_ms(0) > 0, "all is reserved"
-    assert throttle.wait_ms(10_000) > 0, "and still is"
+    assert throttle.wait_ms(0) > 0, "everything is reserved"
+    assert throttle.wait_ms(10_000) > 0, "everything is still reserved"
     throttle.release(reserved, 10_000)
-    assert throttle.wait_ms(10_000) == 0, "what did not go may go now"
+    assert throttle.wait_ms(10_000) == 0, "the unused reservation is available again"
     throttle.take(10, 0, 10_000)
-    assert throttle.wait_ms(10_000) == pytest.approx(100), "but no more than one period allows"
+    assert throttle.wait_ms(10_000) == pytest.approx(100), "at most one period accumulates"
 
 
 def test_what_was_reserved_beside_other_use_is_never_more_than_there_was() -> None:
@@ -55,7 +55,7 @@ def test_what_was_reserved_beside_other_use_is_never_more_than_there_was() -> No
     throttle.take(5, 0, 0)
     throttle.release(second, 0)
     throttle.release(first, 0)
-    assert throttle.wait_ms(0) == pytest.approx(300), "two too many went"
+    assert throttle.wait_ms(0) == pytest.approx(300), "two were sent too early"
 
 
 def test_where_bytes_are_limited_there_is_one_read_at_a_time() -> None:

@@ -38,7 +38,7 @@ NAMESPACE = NamespacePath("acme/orders").text
 
 
 class Rows:
-    """A store without a medium."""
+    """A store in memory."""
 
     def __init__(self) -> None:
         self.values: dict[str, Change] = {}
@@ -60,7 +60,7 @@ class Rows:
 
 
 class Cluster:
-    """One cluster's store, changed by people and told by others; its clock is what a test says it is."""
+    """One cluster's store, changed by administrators and by events of others; a test sets its clock."""
 
     def __init__(self, name: str, skew_ms: int = 0, *, hybrid: bool = False, upstream: bool = False) -> None:
         self.rows = Rows()
@@ -124,7 +124,7 @@ class Cluster:
         transaction.finish()
 
     def sees_to_its_loss(self, other: Cluster) -> None:
-        """Gets all that the other one has, which had declared it lost."""
+        """Receive everything that the other cluster has, which had declared this one lost."""
         events, has = other.events(), other.vector()
         transaction = self._transaction()
         transaction.apply(events)
@@ -153,7 +153,7 @@ def test_of_two_at_the_same_time_the_cluster_that_sorts_first_wins() -> None:
 
 
 def test_upstream_s_rule_keeps_what_the_cluster_s_own_name_favours() -> None:
-    """The same race, and two clusters differ for ever: what the switch is there to show."""
+    """The same race leaves two clusters different for ever: this is what the switch demonstrates."""
     kept = {}
     for here, order in (("A", "BA"), ("B", "AB"), ("C", "AB")):
         record = DocumentRecord(NAMESPACE)
@@ -198,7 +198,7 @@ def test_what_was_deleted_is_not_brought_back_by_an_older_event() -> None:
 
 
 def test_a_deletion_reaches_only_what_is_older() -> None:
-    """Deleted and made again elsewhere, and the deletion arrives last."""
+    """Deleted, created again elsewhere, and the deletion arrives last."""
     us, eu = Cluster("us"), Cluster("eu")
     us.now_ms = 5
     us.set(NAMESPACE, {"policies": {"deduplication": True, "old": 1}})
@@ -270,7 +270,7 @@ def test_what_everybody_had_and_let_go_does_not_come_back() -> None:
     old = us.events()
     us.set(NAMESPACE, None)
     eu.told(us.events(), us.vector())
-    eu.rows.put(SyncRecordPath(NAMESPACE).text, None)  # its tombstone is let go
+    eu.rows.put(SyncRecordPath(NAMESPACE).text, None)  # its tombstone is removed
     tally = eu.told(old)
     assert (tally.won, tally.known) == (0, 2)
     assert eu.rows.documents() == {}
@@ -280,12 +280,12 @@ def test_a_tombstone_may_go_when_everybody_has_it_and_all_that_was_sent_before_i
     mine, tombstone = {"a:1": 5, "b:1": 7}, SyncStamp(9, 0, "a", 5, "1")
     assert may_go(mine, {"b": {"a:1": 5, "b:1": 7}})(tombstone)
     assert not may_go(mine, {"b": {"a:1": 4, "b:1": 7}})(tombstone), "it does not have it"
-    assert not may_go(mine, {"b": {"a:1": 5, "b:1": 8}})(tombstone), "what it sent is not here yet"
-    assert not may_go(mine, {"b": {"a:1": 5, "b:1": 7}, "c": {}})(tombstone), "never heard of"
+    assert not may_go(mine, {"b": {"a:1": 5, "b:1": 8}})(tombstone), "its event has not arrived yet"
+    assert not may_go(mine, {"b": {"a:1": 5, "b:1": 7}, "c": {}})(tombstone), "never received"
 
 
 def test_what_is_changed_after_a_tombstone_went_is_later_than_it() -> None:
-    """Others may keep theirs a while longer."""
+    """Other clusters may keep their tombstones a while longer."""
     fast, slow = Cluster("fast", skew_ms=500), Cluster("slow")
     fast.set(NAMESPACE, {})
     fast.set(NAMESPACE, None)
@@ -307,7 +307,8 @@ PATHS = (NAMESPACE, NamespacePath("acme/bills").text, TenantPath("acme").text, T
 @settings(deadline=None, max_examples=150)
 @given(st.integers(2, 5), st.integers(0, 2**32), st.booleans())
 def test_all_clusters_end_up_with_the_same(count: int, seed: int, hybrid: bool) -> None:
-    """Random changes, skewed clocks, links that pass a part, twice, out of order or nothing, until all is well."""
+    """Random changes, skewed clocks, and links that deliver a part, duplicates, out of order or nothing, until they
+    heal."""
     chance = random.Random(seed)
     skews_ms = (0, 0, -250, 400, FAR_MS)
     clusters = [Cluster(f"c{n}", chance.choice(skews_ms), hybrid=hybrid) for n in range(count)]
@@ -344,7 +345,7 @@ def _change(one: Cluster, chance: random.Random) -> None:
         case _ if path == TOPIC:
             present = one.rows.get(TOPIC)
             document = {} if present is None or present.value is None else json.loads(present.value)
-            known = document.get("partitions", 0)  # a part of what was sent may have come
+            known = document.get("partitions", 0)  # a part of the events may have arrived
             one.set(TOPIC, partitioned(known + chance.randrange(1, 4), {"n": str(chance.randrange(3))}))
         case 1:
             one.set(path, {"policies": {"a": chance.randrange(9)}, "adminRoles": [str(chance.randrange(3))]})
@@ -385,7 +386,7 @@ def test_two_clusters_that_let_a_topic_grow_at_once_end_with_the_larger_number(l
 def test_partitions_never_get_fewer_and_none_that_was_acknowledged_is_taken_back(
     seed: int, hybrid: bool
 ) -> None:
-    """INV-80. Clusters let one topic grow, with wrong clocks, and hear of each other in any order."""
+    """INV-80. Clusters grow one topic with wrong clocks, and receive each other's events in any order."""
     chance = random.Random(seed)
     clusters = [Cluster(f"c{n}", chance.choice((0, -250, 400)), hybrid=hybrid) for n in range(3)]
     clusters[0].set(TOPIC, partitioned(1))
@@ -490,7 +491,8 @@ def test_within_the_bound_the_older_change_is_refused_as_ever() -> None:
 @settings(deadline=None, max_examples=150)
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_lost_cluster_that_comes_back_ends_with_what_the_others_have(seed: int, hybrid: bool) -> None:
-    """INV-82. Two go on without it, and forget what they deleted, each in its time. It goes on alone, unheard."""
+    """INV-82. Two continue without it, and drop their tombstones at different times. It continues alone,
+    disconnected."""
     chance = random.Random(seed)
     first, second, lost = clusters = [Cluster(name, hybrid=hybrid) for name in "abc"]
     for step in range(8):
@@ -522,7 +524,7 @@ def _exchange(clusters: list[Cluster]) -> None:
 def test_of_two_that_forgot_a_deletion_at_different_times_neither_differs_over_a_lost_cluster_s_change() -> (
     None
 ):
-    """By its own time it would count where the tombstone is gone, and lose where it is not."""
+    """By its own stamp the change would win where the tombstone is gone, and lose where it is not."""
     first, second, lost = clusters = [Cluster(name) for name in "abc"]
     first.set(NAMESPACE, {})
     _exchange(clusters)

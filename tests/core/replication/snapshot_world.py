@@ -90,7 +90,7 @@ class RegionModel:
         self.start()
 
     def start(self) -> None:
-        """Begin with what is durable."""
+        """Start from the durable state."""
         self.cursor = deepcopy(self.stored_cursor)
         self.unwritten: deque[WriteMarker] = deque()
         self.subscription = ReplicatedSubscription(SUBSCRIPTION, cache_size=self.world.cache_size)
@@ -137,13 +137,13 @@ class RegionModel:
         )
 
     def _write(self, update: SubscriptionUpdate | None) -> None:
-        """Say only what is durable here."""
+        """Publish only what is durable here."""
         if update is not None:
             self.stored_cursor = deepcopy(self.cursor)
             self.unwritten.append(WriteMarker(update, ()))
 
     def write_marker(self) -> None:
-        """The oldest marker that was issued becomes durable."""
+        """Make the oldest issued marker durable."""
         if self.unwritten:
             wish = self.unwritten.popleft()
             self.store(StoredEntry(wish.marker, self.name, wish.replicate_to))
@@ -167,7 +167,7 @@ class RegionModel:
     # Consumers.
 
     def consume(self, at: int, *, cumulative: bool) -> None:
-        """A consumer acknowledges the `at`-th message it has not acknowledged (all up to it, if cumulative)."""
+        """Acknowledge the `at`-th message that is not acknowledged (all up to it, if cumulative)."""
         open_ = [entry_id for entry_id, _ in self.messages() if not self.cursor.is_acked(entry_id)]
         if not open_:
             return
@@ -183,7 +183,7 @@ class RegionModel:
         )
 
     def seek(self, next_entry_id: int) -> None:
-        """A consumer wants everything from here on again."""
+        """Deliver everything from here on again."""
         self.cursor.seek(next_entry_id)
         self.subscription.sought()
 
@@ -191,7 +191,7 @@ class RegionModel:
         self.cursor.ack_hidden(id_set(entry_id for entry_id, entry in enumerate(self.log) if entry.is_marker))
 
     def read_backlog(self) -> None:
-        """The dispatcher reads from mark-delete on and meets snapshots, as after a restart."""
+        """Read from mark-delete on and find snapshots, as after a restart."""
         for entry in self.log[self.cursor.mark_delete + 1 :]:
             if isinstance(entry.content, Snapshot):
                 self._offer(entry.content)
@@ -256,7 +256,7 @@ class World:
         return name
 
     def forward(self, source: str, target: str, *, messages: int = 1) -> bool:
-        """The next entries of `source` that are meant for `target` arrive there. False when there are none."""
+        """Deliver the next entries of `source` that `target` gets. Return false when there are none."""
         arrived = False
         log = self.regions[source].log
         while messages and (source, target) not in self.cut and self.sent[source, target] < len(log):
@@ -277,14 +277,14 @@ class World:
             target.store(entry)
 
     def exchange(self, slow: Collection[tuple[str, str]]) -> None:
-        """All markers issued are stored, and some entries arrive over every link that is not slow."""
+        """Store all issued markers, and deliver some entries over every link that is not slow."""
         self._write_markers()
         for link in self.sent:
             if link not in slow:
                 self.forward(*link, messages=4)
 
     def flow(self) -> None:
-        """Everything issued is stored, everything stored arrives where a link is up, until that is all."""
+        """Store everything issued and deliver everything over links that are up, until nothing is left."""
         while self._write_markers() or self._forward_everywhere():
             pass
 
@@ -306,7 +306,7 @@ class World:
         quiet = 0
         deadline_ms = self.now_ms + 1_000 * seconds_max
         while quiet < 3 or any(region.controller.pending for region in self.regions.values()):
-            assert self.now_ms < deadline_ms, "markers never end in a quiet topic"
+            assert self.now_ms < deadline_ms, "markers never stop in an idle topic"
             self.now_ms += INTERVAL_MS
             before = self.entries
             for region in self.regions.values():
@@ -326,7 +326,8 @@ class World:
         assert not skipped, f"acknowledged, but consumed nowhere: {skipped}"
 
     def skipped(self) -> list[tuple[str, str]]:
-        """(region, message) that no consumer will ever see there, though none has seen it anywhere."""
+        """Return each (region, message) that no consumer will ever receive there, though none has received it
+        anywhere."""
         return [
             (region.name, str(entry.content))
             for region in self.regions.values()
@@ -335,7 +336,7 @@ class World:
         ]
 
     def open_messages(self, region: str) -> list[str]:
-        """What a consumer that comes to `region` now is given."""
+        """Return the messages that a new consumer in `region` receives."""
         model = self.regions[region]
         return [
             str(entry.content) for entry_id, entry in model.messages() if not model.cursor.is_acked(entry_id)

@@ -1,4 +1,4 @@
-"""How far a topic has been replicated: window, progress, and what is forwarded."""
+"""Replication progress of a topic: window, confirmed position, and what is forwarded."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_receipt_confirms_everything_up_to_the_next_in_flight() -> None:
 
 
 def test_skipping_confirms_at_once_only_when_nothing_is_in_flight() -> None:
-    """Otherwise progress would claim what the remote has not said."""
+    """Otherwise progress would include entries that the remote region has not confirmed."""
     machine = progress()
     machine.skipped(0)
     assert machine.confirmed == 0
@@ -100,7 +100,7 @@ def test_more_receipts_than_sends_are_out_of_turn() -> None:
 
 
 def test_reset_sends_again_from_what_is_confirmed() -> None:
-    """Whatever was in flight may or may not have arrived."""
+    """Entries in flight may or may not have arrived."""
     machine = progress()
     machine.sent(0, 10)
     machine.sent(1, 10)
@@ -192,7 +192,7 @@ def resting() -> ReplicatorLife:
 
 
 def test_a_resting_one_is_opened_by_nothing_but_its_use() -> None:
-    """Neither by a timer, nor by a link that comes up, nor by a late response."""
+    """Neither a timer, nor a link that comes up, nor a late response opens it."""
     life = resting()
     assert not life.ask(ASKED)
     assert not life.opened()
@@ -204,7 +204,7 @@ def test_a_resting_one_is_opened_by_nothing_but_its_use() -> None:
 
 
 def test_only_a_stream_without_work_rests() -> None:
-    """One that reads or waits has something to send."""
+    """A replicator that reads or waits has something to send."""
     reading, held, down = sending(), sending(), ReplicatorLife()
     reading.begin_read()
     held.hold(ASKED)
@@ -212,7 +212,7 @@ def test_only_a_stream_without_work_rests() -> None:
 
 
 def test_a_refusal_counts_once() -> None:
-    """A peer refuses each entry that was in flight: one back-off follows, not one for each."""
+    """A peer rejects each entry in flight: one back-off follows, not one for each."""
     life = sending()
     assert life.refuse("no room")
     assert not life.refuse("no room")

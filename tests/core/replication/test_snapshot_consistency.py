@@ -1,5 +1,5 @@
-"""The claim of PIP-33, in a miniature world under arbitrary interleavings; and what each of its
-conditions is good for: without it a message is skipped."""
+"""The guarantee of PIP-33 in a miniature world under arbitrary interleavings; and the purpose of each of its
+conditions: without it a message is skipped."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ EXAMPLES = 100
 
 
 def steps_for(names: str, *, everything: bool) -> st.SearchStrategy[list[tuple]]:
-    """Fine steps, which order things in every way, between coarse ones, without which nothing would get far.
-    `everything`: also what keeps regions apart by intention, messages for some regions only and seeks."""
+    """Mix fine steps, which order events in every way, with coarse ones, which make progress. `everything` adds what
+    makes regions differ on purpose: messages for some regions only, and seeks."""
     links = [(one, other) for one in names for other in names if one != other]
     named = ["", names[0], names[1], names[:2]] if everything else [""]
     kinds: list[tuple[int, list[tuple]]] = [
@@ -77,8 +77,8 @@ def take(world: World, step: tuple) -> None:
 
 @pytest.mark.parametrize("names", ["ab", "abc", "abcd"])
 def test_nothing_is_skipped_whatever_the_interleaving(names):
-    """The claim with everything that may go wrong: cut links, restarts, sending again, messages for some regions
-    only, markers stored late, caches of one."""
+    """The guarantee under every disturbance: cut links, restarts, duplicates, messages for some regions only, markers
+    stored late, caches of one."""
 
     @settings(max_examples=EXAMPLES, deadline=None)
     @given(steps_for(names, everything=True), st.sampled_from([1, 2, 30]))
@@ -94,8 +94,8 @@ def test_nothing_is_skipped_whatever_the_interleaving(names):
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
 def test_once_all_is_quiet_no_region_gives_out_again_what_was_consumed_in_one(names):
-    """Liveness: links come back, a consumer in one region finishes everything, markers flow; then the consumer may go
-    on in any region and is given nothing twice. And quiet topics stay quiet."""
+    """Liveness: links come back, a consumer in one region finishes everything, markers are replicated; then the
+    consumer may continue in any region and receives nothing twice. And idle topics stay idle."""
 
     @settings(max_examples=EXAMPLES, deadline=None)
     @given(steps_for(names, everything=False))
@@ -113,7 +113,7 @@ def test_once_all_is_quiet_no_region_gives_out_again_what_was_consumed_in_one(na
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
 def test_a_region_killed_before_its_cursor_was_written_is_told_again(names):
-    """Everything is consumed and quiet, so no new message would make anybody say it again."""
+    """Everything is consumed and idle, so no new message would cause another update."""
     world = World(names)
     for name in names:
         world.publish(name)
@@ -128,7 +128,7 @@ def test_a_region_killed_before_its_cursor_was_written_is_told_again(names):
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
 def test_a_seek_back_is_not_undone_by_regions_that_only_followed(names):
-    """Whatever happens next, the consumer gets everything again."""
+    """Whatever happens next, the consumer receives everything again."""
     world = World(names)
     for name in names:
         world.publish(name)
@@ -165,8 +165,8 @@ def test_the_region_to_which_the_consumer_moved_is_ahead():
 
 
 def test_messages_that_trickle_in_while_we_are_quiet_are_covered_by_an_afterthought():
-    """The link b -> c is cut, b's messages are consumed in a, everything is quiet, the link heals: c must not give
-    out again what a's consumer finished long ago."""
+    """The link b -> c is cut, b's messages are consumed in a, the topic becomes idle, the link heals: c must not
+    redeliver what a's consumer finished long ago."""
     world = World("abc")
     world.cut.add(("b", "c"))
     messages = [world.publish("b") for _ in range(3)]
@@ -179,14 +179,14 @@ def test_messages_that_trickle_in_while_we_are_quiet_are_covered_by_an_afterthou
         world.regions["a"].tick()
         world.flow()
     assert world.open_messages("b") == []
-    assert world.open_messages("c") == [], "they are not there yet"
+    assert world.open_messages("c") == [], "they have not arrived yet"
     world.settle()
     assert len(list(world.regions["c"].messages())) == 3
     assert world.open_messages("c") == []
     world.check()
 
 
-# What each condition is good for.
+# The purpose of each condition.
 
 CHANCES = [0.05, 0.3, 1.0]
 """How likely a link moves in one step."""
@@ -195,7 +195,7 @@ SEEDS = range(100)
 
 def skips_something(world: World, seed: int) -> bool:
     """Act at random until something is skipped or 200 steps are done: the consumer in one region, every link with a
-    chance of its own to make progress, changed now and then."""
+    probability of its own to make progress, changed from time to time."""
     random = Random(seed)
     chances = {link: random.choice(CHANCES) for link in world.sent}
     consumer = world.regions[random.choice(world.names)]
@@ -233,7 +233,7 @@ def test_two_rounds_are_enough_for_three_regions():
 
 
 def test_updates_that_spare_nothing_skip_local_messages():
-    """What upstream does: an update skips what its sender never received."""
+    """As upstream: an update skips messages that its sender never received."""
     assert any(skips_something(World("ab", spares_unseen=False), seed) for seed in SEEDS)
 
 

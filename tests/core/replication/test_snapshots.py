@@ -1,4 +1,4 @@
-"""How snapshots are taken, rule by rule: their life, their consistency, and the cases of upstream's own tests."""
+"""Snapshots, rule by rule: their life cycle, their consistency, and the cases of upstream's own tests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def answer(
 
 
 def complete(controller: SnapshotController, snapshot_id: str, now_ms: int = 20) -> Snapshot:
-    """One other region, b: it answers, and the marker becomes durable."""
+    """Let the other region, b, respond, and make the marker durable."""
     [wish] = answer(controller, snapshot_id, "b", Position(11, 11), now_ms=now_ms)
     assert isinstance(wish, WriteMarker)
     assert isinstance(wish.marker, Snapshot)
@@ -109,8 +109,8 @@ def test_a_peer_that_never_answers_gets_one_request_per_timeout_ever_more_seldom
 
 
 def test_a_snapshot_that_takes_longer_than_others_were_given_completes_in_the_end():
-    """Markers that queue on a slow link: five regions asked each other again and again, and none was ever answered in
-    time because of all the questions."""
+    """Markers queue on a slow link: five regions asked each other again and again, and the requests themselves delayed
+    every response beyond its timeout."""
     controller = controller_of_a("b", timeout_ms=6_000)
     begin(controller, "s1")
     assert begin(controller, "s2", now_ms=6_000) == [request("s2")]
@@ -164,7 +164,7 @@ def test_a_snapshot_whose_marker_is_not_durable_is_not_completed():
 
 
 def test_a_message_stored_after_the_start_calls_for_another_snapshot():
-    """It need not be covered by the one under way."""
+    """The snapshot under way may not cover it."""
     controller = controller_of_a("b")
     begin(controller, "s1", last_data=Position(1, 3))
     complete(controller, "s1")
@@ -235,7 +235,7 @@ def test_a_snapshot_that_no_message_has_overtaken_is_tried_again_ever_more_seldo
     assert controller.skip is None
     begin(controller, "late", now_ms=17_000, last_data=Position(1, 5))
     assert controller.skip is Skip.UNDER_WAY
-    assert begin(controller, "news", now_ms=18_000, last_data=Position(1, 6)), "it has a message to tell of"
+    assert begin(controller, "news", now_ms=18_000, last_data=Position(1, 6)), "it has a new message"
 
 
 def test_a_snapshot_is_waited_for_twice_as_long_as_the_last_one_took():
@@ -246,7 +246,7 @@ def test_a_snapshot_is_waited_for_twice_as_long_as_the_last_one_took():
 
 
 def test_when_answers_come_too_late_fewer_are_asked_for_at_once():
-    """And again more when they come in time."""
+    """And again more when responses arrive in time."""
     controller = controller_of_a("b", timeout_ms=10_000)
     begin(controller, "s")
     complete(controller, "s")
@@ -266,7 +266,7 @@ def test_when_answers_come_too_late_fewer_are_asked_for_at_once():
 
 
 def test_after_a_broken_link_nobody_waits_for_answers_that_may_be_lost():
-    """A region killed and back in no time, between two ticks: not 30 s without snapshots."""
+    """A region is killed and back between two ticks: that must not cost 30 s without snapshots."""
     controller = controller_of_a("b")
     begin(controller, "s1")
     controller.link_lost("b")
@@ -446,7 +446,7 @@ def test_an_answer_after_the_timeout_is_ignored():
 
 
 def test_a_change_of_regions_aborts_what_is_under_way():
-    """The newcomer was not asked."""
+    """The new region got no request."""
     controller = controller_of_a("b", "c")
     begin(controller, "s")
     answer(controller, "s", "b", Position(11, 11))

@@ -1,4 +1,4 @@
-"""How a position travels, rule by rule: the cache, updates, and the cases of upstream's own tests."""
+"""Replication of a position, rule by rule: the cache, updates, and the cases of upstream's own tests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_full_cache_drops_the_one_whose_neighbours_are_closest_together():
     """testSnapshotCachePruning; apache/pulsar #25044."""
     cache = cache_of(0, 10, 12, 30, max_size=4)
     assert cache.add(snapshot_at(50))
-    assert entry_ids(cache) == [0, 12, 30, 50], "10 stood within 12 entries"
+    assert entry_ids(cache) == [0, 12, 30, 50], "its neighbours were 12 entries apart"
 
 
 @settings(max_examples=100, deadline=None)
@@ -86,13 +86,13 @@ def test_snapshots_stay_spread_over_a_long_backlog():
 
 
 def test_a_consumer_far_behind_still_meets_a_snapshot():
-    """apache/pulsar #24300: dropping the oldest, a slow consumer never met one."""
+    """apache/pulsar #24300: with the oldest dropped, a slow consumer never reached one."""
     cache = cache_of(*range(100, 100_000, 100), max_size=10)
     assert cache.take(150) == snapshot_at(100)
 
 
 def test_room_for_one_keeps_the_newest():
-    """When the topic falls silent there is no other to come, and the position would never be carried."""
+    """When the topic becomes idle no other one follows, and the position would never be replicated."""
     cache = cache_of(3, max_size=1)
     assert cache.add(snapshot_at(8))
     assert not cache.add(snapshot_at(1))
@@ -106,14 +106,14 @@ def test_a_snapshot_offered_twice_is_one():
 
 
 def test_an_older_snapshot_takes_its_place_and_empties_nothing():
-    """The dispatcher reads old ones out of the backlog while new ones are stored. Upstream empties the cache."""
+    """The dispatcher reads old ones from the backlog while new ones are stored. Upstream empties the cache."""
     cache = cache_of(100, 110)
     assert cache.add(snapshot_at(20))
     assert entry_ids(cache) == [20, 100, 110]
 
 
 def test_what_was_overtaken_is_not_taken_in_again():
-    """The dispatcher rewinds after a consumer left, and reads markers that were used."""
+    """The dispatcher rewinds after a consumer left, and reads markers that were already used."""
     cache = cache_of(5, 9)
     cache.take(9)
     assert not cache.add(snapshot_at(5))
@@ -129,7 +129,7 @@ def test_after_a_seek_old_snapshots_count_again():
 
 def test_a_subscription_gives_the_reason_why_it_sends_no_update():
     subscription = ReplicatedSubscription("s")
-    assert subscription.why_not(5, ahead_of_peers=True) == "", "for lack of a snapshot: the topic knows why"
+    assert subscription.why_not(5, ahead_of_peers=True) == "", "without a snapshot; the topic shows why"
     subscription.snapshot_offered(snapshot_at(12), 5)
     assert subscription.why_not(5, ahead_of_peers=True) == (
         "mark-delete 5 has not reached the oldest of 1 known snapshots (entry 12, 7 entries later)"
@@ -176,7 +176,7 @@ def test_after_a_seek_nothing_is_told_until_a_snapshot_is_passed_again():
 
 
 def test_a_subscription_that_only_followed_says_nothing_until_it_is_ahead():
-    """It would move a region forward again whose consumer has just sought back."""
+    """It would advance another region whose consumer has just sought back."""
     subscription = ReplicatedSubscription("orders")
     assert subscription.snapshot_offered(snapshot_at(10), mark_delete=20, ahead_of_peers=False) is None
     assert subscription.snapshot_offered(snapshot_at(15), mark_delete=20, ahead_of_peers=False) is None
@@ -185,13 +185,13 @@ def test_a_subscription_that_only_followed_says_nothing_until_it_is_ahead():
     assert subscription.mark_delete_moved(21, ahead_of_peers=True) == update_for("orders", snapshot_at(15))
 
 
-# Updates that move us, and what they say in turn.
+# Updates that move us, and our own updates after them.
 
 
 def moved(
     ours: Snapshot, told: dict[str, int], own_entry_id: int, mark_delete: int
 ) -> SubscriptionUpdate | None:
-    """Region b told a where everybody is; a had a snapshot of its own."""
+    """Region b sent every region's position to a; a had a snapshot of its own."""
     subscription = ReplicatedSubscription("orders")
     subscription.snapshot_offered(ours, mark_delete=-1)
     update = SubscriptionUpdate(
@@ -254,7 +254,7 @@ def test_what_the_other_region_never_saw_is_still_delivered():
 def test_an_update_finds_our_place_only_in_our_incarnation_of_the_topic():
     update = SubscriptionUpdate("orders", (("a", Position(3, 14)), ("b", Position(1, 1))))
     assert own_entry_id(update, "a", ledger_id=3) == 14
-    assert own_entry_id(update, "a", ledger_id=4) is None, "the topic was deleted and made again"
+    assert own_entry_id(update, "a", ledger_id=4) is None, "the topic was deleted and created again"
     assert own_entry_id(update, "z", ledger_id=3) is None
 
 

@@ -1,4 +1,4 @@
-"""Which schema may follow which, and what is none at all."""
+"""Which schema may follow which, and which definitions are invalid."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def follows(old: Schema, new: Schema, strategy: CompatibilityStrategy = Compatib
 
 
 def named(name: str, kind: str = "record") -> dict[str, Any]:
-    """Types that differ in their names alone."""
+    """Types that differ only in their names."""
     inside = {"fields": [{"name": "x", "type": "int"}]} if kind == "record" else {"symbols": ["A"]}
     return {"type": kind, "name": name, **inside}
 
@@ -56,7 +56,7 @@ def named(name: str, kind: str = "record") -> dict[str, Any]:
     ids=["alone", "as a field", "in a union", "in an array"],
 )
 def test_a_record_may_have_another_name_and_an_enum_may_not(wrapped: Any) -> None:
-    """A Python class is called User1 and User2; Pulsar lets the second follow the first."""
+    """Python classes may be named User1 and User2; Pulsar lets the second follow the first."""
     for kind, may in (("record", True), ("enum", False)):
         one, other = (
             Schema(SchemaType.AVRO, json.dumps(wrapped(named(name, kind))).encode()) for name in ("E1", "E2")
@@ -270,7 +270,7 @@ def test_what_the_library_does_not_expect_is_said_and_not_our_failure(described:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
 def test_only_utf_8_is_json_so_that_no_other_code_hides_how_deep_it_is(encoding: str) -> None:
-    """A byte of an ∁ or ∢ is a quotation mark to who counts brackets."""
+    """In another encoding a byte of ∁ or ∢ looks like a quotation mark to code that counts brackets."""
     deep = '{"type":"object","\u2241":' + "[" * 400 + "]" * 400 + ',"\u2241":1}'
     data = deep.encode(encoding)
     with pytest.raises(BadSchema):

@@ -47,7 +47,7 @@ def test_what_does_not_begin_with_the_first_piece_says_nothing_of_the_first() ->
 
 
 def test_of_a_message_that_is_complete_nothing_is_remembered() -> None:
-    """Its sequence id says the rest."""
+    """Its sequence id is enough."""
     unfinished = UnfinishedMessages()
     for one in pieces(5, 3):
         unfinished.admit("p", one)
@@ -67,7 +67,7 @@ def test_those_who_began_and_never_went_on_are_forgotten_some_day() -> None:
 def test_whatever_is_sent_again_after_whatever_restart_each_message_lies_there_once_in_order(
     seed: int,
 ) -> None:
-    """A client sends again from anywhere that it has no receipt for; a restart keeps what is durable."""
+    """A client resends from any chunk without a receipt; a restart keeps what is durable."""
     random = Random(seed)
     wanted = [one for number in range(3) for one in pieces(number, random.randint(2, 5), number)]
     unfinished, log, done = UnfinishedMessages(), list[ChunkInfo](), 0
@@ -75,7 +75,7 @@ def test_whatever_is_sent_again_after_whatever_restart_each_message_lies_there_o
         upto = random.randint(done + 1, len(wanted))
         complete = {one.sequence_id for one in log if one.number == one.pieces - 1}
         for one in wanted[done:upto]:
-            # As the topic does: the sequence id of a complete message is asked first.
+            # As in the topic: the sequence id of a complete message is checked first.
             if one.sequence_id not in complete and unfinished.admit("p", one):
                 log.append(one)
                 unfinished.stored("p", one)

@@ -1,4 +1,4 @@
-"""What stays when a topic is compacted, against a model: the newest value of each key is the same as before."""
+"""What compaction keeps, against a model: the newest value of each key is the same as before."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def compacted(log: Log) -> Log:
 
 
 def newest(log: Log) -> dict[str, tuple[int, int]]:
-    """By key: where the newest message is, if it does not delete the key."""
+    """Return, by key, the position of the newest message, unless it deletes the key."""
     found: dict[str, tuple[int, int]] = {}
     for entry_id, entry in log:
         for at, message in enumerate(entry.messages or ()):
@@ -117,7 +117,7 @@ def ids(log: Log) -> list[int]:
 
 
 def test_a_deletion_stays_behind_what_nobody_can_look_into() -> None:
-    """The encrypted batch may hold a value of the key, which must not come back."""
+    """The encrypted batch may contain a value of the key, which must not come back."""
     sealed = Entry(None)
     assert ids(compacted([(0, sealed), (1, value("a")), (2, deletion("a"))])) == [0, 2]
     assert ids(compacted([(0, value("a")), (1, deletion("a")), (2, sealed)])) == [2]

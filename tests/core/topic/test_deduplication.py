@@ -1,4 +1,4 @@
-"""Storing each message once: messages, batches, chunks; and what comes from other regions."""
+"""Each message is stored once: messages, batches, chunks; and messages from other regions."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_the_names_used_least_recently_are_forgotten():
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 12), max_size=30), st.data())
 def test_resending_from_anywhere_stores_every_message_once_and_in_order(resend_from, data):
-    """A producer sends 0..19, loses its connection at will and goes on from any message not acknowledged;
-    the topic fails at will and is rebuilt from an old checkpoint and the entries behind it."""
+    """A producer sends 0..19, loses its connection at random and resumes from any unacknowledged message; the topic
+    fails at random and is rebuilt from an old checkpoint and the entries after it."""
     deduplication, log, issued = ProducerDeduplication(), [], []
     checkpoint, checkpoint_at = deduplication.to_json(), 0
     next_id = 0
@@ -134,7 +134,7 @@ def test_a_watermark_only_grows():
     assert watermarks.highest("eu") == (1, 7)
     assert not watermarks.accepts("eu", Position(1, 7))
     assert watermarks.accepts("eu", Position(1, 8))
-    assert watermarks.accepts("eu", Position(2, 0)), "the topic was deleted and made again over there"
+    assert watermarks.accepts("eu", Position(2, 0)), "the topic was deleted and created again there"
 
 
 def test_source_regions_do_not_share_positions():

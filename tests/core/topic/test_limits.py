@@ -1,4 +1,4 @@
-"""How often one consumer may subscribe."""
+"""The subscribe rate of one consumer."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ MEGABYTE = 1_048_576
 
 
 def goes(retention: Retention, entries: list[Seen], now_ms: int) -> int:
-    """How many of the oldest entries go."""
+    """Return how many of the oldest entries are removed."""
     looking = Trimming(
         retention, Ages(), now_ms=now_ms, size_bytes=sum(entry.size_bytes for entry in entries)
     )
@@ -53,15 +53,15 @@ def test_what_is_older_goes_and_what_is_younger_stays() -> None:
 def test_what_is_too_much_goes_however_young() -> None:
     entries = [Seen(i, 0, MEGABYTE) for i in range(10)]
     assert goes(Retention(-1, 3), entries, now_ms=0) == 7
-    assert goes(Retention(60, 3), entries, now_ms=0) == 7, "either limit lets go"
+    assert goes(Retention(60, 3), entries, now_ms=0) == 7, "either limit is enough"
 
 
 def test_a_message_that_claims_the_future_is_as_old_as_it_is_known() -> None:
-    """Otherwise one client whose clock is wrong would keep everything behind it for ever."""
+    """Otherwise one client whose clock is wrong would keep everything after it for ever."""
     ages, entry = Ages(), Seen(7, 10**15, 1)
     assert not ages.is_older(entry, 1_000, 50_000)
     assert ages.is_older(entry, 1_000, 51_000)
-    assert not ages.is_older(Seen(8, 10**15, 1), 1_000, 51_000), "another entry begins anew"
+    assert not ages.is_older(Seen(8, 10**15, 1), 1_000, 51_000), "another entry starts afresh"
 
 
 def test_many_that_claim_the_future_hold_nobody_up_one_after_the_other() -> None:

@@ -1,4 +1,4 @@
-"""A topic's state: the same however it came about (T1), and right after a kill between any two puts (T3)."""
+"""A topic's state: the same however it was built (T1), and right after a kill between any two puts (T3)."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ logs = st.lists(st.tuples(st.integers(1, PART_IDS), entries), max_size=30).map(
 
 
 class Store:
-    """Keys; puts under way may or may not survive a kill, each for itself (S1)."""
+    """A key store; puts under way may or may not survive a kill, each independently (S1)."""
 
     def __init__(self) -> None:
         self.head: bytes | None = None
         self.parts: dict[int, bytes] = {}
 
     def checkpoint(self, state: TopicState, survives: list[bool]) -> None:
-        """What of one checkpoint was stored before the kill is up to `survives`."""
+        """Write a checkpoint; `survives` decides which of its puts were stored before the kill."""
         puts: list[tuple[int | None, bytes]] = [*state.visibility.take_unwritten(state.readable_end).items()]
         puts.append((None, state.head(1)))
         for at, (number, data) in enumerate(puts):
@@ -114,7 +114,7 @@ class Store:
 def test_a_kill_between_any_two_puts_changes_nothing(
     log: list[tuple[int, Says]], checkpoints: list[tuple[int, list[bool]]]
 ) -> None:
-    """Whatever mix of old and new parts and heads the store holds, the log gives the same state again."""
+    """Whatever mix of old and new parts and heads the store holds, the log gives the same state."""
     live, store = fresh(), Store()
     for at, (entry_id, entry) in enumerate(log):
         live.fold(entry_id, entry)
@@ -136,7 +136,7 @@ def test_folding_twice_changes_nothing(log: list[tuple[int, Says]], cut: int) ->
 
 
 def test_what_is_new_is_judged_by_what_was_admitted() -> None:
-    """Durable or not."""
+    """Whether durable or not."""
     state, client, eu = fresh(), ClientProducer("p", "here"), Peer("eu")
     assert state.admit(client, Says(sequence_id=1))
     assert not state.admit(client, Says(sequence_id=1))
@@ -150,14 +150,14 @@ def test_what_is_new_is_judged_by_what_was_admitted() -> None:
 
 
 def test_what_every_cursor_has_passed_is_let_go_once_it_is_durable() -> None:
-    """And brought back before a cursor goes there again."""
+    """And it is loaded again before a cursor goes back there."""
     state = fresh()
     for entry_id in range(3 * PART_IDS):
         marker = 10 if entry_id % 2 else None
         state.fold(entry_id, Says(marker_type=marker, replicate_to=() if marker else ("eu",)))
     visibility = state.visibility
     visibility.forget_below(2 * PART_IDS + 7)
-    assert visibility.known_from == 0, "nothing of it is durable yet"
+    assert visibility.known_from == 0, "none of it is durable yet"
     parts = visibility.take_unwritten(state.stored_end)
     assert all(len(part) < 3_000 for part in parts.values())
     visibility.forget_below(2 * PART_IDS + 7)
@@ -201,7 +201,7 @@ def test_a_checkpoint_of_another_log_or_format_means_nothing() -> None:
 
 
 def test_an_update_of_another_region_acknowledges_what_it_may():
-    """INV-5: nothing its sender never received, nothing beyond our log; markers that follow are passed."""
+    """INV-5: nothing that its sender never received, nothing beyond our log; the markers after it are passed."""
     state = fresh()
     for entry_id in range(4):
         state.fold(entry_id, Says(replicate_to=("eu",) if entry_id == 1 else ()))
@@ -219,8 +219,8 @@ def test_an_update_of_another_region_acknowledges_what_it_may():
 
 
 def test_an_update_leaves_what_came_from_a_region_that_was_not_asked():
-    """INV-5: while a region is out of the namespace a snapshot is made without it. What it had sent to us, and not to
-    the region whose update this is, was consumed nowhere. What came later than its last message is vouched for."""
+    """INV-5: while a region is out of the namespace, a snapshot is made without it. Messages that it sent to us, and
+    not to the sender of this update, were consumed nowhere. Later messages than its last one are covered."""
     state = fresh()
     for entry_id, source in enumerate((None, "sa", None, None)):
         state.fold(entry_id, Says(replicated_from=source))
@@ -237,7 +237,7 @@ def test_an_update_leaves_what_came_from_a_region_that_was_not_asked():
 
 
 def test_an_update_costs_what_lies_between_the_cursor_and_its_place():
-    """Not what the log has of messages for some regions."""
+    """It does not depend on how many messages for some regions the log has."""
     state = fresh()
     for entry_id in range(0, 20 * PART_IDS, 64):
         state.fold(entry_id, Says(replicate_to=("eu",)))
@@ -252,7 +252,7 @@ def test_an_update_costs_what_lies_between_the_cursor_and_its_place():
 
 
 def test_ids_without_an_entry_are_no_backlog() -> None:
-    """A log that lies elsewhere uses some for itself, between entries and behind the last one."""
+    """A remote log uses some ids itself, between entries and after the last one."""
     state = fresh()
     for entry_id in (2, 3, 7):
         state.fold(entry_id, Says())

@@ -1,4 +1,4 @@
-"""What one coordinator decides, and what it remembers over a restart."""
+"""Decisions of one coordinator, and its state after a restart."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def commit(made: Coordinator, least: int, now_ms: float = 0) -> None:
 
 
 def restarted(made: Coordinator) -> Coordinator:
-    """From its checkpoint, as the log has it."""
+    """Rebuild it from its checkpoint in the log."""
     fresh = Coordinator(made.number, made.bounds)
     for entry in made.everything():
         fresh.apply(decode(encode(entry)), 0)
@@ -256,7 +256,8 @@ def test_the_names_of_all_participants_have_a_bound_and_their_room_is_given_back
 
 @pytest.mark.parametrize("character", ["s", "\x01", '"', "\U0001f600"])
 def test_a_checkpoint_is_no_larger_than_names_may_be_whatever_they_are_made_of(character: str) -> None:
-    """A log takes a checkpoint in one append, and on Kafka no larger one: the coordinator would fail for ever."""
+    """A log accepts a checkpoint in one append, and on Kafka none beyond its maximum: the coordinator would fail for
+    ever."""
     made = Coordinator(1, replace(BOUNDS, participants_max=10_000))
     least = begin(made)
     with refusal(ServerError.NotAllowedError, "the limit"):

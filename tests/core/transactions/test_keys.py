@@ -104,7 +104,7 @@ def fill(book: KeyBook, character: str) -> None:
 
 @pytest.mark.parametrize("character", ["k", '"', "\U0001f600"])
 def test_a_checkpoint_of_keys_fits_into_one_append_whatever_they_are_called(character: str) -> None:
-    """On Kafka no larger one is taken: the coordinator would fail for ever."""
+    """Kafka accepts no larger one: the coordinator would fail for ever."""
     book = KeyBook(0, 100_000)
     for number in range(DELETED_MAX):
         book.apply(Granted("", f"{number}".ljust(255, character), number, "p" * 64, 0))
@@ -170,7 +170,7 @@ def test_what_is_no_key_is_refused_with_the_rule(key: str) -> None:
 
 
 def test_a_key_has_one_coordinator() -> None:
-    """Clients compute it too, so it may not change."""
+    """Clients also compute it, so it must not change."""
     assert [coordinator_of(key, 4) for key in ("task", "task-1", "ä")] == [
         coordinator_of(key, 4) for key in ("task", "task-1", "ä")
     ]
@@ -185,7 +185,7 @@ ACTS = st.lists(
 
 @given(ACTS)
 def test_epochs_only_grow(acts: list[tuple[str, int, str]]) -> None:
-    """INV-55: whatever is asked, and over restarts and deletions."""
+    """INV-55: with any requests, and over restarts and deletions."""
     book, granted = KeyBook(0, 100), [-1]
     for act, epoch, process in acts:
         try:

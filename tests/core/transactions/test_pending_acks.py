@@ -24,7 +24,7 @@ Message = tuple[int, int]
 
 
 class Model:
-    """What each message is: acknowledged, held by a transaction one by one, or neither."""
+    """The state of each message: acknowledged, held by a transaction individually, or neither."""
 
     def __init__(self) -> None:
         self.acked: set[Message] = set()
@@ -36,7 +36,7 @@ class Model:
         return whole + [(entry_id, index) for index in range(indexes)]
 
     def may_hold(self, txn: TxnId, entry_id: int, indexes: list[int]) -> bool:
-        """Who acknowledges all of an entry means what is left of it."""
+        """Return what an acknowledgement of a whole entry covers: the indexes that are left."""
         if (
             self.cumulative is not None
             and self.cumulative[0] != txn
@@ -78,7 +78,7 @@ class Model:
 
 
 def claim_of(entry_id: int, indexes: list[int]) -> ClaimedAck:
-    """As Java says it: the bits of all the others."""
+    """The ack set in Java's form: the bits of all others are set."""
     if len(indexes) == SIZE:
         return ClaimedAck(entry_id)
     kept = ((1 << SIZE) - 1) & ~sum(1 << index for index in indexes)
@@ -86,7 +86,7 @@ def claim_of(entry_id: int, indexes: list[int]) -> ClaimedAck:
 
 
 class System:
-    """The real thing, with a store that a crash leaves."""
+    """The tested code, with a store that survives a crash."""
 
     def __init__(self) -> None:
         self.cursor = Cursor(-1)
@@ -140,7 +140,7 @@ steps = st.lists(
 
 
 def is_held(attempt: Callable[[], object]) -> bool:
-    """Whether it was taken; what is refused is a conflict."""
+    """Return whether it was accepted; a rejection is a conflict."""
     codes = []
     try:
         attempt()
@@ -255,7 +255,7 @@ def test_there_is_a_bound() -> None:
 
 
 def test_what_is_acknowledged_and_held_still_is_in_nobodys_way() -> None:
-    """As a restart finds it, when the region died between the cursor and the rows."""
+    """State after a restart, when the region died between writing the cursor and the rows."""
     acks, cursor = PendingAcks(), Cursor(-1)
     cursor.ack_cumulative(5)
     acks.restore_cumulative(T1, Cumulative(5, 0))
@@ -276,7 +276,7 @@ def test_of_several_that_a_restart_finds_the_one_that_goes_furthest_counts() -> 
 
 
 def test_a_cumulative_acknowledgement_that_acknowledges_nothing_is_a_conflict_within_a_batch_too() -> None:
-    """A consumer that was given its messages again would process the first ones twice."""
+    """A consumer that receives its messages again would process the first ones twice."""
     acks, cursor = PendingAcks(), Cursor(4)
     acks.acknowledge_cumulative(T1, claim_of(5, [0]), cursor)
     held = acks.end(T1)

@@ -25,7 +25,7 @@ RECEIVE_MS = 10_000
 
 
 class Tapping:
-    """A tap whose history, topic and clients are one test's own."""
+    """A tap with a history, topic and clients of one test."""
 
     def __init__(self, stand: Stand, name: str) -> None:
         self.stand = stand
@@ -119,7 +119,7 @@ def test_deliveries_and_acknowledgements_are_those_of_the_messages(tapping: Tapp
     producer.send(b"alone")
     last = consumer.receive(timeout_millis=RECEIVE_MS)
     consumer.acknowledge_cumulative(last)
-    consumer.close()  # what the client has not told the region yet, it tells now
+    consumer.close()  # the client sends now what it has not sent before
     received = [line["message_id"] for line in tapping.lines("receive")]
     acknowledged = Counter(line["message_id"] for line in tapping.lines("acknowledge"))
     assert len(received) == len(set(received)) == 7
@@ -197,7 +197,7 @@ def test_a_region_that_is_away_is_away_behind_the_tap_too(tapping: Tapping) -> N
 
 
 def test_who_only_asks_for_a_connection_hears_that_a_region_is_gone_and_that_it_is_back(stand: Stand) -> None:
-    """Clients that change regions by themselves ask no more than that."""
+    """Clients that change regions by themselves only open a connection to probe."""
     tap = geoemu.attach(stand.run_dir).tap("asked-only")
     host, _, port = tap.url("eu-central").rpartition("/")[2].partition(":")
 
@@ -219,7 +219,7 @@ def test_who_only_asks_for_a_connection_hears_that_a_region_is_gone_and_that_it_
 
 
 def test_what_was_under_way_when_its_connection_ended_is_unknown(stand: Stand) -> None:
-    """A region that answers nothing, and a client that gives up."""
+    """The region does not respond, and the client gives up."""
     tap = geoemu.attach(stand.run_dir).tap("under-way")
     client = pulsar.Client(tap.url("us-west"), logger=QUIET)
     producer = client.create_producer("under-way", send_timeout_millis=200)

@@ -1,4 +1,4 @@
-"""What a connection says of transactions is written down; in-process, without a region."""
+"""The tap records the transaction commands of a connection; in-process, without a region."""
 
 from __future__ import annotations
 

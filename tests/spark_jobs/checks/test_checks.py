@@ -1,4 +1,4 @@
-"""Every check on a handful of literal rows: what proves it broken, what does not, and what leaves it open."""
+"""Every check on a few literal rows: what makes it invalid, valid or unknown."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class TestReplicated:
         rows = [stored("a", 0, 0, replicate_to=["__local__"])]
         asked = published(0, replicate_to=["__local__"])
         assert judged(engine, replicated.CHECK, rows, [asked]).verdict == "valid"
-        # That the log says so excuses nothing when the client did not ask for it.
+        # The log does not excuse what the client did not ask for.
         assert judged(engine, replicated.CHECK, rows, [published(0)]).verdict == "invalid"
         assert judged(engine, phantom_writes.CHECK, rows, [published(0)]).witness[0]["kind"] == "restricted"
 
@@ -238,7 +238,7 @@ class TestOrder:
 
 
 class TestTrimmed:
-    """INV-36: what retention let go is no proof, whatever names it."""
+    """INV-36: entries that retention removed prove nothing."""
 
     def test_a_delivery_may_name_a_place_that_was_let_go(self, engine: QueryEngine) -> None:
         events = [subscribed("a"), published(0), received(0, "a"), received(9, "a", named=False)]
@@ -283,7 +283,7 @@ class TestConsumed:
     def test_what_may_have_expired_is_owed_to_nobody(
         self, engine: QueryEngine, lifetime: Lifetime, verdict: str
     ) -> None:
-        """INV-37: neither lost nor proof. A younger one that was passed over is lost."""
+        """INV-37: neither lost nor proof. A younger skipped message is lost."""
         known = Circumstances({"public/default": replace(NAMESPACES["public/default"], lifetime=lifetime)})
         events = [subscribed("a"), published(0), published(1), received(1, "b", entry=1)]
         result = judged(engine, consumed.CHECK, BOTH_0_1, events, circumstances=known, end_ms=1_000.0)
@@ -310,7 +310,7 @@ class TestConsumed:
         assert judged(engine, consumed.CHECK, BOTH_0_1, events).verdict == "valid"
 
     def test_who_reads_compacted_is_not_owed_what_it_was_not_given(self, engine: QueryEngine) -> None:
-        """Compaction left out message 0. Without the word of the history that is a message skipped."""
+        """Compaction left out message 0. Without the note in the history, that message is skipped."""
         given = [published(0), published(1), received(1, "a")]
         compacted = judged(engine, consumed.CHECK, BOTH_0_1, [subscribed("a", compacted=True), *given])
         assert compacted.verdict == "valid"
@@ -344,7 +344,7 @@ class TestFigures:
         events = [received(0, "a"), received(0, "b", 60), received(0, "b", 61), received(1, "b", 62)]
         result = judged(engine, measured.REDELIVERED, [], events)
         assert (result.verdict, result.invariant) == ("measured", "info")
-        # The subscription is not replicated: it is one in each region.
+        # The subscription is not replicated: each region has its own.
         assert (
             "1 of 3 received messages were received more than once (1 repeated delivery)" in result.sentence
         )
@@ -386,7 +386,7 @@ class TestFigures:
 
 
 class TestAnswered:
-    """Subscription s answers topic t, of which message n has the key `n`, on another topic."""
+    """Subscription s answers topic t on another topic; its message n has the key `n`."""
 
     INVOICES = "persistent://public/default/invoices"
     CHECK = service_contract.check_of([Contract("s", TOPIC, INVOICES)])

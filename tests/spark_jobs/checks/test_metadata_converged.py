@@ -1,4 +1,4 @@
-"""INV-53: the stores of all clusters are what the events of the event topic make together."""
+"""INV-53: the stores of all clusters equal the fold of the events in the event topic."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_run_that_went_well(run: Path) -> None:
     verdict, sentence = judged(run)
     assert verdict == "valid"
     assert "americas and europe" in sentence
-    assert not sentence.startswith("0 "), "the topology's own documents travel as events"
+    assert not sentence.startswith("0 "), "the topology's own documents are sent as events"
 
 
 def test_a_store_that_somebody_edited_is_found(run: Path, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_nothing_is_judged_where_nothing_is_shared(tmp_path: Path) -> None:
     assert metadata_converged(open_run_folder(run), CALM, end_ms=1e15) is None
 
 
-# Events and stores by hand.
+# Events and stores, built by hand.
 
 
 def event(
@@ -184,7 +184,7 @@ def test_clusters_for_which_the_last_that_came_wins_are_found() -> None:
     assert differ.witness[0]["path"] == "namespace/acme/orders/policies/max"
     assert (differ.witness[0]["stored"], differ.witness[0]["expected"]) == (1, 2)
     both_wrong = conclude(evidence([store("a", 1, HEARD), store("b", 1, HEARD)], RACE), CALM, 1e9)
-    assert both_wrong.verdict == "invalid", "that all are alike does not make them right"
+    assert both_wrong.verdict == "invalid", "equal stores can all be wrong"
 
 
 def test_what_is_under_way_at_the_end_is_no_fault() -> None:
@@ -261,7 +261,7 @@ def test_it_agrees_with_the_regions_on_numbers_of_partitions(seed: int) -> None:
 
 
 def shipped(tmp_path: Path, scenario: str, seed: int) -> tuple[str, SimulationOutcome]:
-    """The verdict over a shipped scenario in a simulated world."""
+    """Return the verdict on a shipped scenario in a simulated world."""
     sample = load_topology(Path(__file__).parents[3] / "topology.yaml")
     outcome = run_scenario(prepare_scenario(find_scenario(Path(scenario)), sample), seed)
     assert outcome.violation is None, outcome.violation
@@ -274,7 +274,7 @@ def shipped(tmp_path: Path, scenario: str, seed: int) -> tuple[str, SimulationOu
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_cluster_that_is_lost_with_its_store_gets_everything_back(tmp_path: Path, seed: int) -> None:
-    """INV-82; the tombstone of what was deleted meanwhile went without it."""
+    """INV-82; the tombstone of what was deleted meanwhile was lost with it."""
     assert shipped(tmp_path, "cluster-lost", seed)[0] == "valid"
 
 
@@ -282,7 +282,7 @@ def test_a_cluster_that_is_lost_with_its_store_gets_everything_back(tmp_path: Pa
 def test_the_story_of_a_clock_that_is_ahead_ends_alike_under_plain_and_hybrid_clocks(
     tmp_path: Path, clocks: str
 ) -> None:
-    """What was refused or not on the way is a step of each."""
+    """Which changes were rejected on the way differs between the two."""
     verdict, outcome = shipped(tmp_path, clocks, 1)
     assert verdict == "valid"
     region = outcome.topology.regions[0]

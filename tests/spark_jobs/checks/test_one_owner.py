@@ -25,7 +25,7 @@ Stored = tuple[str, tuple[str, bytes]]
 def granted(
     epoch: int, owner: str, first: int, end: int | None = None, *, said: int | None = None, region: str = "a"
 ) -> Stored:
-    """A row of a region's store. `said`: the epoch that it names, when that is not its own."""
+    """A row of a region's store. `said` is the epoch in its text, if that is not its own."""
     row = {"epoch": epoch if said is None else said, "owner": owner, "first_entry": first, "end_entry": end}
     return region, (GrantKey.of(TOPIC, epoch).text, json.dumps({**row, "why": "", "at_ms": 1}).encode())
 
@@ -134,7 +134,7 @@ def test_an_epoch_told_by_a_region_that_cannot_be_read_is_not_proven_wrong(engin
 
 
 def judged_seed(engine: QueryEngine, seed: int, without: str | None, folder: Path) -> CheckResult:
-    """What the check says of what a seed's world left."""
+    """Return the result of the check on the state that a seed's run left."""
     store_run(run_plan(draw("swarm", seed), overrides=overrides_without(without)), folder)
     (check,) = [one for one in evaluate_run(engine, folder).checks if one.name == one_owner.CHECK.name]
     return check
@@ -143,7 +143,7 @@ def judged_seed(engine: QueryEngine, seed: int, without: str | None, folder: Pat
 def test_an_epoch_that_was_told_before_it_was_durable_is_seen_in_what_a_simulated_run_left(
     engine: QueryEngine, tmp_path: Path
 ) -> None:
-    """Only where the region died, or its disk failed, before it was."""
+    """Only where the region died, or its disk failed, before it was durable."""
     claimed = (seed for seed in range(1, 100) if draw("swarm", seed).claimants)
     for seed in claimed:
         check = judged_seed(engine, seed, "epoch-notified-before-durable", tmp_path / f"careless-{seed}")

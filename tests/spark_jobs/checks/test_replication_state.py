@@ -1,4 +1,4 @@
-"""What another fail-over would read again, and positions that split."""
+"""The messages that another failover would deliver again, and positions that diverge."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def standings(
 
 
 def counts(region: str, first: int, last: int) -> Row:
-    """Of the cursor of s, a range."""
+    """Return the counts of the cursor of s, for a range."""
     return (TOPIC, "s", region, place_number(1, first), place_number(1, last), place_number(1, 9))
 
 

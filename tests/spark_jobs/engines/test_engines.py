@@ -1,4 +1,4 @@
-"""Every engine means the same by each word that the checks use, and comes to the same findings on whole runs."""
+"""Every engine gives each operation of the checks the same meaning, and finds the same on whole runs."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _right(frame: DataFrame) -> DataFrame:
 
 
 def told(engine: QueryEngine, make: Callable[[DataFrame], DataFrame]) -> list[str]:
-    """The rows of what is made of ROWS, in an order of their own."""
+    """Return the rows of what is derived from ROWS, sorted."""
     with use_engine(engine):
         rows = make(small_frame(ROWS, SCHEMA)).collect()
     return sorted(str(plain(row.asDict())) for row in rows)
@@ -236,7 +236,7 @@ def test_a_type_that_is_none_is_refused(wrong: str) -> None:
 
 
 def test_what_is_read_here_and_in_tasks_is_the_same(spark: SparkEngine, tmp_path: Path) -> None:
-    # A name that means something to Spark's file patterns.
+    # A name with a special meaning in Spark's file patterns.
     folder = open_run_folder(small_run().write(tmp_path / "run [1] {a,b} é"))
     read = []
     for local_bytes in (0, math.inf):

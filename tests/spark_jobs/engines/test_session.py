@@ -1,4 +1,4 @@
-"""Whether there is a Java for Spark, and what is said when there is none."""
+"""The search for a Java for Spark, and the error when there is none."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_where_nobody_used_keys_or_transactions_nothing_is_judged(engine: QueryE
 
 
 def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(engine: QueryEngine) -> None:
-    """Written by the coordinator and the book of keys as they ship."""
+    """The logs are written by the shipped coordinator and key book."""
     bounds = Bounds(open_max=9, participants_max=9, timeout_ms_max=60_000, outcomes_max=9, outcome_ms=1)
     coordinator, book = Coordinator(0, bounds), KeyBook(0, 9)
     journal: list[journal_format.JournalEntry] = []
@@ -148,7 +148,7 @@ def test_an_epoch_below_the_floor_of_forgotten_keys_was_granted_once(engine: Que
     assert kinds(beyond) == ["epoch returned without a grant"]
 
 
-# What committed transactions acknowledged.
+# Acknowledgements of committed transactions.
 
 
 def acknowledged(

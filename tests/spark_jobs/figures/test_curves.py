@@ -1,4 +1,4 @@
-"""How late messages came, in slices of time."""
+"""Delivery latency, by time slice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that is known of one message, out of the history and the logs."""
+"""The journey of one message, from the history and the logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_witness_s_message_is_followed_through_regions_and_clients(
     sample = SampleRun()
     sample.subscribe("us-west", 0.5)
     sample.publish("us-east", 0, 1.0)
-    # us-west has it, eu-central holds the later one only: that one is missing.
+    # us-west has it, eu-central only has the later one: that one is missing.
     sample.publish("us-east", 1, 2.0, to=["us-west"])
     sample.publish("us-east", 2, 3.0)
     sample.receive("us-west", "us-east", 1, 2.1, entry=1)

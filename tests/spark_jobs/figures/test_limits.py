@@ -1,4 +1,4 @@
-"""Figures held against limits, and which outcome decides."""
+"""Figures compared with limits, and the resulting outcome."""
 
 from __future__ import annotations
 

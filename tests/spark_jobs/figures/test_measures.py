@@ -1,4 +1,4 @@
-"""How long actors stood still."""
+"""Outages of actors: how long they made no progress."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_longest_wait_is_told_first_then_others_that_were_long(engine: Query
         published(0, at_ms=10),
         slowly(1, 3000, 3400),
         slowly(2, 5000, 6500),
-        # Short, and not the longest.
+        # A short one, and not the longest.
         slowly(3, 7000, 7100),
     ]
     assert measured(engine, events, 4, 8000).outages == {

@@ -20,7 +20,7 @@ def place(number: int) -> tuple[str, str]:
 
 
 def shares(hosts: int, topics: int) -> list[Asked]:
-    """Each host has been given its share, and asked for everything."""
+    """Each host has its share, and requested every topic."""
     names = [f"h-{number + 1}" for number in range(hosts)]
     return [
         *(Asked(place(topic), name) for name in names for topic in range(topics)),
@@ -49,7 +49,7 @@ def test_what_nobody_took_over_is_told_and_is_in_nobodys_load() -> None:
 
 
 def test_loads_are_those_of_the_moment_in_which_every_topic_has_an_owner_again() -> None:
-    """How a play ends, each host handing its topics to the next one, is no load."""
+    """At the end of a run each host hands its topics to the next one, which does not count as load."""
     ending = [Asked(place(topic), "h-3", 9000.0 + topic) for topic in range(6)]
     taken_over = [Asked(place(0), "h-2", 1010.0), Asked(place(3), "h-3", 1020.0)]
     (found,) = contests([*shares(3, 6), *taken_over, *ending], [HostFault(1000.0, "kill", "h-1")])

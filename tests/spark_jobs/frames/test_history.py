@@ -1,4 +1,4 @@
-"""The history's files: whether they are whole, what is wrong with which line, and the rows that are read."""
+"""The history's files: whether they are complete, the damages of their lines, and the rows that are read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write(path: Path, messages: int = 3) -> Path:
 
 
 def damages_of(path: Path, run: str = "") -> list[str]:
-    """Of the file and of its lines."""
+    """Return the damages of the file and of its lines."""
     file = look_at(path, run, {path.stem})
     rows = [
         row
@@ -146,7 +146,7 @@ def test_what_is_wrong_everywhere_is_named_a_few_times_and_counted(tmp_path: Pat
 def test_a_frame_has_every_line(engine: QueryEngine, tmp_path: Path) -> None:
     run = SampleRun()
     run.publish("us-east", 1, 1.0)
-    # A name that means something to file patterns.
+    # A name with a special meaning in file patterns.
     folder = open_run_folder(run.write(tmp_path / "run [1] {a,b} é"))
     frame, damages = read_history(folder)
     assert damages == []

@@ -1,4 +1,4 @@
-"""A configuration store that was away is a fault on the timeline."""
+"""An unavailable configuration store is a fault on the timeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLUSTERS = {"us-east": "americas", "us-west": "americas", "eu-central": "europe"
 
 
 def noticed(run: Path, region: str, *lines: tuple[float, str | None]) -> None:
-    """When, and why it was away; None: it answered again."""
+    """When, and why the store was unavailable; None: it responded again."""
     folder = run / "regions" / region
     folder.mkdir(parents=True)
     text = "".join(json.dumps({"at_ms": at_ms, "region": region, "away": why}) + "\n" for at_ms, why in lines)

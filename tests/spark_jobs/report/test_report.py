@@ -1,4 +1,4 @@
-"""What people and programs get to see, without Spark."""
+"""The report for people and programs, without Spark."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def evaluation(verdict: Verdict = "invalid", **changes: Any) -> Evaluation:
 
 
 class Page(HTMLParser):
-    """Tags that are open, references to elsewhere, and the text."""
+    """Tags that are open, links to elsewhere, and the text."""
 
     VOID = frozenset({"meta", "br", "rect", "path", "circle"})
 

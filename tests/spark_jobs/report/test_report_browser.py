@@ -73,7 +73,7 @@ def test_it_fits_the_screen(
 
 
 def told_with_everything() -> Evaluation:
-    """Long witnesses with journeys, steps that failed, curves, and events with long words."""
+    """A report with long witnesses with journeys, failed steps, curves, and events with long words."""
     topic = "persistent://a-tenant-with-a-name/a-namespace-with-a-name/orders-of-a-kind"
     origin = {"topic": topic, "origin_region": "eu-central", "producer": f"orders {EVIL}", "sequence_id": 12}
     witnesses = [
@@ -142,4 +142,4 @@ OUTSIDE_OF_CARDS = """
     .map(one => one.outerHTML.slice(0, 80));
 })
 """
-"""What is wider than its card and not in something that scrolls."""
+"""Elements that are wider than their card and not inside something that scrolls."""

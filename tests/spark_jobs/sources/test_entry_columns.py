@@ -1,4 +1,4 @@
-"""Entries become the right rows, by the shortcut and by the long way alike."""
+"""Entries become the right rows, on the fast path and on the slow path."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ KINDS = {
 
 @pytest.mark.parametrize("data", KINDS.values(), ids=KINDS.keys())
 def test_shortcut_and_long_way_agree(data: bytes) -> None:
-    # Twice, because the second one meets what the first one left in the caches.
+    # Twice, because the second one uses the caches that the first one filled.
     assert rows([data, data]) == rows_the_long_way([data, data])
 
 

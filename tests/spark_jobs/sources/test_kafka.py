@@ -52,7 +52,7 @@ def entries_in(log: RegionLog) -> dict[str, list[tuple[int, bytes]]]:
 
 
 async def write(log: RegionLog) -> dict[str, list[tuple[int, bytes]]]:
-    """Two topics over two lives, so that there are fences in between; what they hold."""
+    """Write two topics in two sessions, so that there are fences in between; return their contents."""
     written: dict[str, list[tuple[int, bytes]]] = {}
     for life in range(2):
         store = await open_store(log)
@@ -159,14 +159,14 @@ def test_the_end_of_a_log_may_be_a_fence(log: RegionLog) -> None:
 
 
 COLUMNS = [name for name in ROW_SCHEMA.names if name not in ("damage", "ledger_id", "entry_id")]
-"""All but the positions, which every backend gives in its own way, in the order of the log."""
+"""All but the positions, which differ between backends, in the order of the log."""
 
 
 @pytest.mark.real
 def test_the_same_entries_give_the_same_rows_as_from_sqlite(
     kafka_server: KafkaServer, engine: QueryEngine, tmp_path: Path
 ) -> None:
-    """The same run written to both."""
+    """The same run is written to both."""
     run = failover_drill(seconds=4.0, per_second=50)
     on_sqlite = run.write(tmp_path / "sqlite")
     on_kafka = run.write(tmp_path / "kafka")
@@ -185,7 +185,7 @@ def test_the_same_entries_give_the_same_rows_as_from_sqlite(
 
 
 async def move_to_kafka(run: SampleRun, path: Path, server: KafkaServer, prefix: str) -> None:
-    """The regions' logs out of their files into Kafka."""
+    """Move the regions' logs from their files into Kafka."""
     for region in run.regions:
         folder = path / "regions" / region
         config = json.loads((folder / "region.json").read_text())

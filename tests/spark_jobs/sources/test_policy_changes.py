@@ -1,4 +1,4 @@
-"""Who owed what when: policies that were changed while the run went on."""
+"""Which regions had to replicate what and when: policies that changed during a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TWO = ALL[:2]
 def tell(
     run: Path, region: str, *told: tuple[float, int, Sequence[str] | None], key: StoredKey = SPACE
 ) -> None:
-    """When, in which revision, and between which regions; None: the place is gone."""
+    """When, in which revision, and between which regions; None: the policy was removed."""
     folder = run / "regions" / region
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "metadata.jsonl").open("a") as file:
@@ -177,7 +177,7 @@ def test_what_was_published_afterwards_is(engine: QueryEngine, tmp_path: Path) -
 def with_topic_clusters(
     engine: QueryEngine, tmp_path: Path, *, early_to: list[str], late_to: list[str]
 ) -> Evaluation:
-    """The topic takes eu-central out at 5 s; its namespace does not. A message at 1 s, one at 8 s."""
+    """The topic removes eu-central at 5 s; its namespace does not. A message at 1 s, one at 8 s."""
     sample = SampleRun()
     sample.subscribe("us-west", 0.1)
     for number, (at_s, to) in enumerate([(1.0, early_to), (8.0, late_to)]):
@@ -205,7 +205,7 @@ def test_what_a_topic_owes_is_missing(engine: QueryEngine, tmp_path: Path) -> No
 
 
 def test_what_a_policy_ever_let_go_is_no_proof(tmp_path: Path) -> None:
-    """Also when it was taken away again, and when a topic said it."""
+    """Also when the policy was removed again, and when a topic had it."""
 
     def said(revision: int, key: StoredKey, policies: dict[str, object]) -> None:
         folder = tmp_path / "regions" / "us-east"

@@ -110,7 +110,7 @@ def test_an_empty_folder_has_no_rows(engine: QueryEngine, tmp_path: Path) -> Non
 def test_entries_are_trimmed_only_where_a_policy_trims(
     engine: QueryEngine, run: Path, trims: bool, below: int | None
 ) -> None:
-    """And they are called what the history calls their topic."""
+    """Topics have the same names as in the history."""
     with sqlite3.connect(run / "regions/us-east/log.sqlite") as database:
         database.execute("UPDATE logs SET name = name || '-partition-2', first_entry_id = 2")
     folder = open_run_folder(run)

@@ -1,4 +1,4 @@
-"""What is in a run directory, and what is said of what is missing."""
+"""The contents of a run directory, and the errors about missing files."""
 
 from __future__ import annotations
 

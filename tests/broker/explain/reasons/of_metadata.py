@@ -1,4 +1,4 @@
-"""Situations of paths that clusters share."""
+"""Situations of paths that are synchronised between clusters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Shared:
         return any(path.startswith(one) for one in self.settings.excluded)
 
     def confirm(self) -> None:
-        """Europe reports that it has everything."""
+        """Let europe report that it has everything."""
         known = {stamp.origin: stamp.sequence for stamp in (EVENT, LATER)}
         self.rows[SyncPeerPath("europe").text] = json.dumps(known).encode()
 
@@ -61,7 +61,7 @@ class Shared:
         return None if value is None else Change(1, path, value, 0)
 
     def only(self, cause: ReasonRow) -> Codes:
-        """The reasons that are about the same: the history of a path has several."""
+        """Return the reasons of one kind: the history of a path has several."""
         this = cast(Any, self)
         return lambda: {one.code for one in why_shared(this, this, PATH)} & {cause.code}
 

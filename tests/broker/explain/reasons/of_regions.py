@@ -35,7 +35,7 @@ NEVER_SECONDS = 3_600.0
 
 @contextlib.asynccontextmanager
 async def linked(*names: str, **changes: Any) -> AsyncIterator[tuple[Regions, Client]]:
-    """Regions with a client of the first one."""
+    """Run regions with a client of the first one."""
     async with regions(*(names or ("us", "eu")), **changes) as world, world.client("us") as us:
         yield world, us
 
@@ -57,7 +57,7 @@ def replicator_of(world: Regions) -> Replicator:
 
 
 async def replicated(world: Regions, us: Client) -> Any:
-    """A producer of a topic that eu has all of."""
+    """Create a producer of a topic that eu has completely."""
     producer = await us.producer(TOPIC)
     await producer.send(b"first")
     await until(lambda: replicator_of(world).backlog == 0)
@@ -214,7 +214,7 @@ async def entry_refused() -> AsyncIterator[Codes]:
 
 
 class Numbers:
-    """The other region's answers about schemas, as a test wishes them."""
+    """The other region's responses about schemas, which a test sets."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -281,7 +281,7 @@ async def receipt_out_of_turn() -> AsyncIterator[Codes]:
 
 @contextlib.asynccontextmanager
 async def eu_does_not_open() -> AsyncIterator[tuple[Regions, Callable[[], None]]]:
-    """A topic that eu is asked for, and a function that lets it answer."""
+    """Yield a topic that eu is asked for, and a function that lets eu respond."""
     async with linked() as (world, us):
         store = world.running["eu"].store
         store.hold()  # type: ignore[attr-defined]
@@ -529,7 +529,7 @@ async def no_consumer() -> AsyncIterator[Codes]:
 
 @situation(Cause.WAITS_FOR_CONSUMER)
 async def waits_for_consumer() -> AsyncIterator[Codes]:
-    """Key_Shared: one consumer takes nothing, another one takes all it is given."""
+    """Key_Shared: one consumer receives nothing, another one takes every message."""
     async with linked("us") as (world, us):
         types = {"type_": ConsumerType.KEY_SHARED}
         busy = await us.subscribe(TOPIC, "s", name="busy", start_paused=True, **types)  # type: ignore[arg-type]
@@ -685,7 +685,7 @@ async def topic_leaving() -> AsyncIterator[Codes]:
 
 @situation(Cause.TOPIC_DELETING)
 async def topic_deleting() -> AsyncIterator[Codes]:
-    """A log that is already gone has no explanation any more, so the store is slow before that."""
+    """A deleted log has no explanation any more, so the store is slow before that."""
     async with linked("us") as (world, us):
         await us.producer(TOPIC)
         region, go_on = world.running["us"], asyncio.Event()
@@ -819,7 +819,7 @@ async def transaction_not_ended() -> AsyncIterator[Codes]:
 async def decided(
     refusals: Mapping[tuple[str, str | None], str],
 ) -> AsyncIterator[tuple[Codes, Callable[[], None]]]:
-    """A transaction that is decided and whose participants do not confirm it, and a function that makes them."""
+    """Yield a decided transaction whose participants do not confirm it, and a function that makes them."""
     async with linked("us") as (world, us):
         transaction = await us.new_transaction()
         most, least = transaction.id.most, transaction.id.least

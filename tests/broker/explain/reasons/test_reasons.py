@@ -1,4 +1,5 @@
-"""Every reason is given under its condition, and no longer. The register has a situation for each row of the table."""
+"""Every reason is returned while its condition holds, and no longer. The register has a situation for each row of the
+table."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ Node = TypeVar("Node", bound=ast.AST)
 
 
 def of_question(cause: ReasonRow, codes: Iterable[str]) -> list[str]:
-    """Of the codes, those that answer the same question."""
+    """Return the codes that answer the same question."""
     rows = {row.code for row in rows_of(cause.question)}
     return [code for code in codes if code in rows]
 
@@ -81,7 +82,7 @@ def is_text(node: ast.expr | None) -> bool:
 
 
 def test_only_the_table_makes_reasons() -> None:
-    """A sentence that is not a row would have no condition and no test."""
+    """A message outside of the table would have no condition and no test."""
     makers = {
         name
         for name, call in nodes_of(ast.Call)
@@ -91,7 +92,7 @@ def test_only_the_table_makes_reasons() -> None:
 
 
 def test_no_reason_is_a_text_beside_the_table() -> None:
-    """What is assigned, returned or sent as `why_not` is never a literal."""
+    """The value assigned, returned or sent as `why_not` is never a literal."""
     found = []
     for name, node in nodes_of(ast.stmt):
         if isinstance(node, ast.Assign | ast.AnnAssign) and is_text(node.value):

@@ -1,4 +1,4 @@
-"""Topics that keep nothing, beside everything that policies, transactions and admin calls do to topics."""
+"""Non-persistent topics combined with policies, transactions and admin calls."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ async def test_it_is_listed_while_it_is_there_and_nothing_of_it_is_stored(world:
     namespace = "/admin/v2/namespaces/public/default/topics"
     assert TOPIC in await ask(world, "GET", f"{namespace}?mode=ALL")
     assert TOPIC not in await ask(world, "GET", f"{namespace}?mode=PERSISTENT")
-    # The Go client loses what it asks for behind the question mark.
+    # The Go client loses the query string behind the question mark.
     assert TOPIC not in await ask(world, "GET", namespace)
     assert await ask(world, "GET", f"{PATH}/ticks/subscriptions") == ["s"]
     disk = world.regions["us"].disk
@@ -161,8 +161,8 @@ async def test_it_is_replicated_live_and_what_is_sent_while_the_link_is_cut_is_d
 @pytest.mark.parametrize("cut", [False, True], ids=["forgotten", "cut off"])
 @pytest.mark.world("us", "eu", settings=BrokerSettings(region_tail_bytes=1))
 async def test_what_a_slow_replicator_never_sent_is_counted_to_the_message(world: World, cut: bool) -> None:
-    """Whether the topic forgot it behind the pace of its replicator, or the link broke while it waited: what was
-    published is what arrived and what was dropped."""
+    """Whether the topic dropped it because its replicator is slow, or the link broke meanwhile: received plus dropped
+    messages are those published."""
     rate = {"dispatchThrottlingRateInMsg": 10, "ratePeriodInSecond": 3_600}
 
     us, eu = world.client("us"), world.client("eu")
@@ -178,7 +178,7 @@ async def test_what_a_slow_replicator_never_sent_is_counted_to_the_message(world
         await producer.send(b"%04d" % number + bytes(1_000))
     stats = await ask(world, "GET", f"{PATH}/ticks/stats")
     waiting = replicator.backlog
-    assert 0 < waiting < 100, "as many as the topic remembers"
+    assert 0 < waiting < 100, "as many as the topic keeps"
     assert stats["replication"]["eu"]["msgDropCount"] == 300 - 10 - waiting
     metrics = (await world.ask_admin("us", "GET", "/metrics")).body.decode()
     assert f"{{}} {300 - 10 - waiting}" in re.sub(
@@ -204,7 +204,7 @@ async def test_what_a_slow_replicator_never_sent_is_counted_to_the_message(world
 
 @pytest.mark.world("us", "eu")
 async def test_after_a_restart_of_its_region_what_is_sent_is_new_to_the_other_ones(world: World) -> None:
-    """Ids of the new life are larger than those that the other region has seen: they are no repetitions to it."""
+    """Ids after the restart are larger than those that the other region has seen, so it takes none for a duplicate."""
     us, eu = world.client("us"), world.client("eu")
     producer = await us.producer(TOPIC)
     consumer = await eu.subscribe(TOPIC, "s")
