@@ -1,7 +1,7 @@
-"""Messages that came in pieces: put together, and acknowledged as a whole.
+"""Chunked messages: assembled, and acknowledged as a whole.
 
-Their pieces are entries of their own, in order, and may have others between them. Known by the uuid that their producer
-gave all of them.
+Each chunk is an entry of its own. The chunks of a message arrive in order, possibly with other entries between them,
+and share the uuid that the producer gave them.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class BrokerConnection(asyncio.Protocol):
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
         self._requests: dict[int, asyncio.Future[Command]] = {}
         self._later: dict[int, Callable[[Command], None]] = {}
-        """Request id -> who hears of a second answer (a producer that waits to become exclusive)."""
+        """Request id -> handler of a second response (for a producer that waits for exclusive access)."""
         self._keep_alive: asyncio.TimerHandle | None = None
         self._heard = True
 

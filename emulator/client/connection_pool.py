@@ -27,7 +27,7 @@ Address = tuple[str, int]
 
 
 def parse_service_url(url: str) -> list[Address]:
-    """`pulsar://host:port[,host:port…]` to addresses. ValueError says what is wrong with it."""
+    """Parse `pulsar://host:port[,host:port…]` to addresses. Raises ValueError that names the problem."""
     scheme, separator, hosts = url.partition("://")
     if scheme != "pulsar" or not separator:
         raise ValueError(f"service URL {url!r} must begin with pulsar://")

@@ -23,7 +23,7 @@ class Consumer(ABC):
     ) -> None:
         self.client = client
         self.topic = topic
-        """As it was asked for: of several topics their names, or the pattern."""
+        """The requested topic; of several topics their names, or the pattern."""
         self.config = config
         self.closed = False
         self._queue = queue
@@ -50,8 +50,8 @@ class Consumer(ABC):
     @property
     @abstractmethod
     def is_active(self) -> bool | None:
-        """FAILOVER: whether this is the active consumer, as far as the region has told; None: it has not. Of several
-        topics: whether it is active for one of them."""
+        """FAILOVER: whether this is the active consumer, by the broker's last notification; None: none received. Of
+        several topics: whether it is active for one of them."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -123,7 +123,7 @@ class Consumer(ABC):
 
     @abstractmethod
     def pause(self) -> None:
-        """Ask for no more messages; what was asked for before may still come."""
+        """Send no more permits; messages for permits sent before may still arrive."""
 
     @abstractmethod
     def resume(self) -> None:

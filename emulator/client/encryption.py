@@ -23,9 +23,9 @@ DATA_KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 DATA_KEY_SECONDS: Final = 4 * 3600.0
-"""After so long a producer draws another one, as other clients do."""
+"""Age at which a producer replaces its data key, as other clients do."""
 DATA_KEYS_MAX: Final = 1_000
-"""So many data keys a consumer remembers: RSA takes a thousand times as long as the rest."""
+"""Data keys that a consumer caches: RSA takes a thousand times as long as the rest."""
 
 
 class Unreadable(Exception):

@@ -43,7 +43,7 @@ class MultiTopicConsumer(Consumer):
         """By topic, of a topic with partitions by partition."""
         self._names = names
         self._is_begun = False
-        """What comes from now on was not there at the beginning."""
+        """Topics found from now on did not exist at the beginning."""
         self._paused = config.start_paused
         self._following: asyncio.Task[None] | None = None
 

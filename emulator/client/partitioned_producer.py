@@ -109,7 +109,7 @@ class PartitionedProducer(Producer):
         self._growing = asyncio.get_running_loop().create_task(self._watch())
 
     async def _open_as_asked(self) -> None:
-        """The first one tells the name of all, and decides who may ask for the others."""
+        """Open partition 0 first: it determines the producer name of all, and whether the others may be requested."""
         if self._lazy:
             await self._open_one(self._partitions[self._router.first(self.partitions)])
             return
@@ -158,7 +158,7 @@ class PartitionedProducer(Producer):
                 await self._grow_to(await self.client.partitions_of(self.topic))
 
     async def _grow_to(self, count: int) -> None:
-        """Their number only grows: who says otherwise is not heeded."""
+        """The number of partitions only grows: a smaller one is ignored."""
         for index in range(self.partitions, count):
             partition = self._partition(index)
             if not self._lazy:

@@ -40,7 +40,7 @@ class Producer(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Given by the region when none was asked for."""
+        """Chosen by the broker unless the application sets it."""
 
     @property
     @abstractmethod
@@ -56,7 +56,7 @@ class Producer(ABC):
     @property
     @abstractmethod
     def schema_version(self) -> bytes:
-        """Told by the region; each message says it. Empty: it has no schema."""
+        """Assigned by the broker and sent with each message. Empty: no schema."""
 
     @property
     @abstractmethod
@@ -109,7 +109,7 @@ class Producer(ABC):
         transaction: Transaction | None = None,
     ) -> asyncio.Future[MessageId]:
         """Publish without waiting; the future is the receipt. ClientError at once when closed, fenced or full, or when
-        the transaction was not told of the topic (`Transaction.will_publish_to`). In a transaction nothing is
+        the topic is not registered with the transaction (`Transaction.will_publish_to`). In a transaction nothing is
         batched."""
         message = OutgoingMessage(
             payload,

@@ -83,12 +83,12 @@ class ProducerSession:
         self._opened(connection, opened)
 
     def _still_wanted_by(self, connection: BrokerConnection) -> None:
-        """ClientError when it ended in the same breath in which it was answered: before this task heard of either."""
+        """Raises ClientError when the session ended right after the response, before this task saw either."""
         if connection.producers.get(self.id) is not self._producer or not connection.is_open:
             raise ClientError("closed again at once", definite=True)
 
     async def _wait_in_line(self, turn: asyncio.Future[Command]) -> Command:
-        """Queued for exclusive access: the second answer comes when it is our turn."""
+        """Queued for exclusive access: the broker sends a second response when it is our turn."""
         self._turn = turn
         self._producer.stands(Standing.WAITS)
         return await turn

@@ -56,7 +56,7 @@ class TopicReader(TopicConsumer, Reader):
         return MessageIdData(*self._start[:3])
 
     def _wants(self, message_id: MessageId) -> bool:
-        """The broker begins at the start id itself; what was not asked for is dropped here."""
+        """The broker begins at the start id itself; messages before the requested start are dropped here."""
         place = (message_id.ledger, message_id.entry, message_id.batch_index)
         start = (self._start.ledger, self._start.entry, self._start.batch_index)
         if self._start == LATEST or self._start.ledger < 0:
@@ -127,7 +127,7 @@ class MultiTopicReader(MultiTopicConsumer, Reader):
 
 
 Listener = Callable[[str, bytes | None], None]
-"""Told of a key and its new value; None: the key is gone."""
+"""Called with a key and its new value; None: the key was deleted."""
 
 
 class TableView(Mapping[str, bytes]):

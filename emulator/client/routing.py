@@ -51,7 +51,7 @@ class MessageRouter:
         return self._begin % partitions
 
     def choose(self, message: OutgoingMessage, partitions: int) -> int:
-        """ClientError when the application's router says what there is not."""
+        """Return the partition. Raises ClientError when the application's router returns one that does not exist."""
         if not isinstance(self._routing, Routing):
             return _checked(self._routing(message, partitions), partitions)
         if message.key is not None:

@@ -44,16 +44,16 @@ class OutgoingMessage:
 
 @dataclass(slots=True)
 class PendingEntry:
-    """One entry on its way."""
+    """One entry that is sent or to be sent, without a receipt."""
 
     messages: list[OutgoingMessage]
     data: bytes
     is_batch: bool
     give_up_at: float
-    """Loop time at which there should have been a receipt. Not less than that of who is before it."""
+    """Loop time at which the send times out. Not less than that of the message before it."""
     piece: int = 0
     pieces: int = 1
-    """More than one: it is a piece of a message."""
+    """More than one: it is a chunk of a message."""
     entry_bytes_max: int = 0
     """By which the message was cut."""
     times_sent: int = 0

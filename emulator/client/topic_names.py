@@ -54,7 +54,7 @@ class TopicSource(Protocol):
 
 
 class FixedTopics:
-    """Topics by name, each with its partitions. Their number only grows: who says otherwise is not heeded."""
+    """Topics by name, each with its partitions. The number of partitions only grows: a smaller one is ignored."""
 
     come_and_go = False
 
@@ -173,10 +173,10 @@ class PatternTopics:
         self._names = known
         self._hash = hash_ if topics_hash(known) == hash_ else ""
 
-    # Being told (connection.WatchHandler).
+    # Notifications (connection.WatchHandler).
 
     def topics_changed(self, change: TopicsUpdate) -> None:
-        """If it does not add up, `names` asks for all of them."""
+        """Apply a change. When the resulting hash differs from the broker's, `names` requests the whole list."""
         with contextlib.suppress(ClientError):
             self._become(self._names.union(change.new).difference(change.deleted), change.hash)
         self._changed.set()

@@ -39,7 +39,7 @@ class TopicProducer(Producer):
         self._partition = partition_index(topic)
         self._fatal: ClientError | None = None
         self.on_end: Callable[[ClientError], None] | None = None
-        """Told when nothing can be sent any more."""
+        """Called when the producer can send no more messages."""
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ class TopicProducer(Producer):
             # Nothing was sent yet, however often opening it was tried: go on where the region says.
             self._last_sequence_id = opened.last_sequence_id
         if opened.schema_version != self._schema_version:
-            # Another cluster, maybe: what waits is to say what its schema is called there.
+            # Maybe another cluster: pending messages must carry the version that their schema has there.
             self._schema_version = opened.schema_version
             for pending in self._pending:
                 pending.data = self._entry_again(pending)
@@ -150,7 +150,7 @@ class TopicProducer(Producer):
             self._write(self._pending.add(messages, data, is_batch=is_batch))
 
     def _issue_large(self, message: OutgoingMessage, entry_bytes: int) -> None:
-        """In pieces, or not at all: a region closes the connection of who sends what it does not take."""
+        """Send in chunks, or fail: a broker closes the connection of a client that sends a too large message."""
         if not self.config.chunking or message.transaction is not None:
             sentence = f"a message of {entry_bytes} bytes, the region's maximum is {self._bytes_max}"
             code = ServerError.NotAllowedError

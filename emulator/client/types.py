@@ -70,7 +70,7 @@ class ClientSettings:
     """How long a WAIT_FOR_EXCLUSIVE producer of the lowest priority waits before it requests exclusive access again
     after it lost its connection; higher priorities wait less (PIP-440, `priority.py`). 0: no producer waits."""
     asks_for_partitions: bool = True
-    """Whether a region is asked how many partitions a topic has before it is used. False: a topic has none."""
+    """Whether the client requests a topic's number of partitions before using it. False: topics have none."""
     partitions_interval_seconds: float = 60.0
     """Interval at which the client checks whether a partitioned topic has grown."""
     topics_interval_seconds: float = 60.0

@@ -48,7 +48,7 @@ class ClientProducer:
     """A producer of a client."""
 
     name: str
-    """The one that PRODUCER_SUCCESS told it."""
+    """The name that PRODUCER_SUCCESS contained."""
     connection: str
     """Where it comes from, for people."""
 
@@ -175,7 +175,7 @@ def _claimed(client: ClientProducer, entry: Scanned) -> str:
 
 
 def _not_of(peer: Peer, entry: Scanned) -> str:
-    """A peer speaks for its own region, and says where each entry stands there (A1)."""
+    """A peer sends entries of its own region only, each with its position there (A1)."""
     if entry.replicated_from != peer.region:
         return f"the entry says that it was replicated from {entry.replicated_from!r}; it was sent by {peer.region!r}"
     if entry.source_position is None:
@@ -202,8 +202,8 @@ def _marker_not_of(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
 
 
 def _impossible(entry: Scanned, limits: EntrySizeLimits) -> str:
-    """Numbers that no message has. Stored, they would be everybody's trouble: receipts and last sequence ids are signed
-    on the wire, and what is acknowledged of a batch takes a bit for each of its messages."""
+    """Reject numbers that no message has. Stored, they would affect all clients: receipts and last sequence ids are
+    signed on the wire, and acknowledging a batch takes a bit for each of its messages."""
     for name, number in (
         ("sequence_id", entry.sequence_id),
         ("highest_sequence_id", entry.highest_sequence_id),

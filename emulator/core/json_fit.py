@@ -1,5 +1,5 @@
-"""Whether JSON has the form that a schema describes, whatever the values: a wrong number is something else than a text
-where a number belongs."""
+"""Check whether JSON has the types that a schema describes. Values are not checked: a wrong number fits, a text in
+place of a number does not."""
 
 from __future__ import annotations
 

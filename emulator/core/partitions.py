@@ -59,6 +59,6 @@ def inherits(index: int, first_entry_id: int, end_entry_id: int) -> bool:
 
 
 def is_news(index: int, known: int) -> bool:
-    """Whether a partition that another region replicates is beyond those that are known here: then it says how many
-    there are."""
+    """Return whether a partition that another region replicates is beyond those known here. It then implies a larger
+    number of partitions."""
     return index >= known

@@ -1,8 +1,7 @@
 """Patterns of topic names, matched in time that grows with the name alone.
 
-A client brings the pattern, and the usual engines can be kept busy for years by a short one. So this is the regular
-part of Java's patterns and no more: what is matched is a set of states, one step a character (Thompson), and the steps
-that were taken once are remembered.
+The client supplies the pattern, and a short one can keep backtracking engines busy for years. So this implements only
+the regular part of Java's patterns: a set of states with one step per character (Thompson), and taken steps are cached.
 
     in     literals, `.`, classes, `\\d \\w \\s` and their opposites, `\\Q…\\E`, groups, `|`, `* + ? {m,n}` (also lazy:
            a whole name matches or does not), `^` at the beginning and `$` at the end

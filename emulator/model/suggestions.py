@@ -1,4 +1,4 @@
-"""What a person probably meant."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transactions and transaction keys are called, by those who ask for them and those who have them."""
+"""Names of transactions and transaction keys, shared by clients and coordinators."""
 
 from __future__ import annotations
 

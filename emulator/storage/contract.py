@@ -1,4 +1,4 @@
-"""What a region remembers: the contract every backend keeps, and what it may not promise.
+"""The storage contract that every backend keeps, and what it does not promise.
 
 A store belongs to one region and has two parts: logs (one per topic) and a small key-value part
 (cursors, progress, checkpoints). The order in which things become true is the same for both:
@@ -8,8 +8,8 @@ A store belongs to one region and has two parts: logs (one per topic) and a smal
 Promises (numbered, because code and tests refer to them):
 
 S1  Order. Appends to one log become durable in the order in which they were issued, each as a whole
-    or not at all. Puts of one key likewise. Nothing is promised ACROSS logs or keys: who needs
-    "this before that" awaits the first future before issuing the second.
+    or not at all. Puts of one key likewise. Nothing is promised ACROSS logs or keys: a caller that
+    needs an order awaits the first future before issuing the second write.
 S2  Durability. A resolved future means the data survives `kill -9` of the region at any later moment.
 S3  Positions come from the store. Entry ids of one log only grow and are never used twice, not even
     after a crash, a failed append or a trim. Ids inside one append are consecutive; BETWEEN appends
@@ -154,7 +154,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class Replaceable(Protocol):
-    """A store whose owner can be replaced behind its back (S6), and who looks now and then whether it was."""
+    """A store whose owner can be replaced without notice (S6). It checks for that periodically."""
 
     @property
     def fenced(self) -> asyncio.Future[StorageFenced]:

@@ -1,9 +1,9 @@
-"""How the entries of one commit group lie in one record.
+"""The layout of a commit group's entries in one record.
 
     count u32 │ count × length u32 │ the entries │ crc32c u32          (big-endian)
 
-The checksum covers everything before it. It is there for the disk, not for the network: a record whose bytes
-were changed behind our back is refused, never served (S8).
+The checksum covers everything before it. It protects against the disk, not the network: a record whose bytes
+changed after the write is rejected, never served (S8).
 """
 
 from __future__ import annotations

@@ -450,8 +450,8 @@ _ACK: Final = _BEFORE_BODY_SIZE[CommandType.ACK]
 
 
 def _usual_ack(command: bytes) -> AckCommand | None:
-    """One of a whole entry, that wants no answer, read by hand: of nested messages that takes half of protobuf's time.
-    None for every other form, and for numbers that might be negative: protobuf reads those, and judges them."""
+    """Parse an ACK of one whole entry without a response by hand: half of protobuf's time for nested messages. None for
+    every other form, and for numbers that may be negative: protobuf parses and checks those."""
     try:
         if not (command.startswith(_ACK) and command[3] == len(command) - 4 < 128 and command[4] == 0x08):
             return None

@@ -1,4 +1,4 @@
-"""Compresses payloads as clients do. What was compressed is read in `payloads.py`."""
+"""Compress payloads as clients do. `payloads.py` decompresses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an encrypted entry says of its encryption: for whom, and with what its payload was encrypted."""
+"""The encryption metadata of an entry: the readers' keys and the cipher of its payload."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Seal(Protocol):
 
 
 def sealed(metadata: pb.MessageMetadata, payload: bytes, seal: Seal | None) -> bytes:
-    """The payload of an entry with this metadata, which says how it was encrypted. None: it is not."""
+    """Return the payload of an entry, encrypted with `seal`, whose parameters the metadata gets. None: unencrypted."""
     if seal is None:
         return payload
     data_keys, nonce, encrypted = seal.close(payload)

@@ -1,6 +1,6 @@
-"""Makes entries, and makes of one the few others that a broker may.
+"""Build entries, and derive the few changed forms that a broker may store.
 
-Only replication, and a transaction that was named beside an entry, add to the metadata; then the checksum is made anew.
+Only replication and the transaction of a SEND add to the metadata; the checksum is then computed again.
 """
 
 from __future__ import annotations

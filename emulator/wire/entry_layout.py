@@ -1,8 +1,8 @@
-"""How an entry is laid out, and its checksum.
+"""The layout of an entry, and its checksum.
 
     data = [0x0e02 size(4) broker_metadata] [0x0e01 crc32c(4)] size(4) metadata payload
 
-An entry is stored and forwarded byte for byte as it came: its checksum is the publisher's and stays true to
+An entry is stored and forwarded byte for byte as received: its checksum is the producer's and remains valid up to
 the last consumer.
 """
 

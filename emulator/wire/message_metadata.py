@@ -66,7 +66,7 @@ class EntryInfo:
 
 @dataclass(slots=True)
 class EntryDetails(EntryInfo):
-    """All that clients, and those that judge a log, ask of an entry. Absent keys are None."""
+    """All fields that clients and the verdict need of an entry. Absent keys are None."""
 
     partition_key: str | None = None
     partition_key_is_base64: bool = False

@@ -1,4 +1,4 @@
-"""Reads what entries carry: the messages of a batch, and what was compressed."""
+"""Parse the payload of entries: decompress it, and split batches into messages."""
 
 from __future__ import annotations
 

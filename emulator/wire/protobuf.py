@@ -122,8 +122,8 @@ def _require_complete(command: pb.BaseCommand) -> None:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where it ends. IndexError when it runs over the end. One of more than 64 bits
-    is for protobuf to judge: a caller takes nothing above MASK_64."""
+    """Return the number that begins there, and its end. Raises IndexError when it exceeds the data. Numbers of more
+    than 64 bits are left to protobuf: a caller accepts none above MASK_64."""
     byte = data[at]
     at += 1
     if byte < 128:

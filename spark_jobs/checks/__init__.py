@@ -106,7 +106,7 @@ def _number(count: Count) -> Column:
 
 
 def collect_findings(findings: DataFrame) -> dict[str, list[FindingGroup]]:
-    """By the name of the check. In an order that does not depend on which task was done first."""
+    """By the name of the check, in an order that does not depend on the order in which tasks finish."""
     found: dict[str, list[FindingGroup]] = {}
     for row in sorted(findings.collect(), key=lambda row: [row[name] or "" for name in GROUP]):
         found.setdefault(row["check"], []).append(finding_group(row.asDict()))

@@ -33,7 +33,7 @@ COUNTED_BY: Mapping[Counted, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How much there is of something: a group of this kind for each value of what the frame is counted by."""
+    """A count: one group of this kind for each value that the frame is grouped by."""
 
     kind: str
     of: Counted

@@ -41,7 +41,7 @@ UNDER_WAY_MS = 10_000.0
 WITNESSES_MAX = 5
 
 Why = Literal["differs", "not received", "not published"]
-"""differs: the store knows the events, and is something else."""
+"""differs: the store has the events, but other values."""
 
 
 @dataclass(frozen=True, slots=True)

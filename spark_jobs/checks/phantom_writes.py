@@ -56,7 +56,7 @@ def _first(messages: DataFrame, copy: Column, kind: str | Column) -> DataFrame:
 
 
 def _other(stored: DataFrame, digest: str, asked: str, kind: str) -> DataFrame:
-    """Copies of which the digest is known and is none of those that were asked for."""
+    """Copies whose digest is known and matches no publish request."""
     digests = F.transform(
         F.filter("copies", lambda copy: copy[digest].isNotNull()), lambda copy: copy[digest]
     )

@@ -95,7 +95,7 @@ def _place(copy: Column) -> Column:
 
 
 def _entry(copy: Column) -> Column:
-    """Who names the entry of a batch and not the message in it is not wrong."""
+    """A receipt that names the entry of a batch without a message in it is correct."""
     return _struct(copy, "ledger_id", "entry_id")
 
 

@@ -33,7 +33,7 @@ class SubscriptionState:
     subscription: str
     topic: str
     region: str
-    """Where it was given something last."""
+    """The region of its last delivery."""
     again: Mapping[str, int]
     """Region that is left -> acknowledged messages in its log that its cursor does not count: what a fail-over there
     would read again."""

@@ -115,7 +115,7 @@ def _first_acknowledgements(evidence: Evidence, contract: Contract, messages: Da
 
 
 def _attempts(evidence: Evidence, contract: Contract) -> DataFrame:
-    """Where and when an answer was last asked to be published, by its key."""
+    """By key, the region and time of the last publish request of a result."""
     asked = evidence.events.where(
         (F.col("op") == "publish")
         & (F.col("outcome") == "asked")

@@ -58,7 +58,7 @@ class QueryEngine(Protocol):
         ...
 
     def coalesced(self, frame: DataFrame) -> DataFrame:
-        """The same rows, in as few tasks as the settled amount of evidence wants."""
+        """The same rows, in as few tasks as the amount of evidence requires."""
         ...
 
     def fields_of(self, array: str, field: str) -> Column:

@@ -30,7 +30,7 @@ What = Literal["latency", "lag"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Messages that were asked for (latency) or acknowledged (lag) in one slice; seconds."""
+    """Messages that were published (latency) or acknowledged (lag) in one slice; seconds."""
 
     slice: int
     n: int

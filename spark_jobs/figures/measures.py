@@ -86,7 +86,7 @@ def take_measures(
 
 
 def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]) -> DataFrame:
-    """What each producer asked for, and what came of it."""
+    """The publish requests of each producer, and their outcomes."""
     asked = evidence.messages.where(F.col("asked_ms").isNotNull() & ~F.col("refused"))
     publishing = _waits(asked, "producer", "asked_ms").union(
         _comes(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms")
@@ -98,7 +98,7 @@ def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float
 def _ends(
     evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]
 ) -> list[tuple[str, float, bool]]:
-    """For each producer of a program, when a step ended that: no client waits for what was asked for before."""
+    """For each producer of a program, when a step ended the program: no client waits for earlier requests."""
     asked = evidence.events.where((F.col("op") == "publish") & (F.col("outcome") == "asked"))
     rows = asked.select("producer", "history_file").distinct().collect()
     return [

@@ -83,7 +83,7 @@ class Contest:
 
 
 def measure_ownership(evidence: Evidence, facts: Iterable[Mapping[str, Any]]) -> tuple[Contest, ...]:
-    """Contests in which something was done to a host."""
+    """Return the contests in which a host had a fault."""
     hosts = evidence.events.where((F.col("op") == "connect") & F.col("outcome").isin("asked", "ok"))
     has_epoch = F.col("topic_epoch").isNotNull()
     rows = (
@@ -105,7 +105,7 @@ def measure_ownership(evidence: Evidence, facts: Iterable[Mapping[str, Any]]) ->
 
 
 def deeds_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[HostFault]:
-    """What was done to hosts, by time."""
+    """The faults of hosts, by time."""
     known, found = set(hosts), []
     for fact in facts:
         verb, _, host = (fact["detail"] or "").partition(" ")
@@ -115,7 +115,7 @@ def deeds_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[H
 
 
 def contests(asked: Sequence[Asked], deeds: Sequence[HostFault]) -> tuple[Contest, ...]:
-    """Those in which something was done, by name; the first of them."""
+    """The first `SHOWN_MAX` contests with faults, by name."""
     made = []
     for hosts in _rivals(asked):
         mine = [one for one in asked if one.host in hosts]
@@ -174,7 +174,7 @@ def _contest(hosts: Sequence[str], asked: Sequence[Asked], deeds: Sequence[HostF
 def _until(
     grants: Sequence[tuple[float, Place, str]], at_ms: float, owner: dict[Place, str], start: int = 0
 ) -> int:
-    """Who owns what at that time; which grant comes next."""
+    """Bring `owner` up to that time; return the index of the next grant."""
     while start < len(grants) and grants[start][0] < at_ms:
         _, place, host = grants[start]
         owner[place] = host

@@ -10,7 +10,7 @@ SUBSCRIPTION = ("topic", "subscription", "home")
 
 
 def with_homes(events: DataFrame) -> DataFrame:
-    """Events of subscriptions with their `home`. A name is replicated when anybody who subscribed in it said so."""
+    """Events of subscriptions with their `home`. A name is replicated when any of its subscribe requests says so."""
     of_clients = events.where(F.col("subscription").isNotNull())
     replicated = (
         of_clients.where((F.col("op") == "subscribe") & F.col("replicated"))

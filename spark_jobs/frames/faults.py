@@ -38,7 +38,7 @@ class Interval:
     other_region: str | None = None
     """Of a link: where it leads."""
     actor: str | None = None
-    """Who waited; or the program that was ended or paused."""
+    """The actor that waited, or the program that was ended or paused."""
     ended: bool = True
     """False: it went on beyond the end of the history."""
     one_way: bool = False

@@ -103,7 +103,7 @@ def publishes(events: DataFrame) -> DataFrame:
 
 
 def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[str, Namespace]) -> DataFrame:
-    """One row per message, asked for or stored or both. `copies` is empty for what is stored nowhere."""
+    """One row per message that was published or stored. `copies` is empty for a message that no region stores."""
     own = F.col("region") == F.col("origin_region")
     place = F.struct(*COPY)
     copies = stored.groupBy(*ORIGIN).agg(

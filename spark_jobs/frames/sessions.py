@@ -43,7 +43,7 @@ def _ranges(events: DataFrame) -> list[Mapping[str, Any]]:
 
 
 def _contested(ranges: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Sessions that asked for numbers which another one of the same name asked for."""
+    """Sessions that used numbers which another session of the same name used, too."""
     by_name: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for one in ranges:
         by_name.setdefault((one["topic"], one["region"], one["producer"]), []).append(one)

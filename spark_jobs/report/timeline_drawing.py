@@ -44,7 +44,7 @@ from spark_jobs.report.timeline_strips import (
 STACKS: tuple[tuple[Series, Series, int], ...] = (("published", "unanswered", -1), ("received", "again", 1))
 """What is drawn on the line, what is stacked on that, and whether it grows down or up."""
 STACKED_PX_MIN = 4
-"""What is stacked on something may be little; it must be seen all the same."""
+"""Least height of a stacked bar, so that small values remain visible."""
 BARS_PX = 34
 """Height of the tallest bar, above as below the line."""
 MARK_WORDS = {

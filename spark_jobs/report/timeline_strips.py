@@ -68,7 +68,7 @@ def draw_gaps(frame: PlotArea, gaps: Sequence[Interval], y: float) -> tuple[list
 
 
 def draw_links(frame: PlotArea, faults: Sequence[Interval], y: float) -> tuple[list[str], float]:
-    """A strip for each link that something was done to, or configuration store that was away."""
+    """A strip for each link with faults, and for each configuration store with outages."""
     parts: list[str] = []
     by_link: dict[str, list[Interval]] = {}
     for fault in faults:

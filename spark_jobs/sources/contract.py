@@ -1,4 +1,4 @@
-"""What `region_log` asks of the reader of a backend. A reader is a module with these functions:
+"""The interface that `region_log` requires of a backend's reader: a module with these functions.
 
     plan(log: RegionLog) -> list[RowRange]              the log's ranges, one per task
     read_groups(log, range) -> Iterator[Group]          called in any task, on any machine

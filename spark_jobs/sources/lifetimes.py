@@ -20,16 +20,16 @@ class Lifetime:
     """Of a namespace's messages, or of a topic's."""
 
     trims: bool = False
-    """What everybody has acknowledged may go from a log."""
+    """Messages that every subscription has acknowledged may be trimmed."""
     expires_after_ms: float = NEVER_MS
-    """So old a message may pass a subscription without being given to it; 0: at any age."""
+    """Age at which a message may expire before its delivery; 0: at any age."""
 
     @property
     def expires(self) -> bool:
         return self.expires_after_ms < NEVER_MS
 
     def and_(self, other: Lifetime) -> Lifetime:
-        """Whatever one of them allows."""
+        """Combine two lifetimes: allowed is what either allows."""
         return Lifetime(self.trims or other.trims, min(self.expires_after_ms, other.expires_after_ms))
 
 
@@ -37,7 +37,7 @@ KEPT = Lifetime()
 
 
 def lifetime_of(policies: Mapping[str, Any]) -> Lifetime:
-    """What the policies of one place say. KeyError, TypeError, ValueError for what no region wrote."""
+    """Parse the policies of one namespace or topic. Raises KeyError, TypeError or ValueError for invalid ones."""
     retention = policies.get("retention")
     trims = retention is not None and (
         int(retention["retentionTimeInMinutes"]) >= 0 or int(retention["retentionSizeInMB"]) >= 0

@@ -40,8 +40,8 @@ class Owed:
     regions: frozenset[str]
     """All that were among the replication clusters at any time."""
     since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """(origin, other region) -> only what was asked for from then on is owed. Pairs of which all is owed are not
-    there."""
+    """(origin, other region) -> messages published from then on must be replicated. Pairs without a limit are
+    absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class PolicyHistory:
     """Those that had replication clusters of their own at some time."""
     lifetime: Lifetime = KEPT
     own_lifetimes: Mapping[str, Lifetime] = field(default_factory=dict)
-    """Of topics of which a policy of their own lets something go."""
+    """Of topics whose own policies trim or expire messages."""
 
 
 Told = tuple[float, Mapping[str, Any]]

@@ -36,7 +36,7 @@ TRIMMED_SCHEMA = pa.schema(
 """Where retention let entries go: per ledger of a region's topic, those with a smaller id than this."""
 
 READERS: dict[str, LogReader] = {"sqlite": sqlite, "kafka": kafka}
-"""Who reads which backend."""
+"""The reader of each backend."""
 
 
 @dataclass(frozen=True)

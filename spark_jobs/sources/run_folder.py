@@ -30,11 +30,11 @@ class Namespace:
     """Regions it is replicated between."""
     deduplication: bool
     lifetime: Lifetime = KEPT
-    """What its policies ever let go."""
+    """What its policies trimmed or expired at any time."""
     own_lifetimes: Mapping[str, Lifetime] = field(default_factory=dict)
-    """Of topics of which a policy of their own lets something go."""
+    """Of topics whose own policies trim or expire messages."""
     owed_since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """(origin, other region) -> only what was asked for from then on is owed; of other pairs all is."""
+    """(origin, other region) -> messages published from then on must be replicated; for other pairs all."""
     own_topics: Mapping[str, Owed] = field(default_factory=dict)
     """Topics that had replication clusters of their own at some time."""
 

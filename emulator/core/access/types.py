@@ -89,7 +89,7 @@ class Admit(NamedTuple):
 
     claimant: Claimant
     epoch: int | None
-    """Where exclusive access was asked for."""
+    """Set only for exclusive access."""
 
 
 class Enqueue(NamedTuple):

@@ -84,7 +84,7 @@ class Cursor:
         """Entry id -> its messages that are NOT acknowledged, bit i for index i. Invariant: not 0, and the
         entry itself is not acknowledged."""
         self.ahead_of_peers = False
-        """Consumers here acknowledged something that no update of another region has told us."""
+        """Consumers here acknowledged messages that no update of another region covers."""
         self.highest_acked = -1
         """Highest id that a consumer or an update acknowledged; markers and gaps passed on the way do not
         count."""
@@ -92,7 +92,7 @@ class Cursor:
         """Its position is carried to other regions (PIP-33), and theirs here. Change through `set_replicated` and
         `disable_replication`."""
         self.replication_disabled = False
-        """An administrator turned replication off: a SUBSCRIBE that asks for it does not turn it on again."""
+        """An administrator turned replication off: a SUBSCRIBE that requests it does not turn it on again."""
         self.unapplied: dict[str, UnappliedUpdate] = {}
         """By source region; only while it is not replicated. Change through `note_unapplied`, `take_unapplied`."""
         self.properties: dict[str, str] = {}
@@ -178,9 +178,9 @@ class Cursor:
     def ack_cumulative_except(self, entry_id: int, unseen: Iterable[int]) -> bool:
         """Acknowledge everything up to and including `entry_id` except `unseen`, which stays as it is.
 
-        How a position from another region is applied: what that region never received is left to consumers
-        here. When the other region told us something new, and all that is known here, we are not ahead of
-        it any more. False when nothing changed.
+        Applies a position from another region: entries that it never received are left to consumers here. When
+        the update contains acknowledgements that are new here, and covers all that we have, we are not ahead of
+        that region any more. False when nothing changed.
         """
         version = self.version
         first = self.mark_delete + 1

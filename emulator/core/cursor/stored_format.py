@@ -69,7 +69,7 @@ class PartName(NamedTuple):
 
 
 class CursorChanges(NamedTuple):
-    """What makes the store say what the cursor says."""
+    """The writes that bring the store up to date with the cursor."""
 
     puts: list[dict[PartName | None, bytes]]
     """Values by part, None for the head. Each element is put when the one before it is durable; the cursor is durable
@@ -106,7 +106,7 @@ class CursorParts:
         return sorted(self._stored)
 
     def take_changes(self) -> CursorChanges:
-        """What has changed since this was asked last. Must be written, or the cursor be loaded again."""
+        """Return the changes since the last call. They must be written, or the cursor be loaded again."""
         cursor = self.cursor
         self._writes += 1
         head: dict[PartName | None, bytes] = {None: self._head()} if cursor.head_changed else {}

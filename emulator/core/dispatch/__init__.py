@@ -1,12 +1,16 @@
-"""Which consumer of a subscription gets which entry next. The contract of this room: docs/components/dispatch.md.
+"""Which consumer of a subscription receives which entry next. Contract: docs/components/dispatch.md.
 
-contract.py        the words
-strategy.py        what all strategies share
-single_active.py   EXCLUSIVE, FAILOVER
-shared.py          SHARED
-key_shared.py      KEY_SHARED
-keys.py            which consumer a key belongs to
-dispatcher.py      who may join, which strategy serves, what an acknowledgement does
+types.py            types of dispatch
+strategy.py         what all strategies share
+single_active.py    EXCLUSIVE, FAILOVER
+shared.py           SHARED
+chunk_affinity.py   SHARED: all chunks of a message to one consumer
+delayed.py          entries that are not due yet
+key_shared.py       KEY_SHARED
+consistent_hash.py  which consumer a key belongs to
+at_most_once.py     strategies of non-persistent topics
+waits.py            why messages are not consumed
+dispatcher.py       which consumers may join, which strategy serves, what an acknowledgement does
 """
 
 from emulator.core.dispatch.consistent_hash import KeySharing

@@ -43,7 +43,7 @@ class ChunkAffinity:
         return self._waiting.items()
 
     def receiver_of(self, piece: ChunkOf) -> ConsumerState | None:
-        """Who has the pieces before; None: anybody may have it."""
+        """Return the consumer of the earlier chunks; None: any consumer may receive it."""
         return self._receivers.get(piece.of)
 
     def must_wait(self, receiver: ConsumerState) -> bool:
@@ -62,7 +62,7 @@ class ChunkAffinity:
         self.waiting_count += self._waiting.setdefault(receiver, IdSet()).add(entry_id)
 
     def release(self, receiver: ConsumerState) -> list[int]:
-        """It takes something again: what waited for it."""
+        """The consumer has permits again: return the chunks that waited for it."""
         ids = self._waiting.pop(receiver, None)
         if ids is None:
             return []

@@ -77,7 +77,7 @@ def range_slot(key_hash: int) -> int:
 
 
 class Shares(Generic[Owner]):
-    """Who has which slots."""
+    """The consumers and their slots."""
 
     def __init__(self) -> None:
         self._points: dict[int, list[Owner]] = {}

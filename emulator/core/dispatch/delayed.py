@@ -1,13 +1,13 @@
 """Entries that are not due yet, in the order in which they come due.
 
-Two numbers of eight bytes an entry, in blocks of sorted arrays, and one bit that says whether it still waits:
+Two numbers of eight bytes per entry, in blocks of sorted arrays, and one bit: whether it still waits.
 
     starts    12:00:00        12:00:07        12:04:00
     blocks    [due, due, …]   [due, due, …]   [due, …]       ascending
               [id,  id,  …]   [id,  id,  …]   [id,  …]
 
-So a million of them cost some 17 MB, wherever their times lie, and adding one moves at most one block. What is
-acknowledged while it waits loses its bit; its numbers stay until they come to the front.
+So a million of them cost some 17 MB, whatever their times, and adding one moves at most one block. An entry that is
+acknowledged while it waits loses its bit; its numbers stay until they reach the front.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Delayed:
             self._split(at)
 
     def _is_after_all(self, due_ms: int) -> bool:
-        """The last block is full, and it would come last: it begins the next one, so that what comes in order fills its
-        blocks."""
+        """Whether the last block is full and the entry comes after it. It then begins a new block, so that entries
+        added in order fill their blocks."""
         last = self._dues[-1]
         return len(last) >= BLOCK_ENTRIES and last[-1] <= due_ms
 

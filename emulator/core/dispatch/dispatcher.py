@@ -83,7 +83,7 @@ class Dispatcher:
     # Why messages wait.
 
     def why_not(self, unread: int, given: int, now_ms: int, wall_ms: int) -> Reason:
-        """Return why its messages are not consumed; empty when there are none, or they are handed out now.
+        """Return why its messages are not consumed; empty when there are none, or they are dispatched now.
 
         `unread`: messages from `read_entry_id` on. `given`: those before it that are not acknowledged.
         """

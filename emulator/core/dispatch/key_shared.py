@@ -27,7 +27,7 @@ broker read the whole log. Both numbers are upstream's."""
 
 
 AHEAD_ENTRIES: Final = 32
-"""So many new ones are read at a time for consumers that take something while others do not."""
+"""New entries per read for consumers with permits while others have none."""
 
 
 Place = TypeVar("Place", int, ConsumerState)

@@ -49,7 +49,7 @@ class Shared(DispatchStrategy):
         self.delayed = Delayed()
         """Read, but not due yet, or not dispatched since."""
         self._redelivery_counts: dict[int, int] = {}
-        """Of what was given back and is not acknowledged."""
+        """By entry id; of entries that were returned and are not acknowledged."""
         self._turn = 0
         self._in_turn: ConsumerState | None = None
         """Whose turn it is, within one hand-out …"""
@@ -96,7 +96,7 @@ class Shared(DispatchStrategy):
         return self.delayed.count < DELAYED_MAX and not self.pieces.is_full
 
     def _next_delayed(self, end_entry_id: int, permits: int, now_ms: int, wall_ms: int) -> Read | Wake:
-        """What is due; else what is new, which may be due; else the time at which something is."""
+        """Read due entries; else new ones, which may be due; else wake when the next one is due."""
         horizon_ms, first_due_ms = self.limits.horizon_ms(wall_ms), self.delayed.first_due_ms
         if first_due_ms <= horizon_ms:
             entries = self.delayed.run(horizon_ms, min(permits, ENTRIES_PER_READ_MAX))
@@ -109,7 +109,7 @@ class Shared(DispatchStrategy):
         return Wake(now_ms + min(due_ms - wall_ms, WAKE_MS_MAX))
 
     def _read_again(self, end_entry_id: int, permits: int) -> Read | None:
-        """What was read before and can be handed out now."""
+        """Read entries again that were read before and can be dispatched now."""
         return self._read_of(self.replay, end_entry_id, permits) if self.replay else None
 
     def _read_of(self, ids: IdSet, end_entry_id: int, permits: int) -> Read:
@@ -195,7 +195,7 @@ class Shared(DispatchStrategy):
         return False
 
     def _goes_again(self, entry_id: int) -> bool:
-        """It was read before, and can be handed out now."""
+        """Whether it was read before and can be dispatched now."""
         return entry_id in self.replay
 
     def _put_off(self, entry_id: int, due_ms: int) -> None:
@@ -229,7 +229,7 @@ class Shared(DispatchStrategy):
         return consumer
 
     def _next_in_turn(self) -> ConsumerState | None:
-        """Round robin among those of the best priority that can take something."""
+        """Round robin among the consumers of the best priority that have permits."""
         able = [consumer for consumer in self.consumers if self._may_serve(consumer)]
         if not able:
             return None

@@ -1,6 +1,6 @@
 """What all strategies share: how far the log was read, which reads still count, what a gap in the log means.
 
-             everything acknowledged       handed out, acknowledged or in replay       unread
+             everything acknowledged       dispatched, acknowledged or in replay       unread
 ────────────────────────────────────────┤─────────────────────────────────────────────├──────────▶ log
                                 mark-delete                                        read end
 """
@@ -63,16 +63,16 @@ class DispatchStrategy(ABC):
         return self._hand_out(candidates, wall_ms)
 
     def is_overtaken(self, read: Read) -> bool:
-        """Whether something happened since that makes the read worth nothing."""
+        """Whether a later event made the read obsolete."""
         return read.token is not self._token
 
     @abstractmethod
     def waiting(self, unread: int) -> Iterator[WaitingMessages]:
-        """Messages that are not handed out and not delayed. `unread`: those that were never offered."""
+        """Messages that are neither dispatched nor delayed. `unread`: those that were never offered."""
 
     @abstractmethod
     def why_delayed(self, now_ms: int, wall_ms: int) -> Reason:
-        """Return why nothing is handed out before a known time; empty when no time is known."""
+        """Return why no message is dispatched before a known time; empty when no time is known."""
 
     @abstractmethod
     def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]: ...
@@ -102,7 +102,7 @@ class DispatchStrategy(ABC):
 
     @abstractmethod
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
-        """A consumer of ours is gone; what it had not acknowledged is for others."""
+        """A consumer disconnected; its unacknowledged messages go to others."""
 
     def flow(self, consumer: ConsumerState, permits: int) -> None:
         """The consumer grants `permits` more messages."""
@@ -118,19 +118,19 @@ class DispatchStrategy(ABC):
 
     @abstractmethod
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
-        """The consumer wants these again (None: all it was given)."""
+        """The consumer requests redelivery of these (None: of all it holds)."""
 
     @abstractmethod
     def released(self, entry_ids: Sequence[int]) -> None:
-        """A transaction that had acknowledged these was aborted: they are to be given out again."""
+        """A transaction that had acknowledged these was aborted: they are redelivered."""
 
     @abstractmethod
     def moved(self) -> None:
         """The cursor went forward by itself: by a cumulative acknowledgement or an update of another region."""
 
     def rewound(self) -> None:
-        """Start again at the first unacknowledged entry. What was handed out, and what is being read, counts for
-        nothing: it will be handed out again."""
+        """Start again at the first unacknowledged entry. Entries that were dispatched or are being read do not count:
+        they are dispatched again."""
         self._read_end = self.cursor.mark_delete + 1
         self._token = object()
 

@@ -48,14 +48,14 @@ class Read(NamedTuple):
     from_entry_id: int
     entries_max: int
     end_entry_id: int
-    """Exclusive end of what was readable when this was decided. A read that finds nothing says that no entry lies
+    """Exclusive end of what was readable when this was decided. A read without a result proves that no entry lies
     in [from_entry_id, end_entry_id)."""
     token: object
     """Compared by identity. Only a read with the strategy's present token counts."""
 
 
 class Wake(NamedTuple):
-    """Nothing can be done before this time, whatever is in the log: ask again then."""
+    """Nothing can be dispatched before this time, whatever is in the log: call `next` again then."""
 
     at_ms: int
     """On the clock of `now_ms` that `next` is given."""
@@ -92,7 +92,7 @@ class Candidate(Protocol):
 
     @property
     def piece(self) -> ChunkOf | None:
-        """SHARED: None for a whole message. Worked out when it is asked for."""
+        """SHARED: None for a whole message. Computed when it is read."""
         ...
 
     @property
@@ -142,7 +142,7 @@ class ConsumerState:
     priority: int = 0
     """Lower is served first."""
     permits: int = 0
-    """Messages it asked for and was not given; below zero after a batch that overdrew them."""
+    """Permits left; below zero after a batch that overdrew them."""
     blocked: bool = False
     """Its connection takes no more bytes for now."""
     pending: PendingEntries = field(default_factory=PendingEntries)

@@ -10,7 +10,7 @@ from emulator.model.reasons import Cause, Reason, ReasonRow
 
 
 class WaitingMessages(NamedTuple):
-    """Messages that are not handed out, by what they wait for. A batch counts as one."""
+    """Messages that are not dispatched, by what they wait for. A batch counts as one."""
 
     number: int
     consumer: ConsumerState | None = None
@@ -44,7 +44,7 @@ def reasons_of(
 
 
 def _why_to_none(consumers: Sequence[ConsumerState], count: int, limits: DispatchLimits) -> list[Reason]:
-    """A reason for each consumer; none when one of them may be given something."""
+    """A reason for each consumer; none when one of them can receive messages."""
     cause = Cause.WAITS_FOR_PERMITS if len(consumers) > 1 else Cause.WAITS_FOR_CONSUMER
     found = [list(_why_not_to(one, count, limits, None, cause)) for one in consumers]
     return [reason for reasons in found for reason in reasons] if all(found) else []

@@ -40,7 +40,7 @@ class SyncStamp(NamedTuple):
 
     time_ms: int
     counter: int
-    """Orders what happened in one millisecond of a hybrid clock. With plain clocks 0, but for what follows something
+    """Orders the events of one millisecond of a hybrid clock. With plain clocks 0, except for events that follow one
     from the far future."""
     source: str
     """The cluster."""

@@ -1,7 +1,7 @@
-"""A hybrid logical clock: wall time that never falls behind what was heard (docs/components/metadata-sync.md).
+"""A hybrid logical clock: wall time that never falls behind a received reading (docs/components/metadata-sync.md).
 
-A reading is (milliseconds, counter). One that was taken after another was heard is later than that one, whatever the
-wall clocks say; and it runs ahead of the fastest wall clock by nothing but the counter.
+A reading is (milliseconds, counter). A reading taken after another one was received is later than that one, whatever
+the wall clocks show; and only its counter runs ahead of the fastest wall clock.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class MetadataTransaction:
         self._clock = known or OwnClock(new_incarnation)
         self._known: Callable[[SyncStamp], bool] = lambda stamp: False
         self._after = BEGINNING
-        """The document that is changed has something from the far future, and what is changed follows that."""
+        """The latest far-future reading in the changed document; a change gets a later one."""
 
     # A change that is made here.
 
@@ -230,12 +230,12 @@ class MetadataTransaction:
         self._clock = replace(self._clock, reading=reading)
 
     def adopt(self, path: str) -> None:
-        """A document that was there before anybody kept records: it is taken for a seed."""
+        """Create the record of a document that is older than all records: it counts as a seed."""
         self._write(self._record(path))
 
     def let_go(self, path: str, is_had: Callable[[SyncStamp], bool]) -> None:
-        """Forget tombstones of a document that everybody has. Others may keep theirs a while longer, so what is changed
-        here from now on must be later than what is forgotten."""
+        """Forget tombstones of a document that every cluster has. Others may keep theirs for a while, so later changes
+        made here must have a later time than what is forgotten."""
         record = self._record(path)
         latest = record.let_go(is_had)
         if latest is not None:

@@ -47,7 +47,7 @@ class Mirror:
         ]
 
     def watch(self, prefix: str, on_change: OnChange) -> Watch:
-        """Be told of what changes after this step, in order. What is there already: `list`, in the same step."""
+        """Call `on_change` for each later change, in order. For the current values call `list` in the same step."""
         watch = Watch(self, prefix, on_change)
         self.watches[watch] = None
         return watch

@@ -21,7 +21,7 @@ class EventOutbox:
         self.published = published
         """Up to this sequence of the cluster."""
         self._paths: dict[str, None] = {}
-        """Documents that have something newer."""
+        """Documents with unpublished changes."""
 
     def begins_with(self, record: DocumentRecord) -> None:
         """A record was so when this region began to carry."""

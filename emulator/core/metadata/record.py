@@ -127,7 +127,7 @@ class DocumentRecord:
         return self.deleted is not None or any(entry.is_deleted for entry in self.entries.values())
 
     def let_go(self, is_had: Callable[[SyncStamp], bool]) -> ClockReading | None:
-        """Forget tombstones that everybody has; the latest reading among them, None when there was none."""
+        """Forget tombstones that every cluster has. Returns the latest reading among them, None when there was none."""
         gone = [entry.stamp for entry in self.entries.values() if entry.is_deleted and is_had(entry.stamp)]
         self.entries = {element: entry for element, entry in self.entries.items() if entry.stamp not in gone}
         if self.deleted is not None and is_had(self.deleted):

@@ -1,15 +1,15 @@
-"""Which pieces of a message that is not complete are here (INV-92).
+"""The stored chunks of incomplete messages, to drop duplicates (INV-92).
 
-A client cuts a large message into pieces and publishes them one by one. When its link breaks in between it sends again
-whatever was not acknowledged: pieces that may be stored already. Stored twice they cost the whole message: the C++
-client, and all that are built on it, throw it away when a piece is not the one whose turn it is.
+A client splits a large message into chunks and publishes them one by one. When its link breaks in between it resends
+all chunks without a receipt, which may be stored already. A chunk stored twice loses the whole message: the C++ client,
+and all clients built on it, discard a message when a chunk is out of order.
 
-    pieces of one message      0 ── 1 ── 2 ── 3 ── 4
-                               └─ here ──┘    the last one completes it: from then on its sequence id says all
+    chunks of one message      0 ── 1 ── 2 ── 3 ── 4
+                               └ stored ─┘    the last one completes it: from then on its sequence id suffices
                               sent again: drop
 
-The same message is what one life of a client sends under one name: sequence id, time of publishing and number of pieces
-are the same. A new life may give the sequence id to another message of the same size; its time tells.
+Chunks belong to one message if producer name, sequence id, publish time and number of chunks are equal. A restarted
+client may give the sequence id to another message of the same size, but with another publish time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 PRODUCERS_MAX: Final = 10_000
-"""Those that left a message unfinished, per topic. The least recent ones are forgotten: then a piece of theirs may be
-stored twice."""
+"""Producers with an incomplete message, per topic. The least recent ones are forgotten: their chunks may then be stored
+twice."""
 
 
 class ChunkInfo(NamedTuple):
-    """One of several of a message."""
+    """Identity of one chunk of a message."""
 
     sequence_id: int
     publish_time_ms: int
@@ -33,7 +33,7 @@ class ChunkInfo(NamedTuple):
     """0 is the first."""
 
     def follows(self, other: ChunkInfo | None) -> bool:
-        """Whether it is the next one, or the first of another message."""
+        """Whether it is the next chunk, or the first of another message."""
         return self.number == 0 or (
             other is not None and self[:3] == other[:3] and self.number == other.number + 1
         )
@@ -44,8 +44,8 @@ class ChunkInfo(NamedTuple):
 
 
 class UnfinishedMessages:
-    """Of one topic. By producer the newest piece of an unbroken row that begins with the first; only of the message
-    that it sends now."""
+    """The incomplete messages of one topic. By producer the newest chunk of an unbroken sequence from the first on, of
+    its current message only."""
 
     def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
         self._producers_max = producers_max
@@ -53,14 +53,14 @@ class UnfinishedMessages:
         self._stored: OrderedDict[str, ChunkInfo] = OrderedDict()
 
     def admit(self, producer: str, piece: ChunkInfo) -> bool:
-        """Whether it is new. What is new counts as admitted from here on, durable or not."""
+        """Return whether the chunk is new. A new one counts as admitted from here on, durable or not."""
         if piece.is_behind(self._admitted.get(producer)) or piece.is_behind(self._stored.get(producer)):
             return False
         self._count(self._admitted, producer, piece)
         return True
 
     def stored(self, producer: str, piece: ChunkInfo) -> None:
-        """It is durable: told live, and when the log is read again after a start."""
+        """The chunk is durable. Called for live appends, and when the log is read again after a start."""
         if not piece.is_behind(self._stored.get(producer)):
             self._count(self._stored, producer, piece)
 

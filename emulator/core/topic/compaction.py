@@ -24,7 +24,7 @@ KEY_OVERHEAD_BYTES: Final = 250
 
 
 class TooManyKeys(ValueError):
-    """The sentence says how many, and what is allowed."""
+    """The topic has too many keys; the message contains their number and the limit."""
 
 
 class CompactionMessage(Protocol):

@@ -11,9 +11,9 @@ connection it sends again whatever was not acknowledged. Per producer name two n
     ────────────┤ persisted ├─── in flight ───┤ pushed ├────────▶ sequence ids
       DUPLICATE                DUPLICATE                  ACCEPT
 
-A duplicate of something in flight must not be acknowledged before that something is durable. The shell owes
-this: it acknowledges a duplicate only after everything issued before it. Upstream answers such a send with an
-error instead.
+A duplicate of a message in flight must not be acknowledged before that message is durable. The shell ensures
+this: it acknowledges a duplicate only after everything issued before it. Upstream responds to such a send with
+an error instead.
 
 *Has this region's replicator brought that before?* (`SourceWatermarks`) A replicator sends its log in order
 and, after any failure, again from an earlier place; the position in the source log is the measure. Markers
@@ -105,7 +105,7 @@ class ProducerDeduplication:
         return _ACCEPT
 
     def persisted(self, name: str, highest_sequence_id: int) -> None:
-        """Everything up to here is durable: told live, and when the log is read again after a start."""
+        """Everything up to here is durable. Called for live appends, and when the log is read again after a start."""
         progress = self._used(name, self._progress.get(name))
         if highest_sequence_id > progress.persisted:
             progress.persisted = highest_sequence_id

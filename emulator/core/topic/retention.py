@@ -40,27 +40,27 @@ class Seen(NamedTuple):
 
     entry_id: int
     published_ms: int
-    """What its sender said."""
+    """The publish time that its producer set."""
     size_bytes: int
 
 
 class Ages:
-    """How old entries are. What a sender says counts, unless it claims the future: such a message is as old as the
-    time since it was known to be there, or it would keep everything behind it for ever."""
+    """The ages of entries. The publish time counts unless it is in the future: the age of such a message is the time
+    since it was first known to be stored, or it would keep everything behind it for ever."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[int, int]] = []
-        """Where the log ended at some looks, and when that was; both ascend. What lies below was there by then."""
+        """Ends of the log at some checks, and their times; both ascend. Entries below were stored by then."""
 
     def looked(self, end_entry_id: int, now_ms: int) -> None:
-        """The log ends here now. Without it an entry is known from when it is asked about, one after the other."""
+        """Record that the log ends here now. Otherwise the age of an entry counts from its first check."""
         if not self._ends or self._ends[-1][0] < end_entry_id:
             self._ends.append((end_entry_id, now_ms))
             if len(self._ends) > LOOKS_MAX:
                 self._thin_out(now_ms)
 
     def _thin_out(self, now_ms: int) -> None:
-        """The older a look is, the further it is from the next one that is kept."""
+        """Thin out old checks: the older a kept check, the further it is from the next one."""
         ends, kept = self._ends, self._ends[:1]
         for one, following in pairwise(ends[1:]):
             if (following[1] - kept[-1][1]) * AGE_PARTS > now_ms - one[1]:
@@ -89,7 +89,7 @@ class Trimming:
         self._left_bytes = size_bytes
 
     def goes(self, entry: Seen) -> bool:
-        """Whether the oldest entry that is left goes. The next one is not asked about when it does not."""
+        """Return whether the oldest remaining entry is trimmed. If not, the next one is not checked."""
         minutes, megabytes = self._retention
         too_old = minutes >= 0 and self._ages.is_older(entry, minutes * MS_PER_MINUTE, self._now_ms)
         too_much = megabytes >= 0 and self._left_bytes > megabytes * BYTES_PER_MEGABYTE

@@ -233,7 +233,7 @@ class TopicState:
         self.stored_end = max(self.stored_end, first_entry_id)
 
     def forget_producers(self) -> None:
-        """Deduplication goes on or off: nothing is judged from here on, and what was known counts for nothing."""
+        """Deduplication is turned on or off: forget all sequence ids, and check none from here on."""
         drops_overlaps = self.deduplication.drops_overlaps
         self.deduplicates = False
         self.deduplication = self._deduplication_type()

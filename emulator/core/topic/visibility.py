@@ -1,12 +1,12 @@
-"""Which entries of a log are not for everybody: markers, and messages whose sender named regions.
+"""The entries of a log that some readers never receive: markers, and messages whose producer named regions.
 
-    hidden       markers, messages of aborted transactions, and ids that no entry has: no consumer ever sees one, and
-                 none is backlog
-    restricted   (origin, regions its sender named) -> entries that other regions never see
+    hidden       markers, messages of aborted transactions, and ids that no entry has: no consumer ever receives one,
+                 and none is backlog
+    restricted   (origin, regions its producer named) -> entries that other regions never receive
 
-Both are sets of ids in parts of 4,096 (`core.id_set`). A part is written when it changed, and let go from memory when
-every cursor is beyond it and it is durable (`forget_below`). A cursor that is put below what is remembered has the
-parts brought back first (`missing_parts`, `remember`), so what is remembered always reaches down to the lowest cursor.
+Both are sets of ids in parts of 4,096 (`core.cursor.id_set`). A part is written when it changed, and dropped from
+memory when every cursor is beyond it and it is durable (`forget_below`). Before a cursor moves below the parts in
+memory the missing ones are loaded (`missing_parts`, `remember`), so memory always reaches down to the lowest cursor.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from emulator.core.transactions.names import TxnId
 RUNS_MAX = 1_000_000
 """Runs of entries that all open transactions of a topic may have; 16 bytes each."""
 PRODUCERS_MAX = 16
-"""So many producers of one transaction are known by name."""
+"""Producers per transaction whose names are kept."""
 
 
 class OpenTransaction:

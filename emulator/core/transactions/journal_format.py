@@ -31,7 +31,7 @@ from emulator.core.transactions.names import TransactionStatus
 
 
 class Holder(NamedTuple):
-    """Who began a transaction under a key."""
+    """The owner, key and epoch under which a transaction began."""
 
     owner: str
     """Role of the client; empty where clients have none."""

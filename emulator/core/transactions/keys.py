@@ -38,9 +38,9 @@ CLIENT_CHARACTERS_MAX: Final = 96
 CLIENT_BYTES_MAX: Final = 4 * (2 * CLIENT_CHARACTERS_MAX + 8)
 """Of that text as the log writes it, quoted."""
 PROCESSES_MAX: Final = 8
-"""So many processes that had a key are remembered for it."""
+"""Processes remembered per key."""
 DELETED_MAX: Final = 1_000
-"""So many deleted keys are remembered one by one, the rest by the highest of their epochs."""
+"""Deleted keys remembered individually; of the rest only the highest epoch is kept."""
 KEYS_BYTES_MAX: Final = 40 * 1024 * 1024
 """Of all keys that exist, as a checkpoint writes them. Together with the deleted ones it is one append, and a log takes
 no more than 64 MiB in one: the coordinator would fail for ever."""

@@ -106,7 +106,7 @@ class PendingRows:
             self.ended(txn)
 
     def take_changes(self) -> RowChanges:
-        """What has changed since this was asked last. Must be written, or the subscription be loaded again."""
+        """Return the changes since the last call. They must be written, or the subscription be loaded again."""
         changed, self._changed = self._changed, set()
         batches: defaultdict[RowName, dict[int, BatchPart]] = defaultdict(dict)
         for name in changed:

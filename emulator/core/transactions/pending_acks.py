@@ -83,7 +83,7 @@ class PendingAcks:
         self._batches: dict[int, int] = {}
         """Batches held in part -> by how many transactions."""
         self._cumulative: TxnId | None = None
-        """Who acknowledged cumulatively last."""
+        """The transaction with the newest cumulative acknowledgement."""
 
     @property
     def cumulative(self) -> TxnId | None:
@@ -115,7 +115,7 @@ class PendingAcks:
         return bits, size
 
     def covering(self, entry_id: int) -> TxnId | None:
-        """Who holds this entry by a cumulative acknowledgement."""
+        """Return the transaction whose cumulative acknowledgement covers this entry."""
         if self._cumulative is None:
             return None
         cumulative = self.by_txn[self._cumulative].cumulative

@@ -6,7 +6,7 @@ from emulator.model.reasons.row import Question, ReasonRow
 
 
 class ReplicationCauses:
-    """Why something does not reach another region."""
+    """Why messages or positions do not reach another region."""
 
     # The link from this region to another one.
 

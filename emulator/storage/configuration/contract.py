@@ -46,7 +46,7 @@ class ConfigurationRead(NamedTuple):
     changes: Sequence[Change]
     """In the order of revisions."""
     whole: bool
-    """`changes` are those that made the present values, not those since the revision that was asked for."""
+    """`changes` are those that made the present values, not those since the requested revision."""
 
 
 class ConfigurationRows(Protocol):

@@ -27,7 +27,7 @@ class ConfigurationMemory:
         """The newest of them, in order."""
         self.changes_kept = changes_kept
         self.on_commit: dict[object, Callable[[], None]] = {}
-        """What to call after a write, by who wants to be called."""
+        """Callbacks after a write, by listener."""
 
     def read(self, after: int) -> ConfigurationRead:
         first = self.changes[0].revision if self.changes else self.revision + 1

@@ -45,7 +45,7 @@ from emulator.storage.configuration.contract import (
 
 FORMAT_VERSION = "2"
 FILES = ("", "-wal", "-shm")
-"""What SQLite adds to the path: the file, its log and its locks. While anybody has it open there are all three."""
+"""Suffixes of SQLite's files: the database, its log and its locks. All three exist while any process has it open."""
 POLL_SECONDS = 0.02
 BUSY_MS = 2_000
 """How long a write waits for those of other regions."""
@@ -170,7 +170,7 @@ class SqliteConfiguration:
         return _files(self._path) == self._files
 
     def _check_place(self, *, definite: bool) -> None:
-        """StorageError when others who open the store would not find what is written here."""
+        """Raises StorageError when other processes that open the store would not see this region's writes."""
         if not self._is_in_place():
             raise StorageError(
                 f"{self._path} is no longer the file that this region opened: it was renamed, removed or replaced; "

@@ -87,9 +87,9 @@ class KafkaCluster:
     async def retry(
         self, attempt: Callable[[], Awaitable[T]], *topics: str, timeout_seconds: float | None = None
     ) -> T:
-        """What `attempt` gives, as often as it takes. Who leads `topics` is looked up again in between.
+        """Repeat `attempt` until it succeeds, and return its result. The leaders of `topics` are refreshed in between.
 
-        StorageError when Kafka's answer is final, or nothing is heard of it for `timeout_seconds`.
+        Raises StorageError when Kafka's error is final, or it does not respond for `timeout_seconds`.
         """
         deadline = None if timeout_seconds is None else _now() + timeout_seconds
         pause = BACKOFF_SECONDS

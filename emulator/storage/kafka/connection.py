@@ -1,4 +1,4 @@
-"""One connection to one Kafka broker. Answers come in the order of the requests."""
+"""One connection to one Kafka broker. Responses arrive in the order of the requests."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ async def _read_keys(cluster: KafkaCluster, topic: str, content: KeyTopicState, 
 async def _bury_predecessor(
     cluster: KafkaCluster, topic: str, owner: RegionOwner, content: KeyTopicState
 ) -> KafkaWriter | None:
-    """If Kafka would not refuse the owner before us: who writes in its name, after it did so to the keys."""
+    """Bury the previous owner in the key topic if Kafka would not reject it. Returns the writer for that, or None."""
     before = [fence for fence in content.fences if fence["owner"] != owner.id]
     if not before or before[-1]["id"] == owner.producer.id:
         return None

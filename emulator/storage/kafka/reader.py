@@ -1,4 +1,4 @@
-"""Reading topics in batches, never more at a time than a page."""
+"""Read topics in batches, at most one page at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from emulator.storage.kafka.cluster import KafkaCluster
 from emulator.storage.kafka.records import RecordBatch, decode_batches
 
 PAGE_BYTES = 1024 * 1024
-"""What one fetch asks for; a larger batch comes all the same."""
+"""Size that one fetch requests; Kafka returns a larger batch nevertheless."""
 PAGES_BYTES = 16 * 1024 * 1024
-"""Of pages kept, of all logs: who reads a few entries at a time does not fetch the same batch each time."""
+"""Bytes of cached pages of all logs: reads of a few entries do not fetch the same batch each time."""
 
 
 async def read_page(

@@ -36,7 +36,7 @@ SEQUENCE_MASK = 0x7FFF_FFFF
 
 
 class ProducerId(NamedTuple):
-    """Who writes, as Kafka knows it. A batch of a smaller epoch of the same id is refused."""
+    """Identity of a writer in Kafka. A batch of a smaller epoch of the same id is rejected."""
 
     id: int
     epoch: int

@@ -224,7 +224,7 @@ class KafkaStore:
         await asyncio.shield(self._closing)
 
     async def _watch_owner(self) -> None:
-        """Who writes learns of a new owner at once; this is for who does not."""
+        """Detect a new owner. A store that writes learns of it at once; this is for an idle one."""
         said = ""
         while self._writer.ended is None:
             await asyncio.sleep(LOOK_SECONDS)

@@ -164,7 +164,7 @@ class OwnerCheck(Protocol):
         """Before each attempt to write. Raises StorageFenced."""
 
     def proved(self) -> None:
-        """Kafka took something from us."""
+        """Kafka accepted a write."""
 
 
 class KafkaWriter:
@@ -173,13 +173,13 @@ class KafkaWriter:
     def __init__(self, cluster: KafkaCluster, producer: ProducerId, owner: OwnerCheck | None = None) -> None:
         self.producer = producer
         self.commits = 0
-        """Produce requests that stored something, each for one group."""
+        """Successful produce requests, each for one group."""
         self.ended: StorageError | None = None
         """Why nothing is taken any more."""
         self._cluster = cluster
         self._owner = owner
         self._dirty: dict[TopicPartition, None] = {}
-        """Those with something pending, in the order in which they became so."""
+        """Partitions with pending writes, in the order in which they became so."""
         self._wake = asyncio.Event()
         self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._run())

@@ -105,7 +105,7 @@ class Committer:
         self.connection = connection
         self.wal = Wal(path, connection)
         self.garbage = rows.logs_with_rows(connection)
-        """Ids of logs whose rows may be trimmed or deleted ones; the table `logs` tells which are."""
+        """Ids of logs that may have trimmed or deleted rows; the table `logs` shows which rows are."""
         self.commits = 0
         """Transactions of issued writes so far."""
         self._lock = lock
@@ -226,7 +226,7 @@ class Wal:
 
     @property
     def is_due(self) -> bool:
-        """Whether `keep_short` has something to do."""
+        """Whether `keep_short` has work to do."""
         if self._running is None:
             return self._bytes_left >= CHECKPOINT_BYTES
         return self._running.done() or self._bytes >= WAL_BYTES_MAX

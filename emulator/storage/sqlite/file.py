@@ -49,8 +49,8 @@ CREATE TABLE key_values (key TEXT PRIMARY KEY, value BLOB, version INTEGER);
 
 
 def take_ownership(path: Path, region: str) -> IO[str]:
-    """Lock `<path>.lock`, or say who holds it. The lock ends when the returned file is closed or its process
-    dies, however it dies."""
+    """Lock `<path>.lock`, or raise an error that names the holder. The lock ends when the returned file is closed or
+    its process dies, however it dies."""
     lock = open(f"{path}.lock", "a+", encoding="utf-8")  # noqa: SIM115 (closed by the owner)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""How entries lie in the table `entry_groups`, and what the tables say of a log.
+"""The layout of entries in the table `entry_groups`, and the queries on a log's tables.
 
-Everything here is a question or a statement over a connection; who may ask when is decided elsewhere.
+Everything here is a query or a statement on a connection; the callers decide which thread may run it when.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ class SqliteStore:
         return write.future
 
     async def change(self, work: Callable[[Committer], T], finish: Callable[[T], R]) -> R:
-        """Issue something that is neither an append nor a put; gives what `finish` gives."""
+        """Issue a change that is neither an append nor a put; returns the result of `finish`."""
         outcome: R = await self.issue(SqliteChange(self.new_future(), work, finish))
         return outcome
 

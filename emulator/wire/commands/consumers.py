@@ -1,4 +1,4 @@
-"""Commands of consumers. MESSAGE, ACK and FLOW are in `codec_hot`."""
+"""Commands of consumers. MESSAGE, ACK and FLOW are in `wire.codec`."""
 
 from dataclasses import dataclass, field
 from typing import Annotated

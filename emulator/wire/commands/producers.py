@@ -1,4 +1,4 @@
-"""Commands of producers and schemas. SEND and its receipt are in `codec_hot`."""
+"""Commands of producers and schemas. SEND and its receipt are in `wire.codec`."""
 
 from dataclasses import field
 from typing import Annotated
