@@ -91,7 +91,7 @@ async def kafka_pids(runtime: ProcessRuntime | ComposeRuntime) -> list[int]:
 
 
 def tree_bytes(pid: int) -> int:
-    """Of a process and all that it started: the first one in a container only waits for the others."""
+    """Return the memory of a process and its children: the first process in a container only waits for the others."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return resident_bytes(pid) + sum(tree_bytes(int(child)) for child in children)
 

@@ -64,7 +64,7 @@ class Books:
     """What happened, for who looks for what is missing."""
     began: float = field(default_factory=time.monotonic)
     newest: float = 0.0
-    """When something came that had not come before."""
+    """When the latest new message arrived."""
 
     def note(self, text: str) -> None:
         self.notes.append(f"{time.monotonic() - self.began:7.2f} s  {text}")

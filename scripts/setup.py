@@ -157,7 +157,7 @@ def _is_ours(lock: TextIO) -> bool:
 
 
 def look_at_the_disk(goal: str) -> None:
-    """Told before anything is fetched. What fails later for want of it speaks of something else."""
+    """Check for space before anything is downloaded: later failures would not name the disk as their cause."""
     if not os.access(ROOT, os.W_OK | os.X_OK):
         raise Stopped(f"{ROOT} is not writable, but .venv is created there. Use a copy that you own")
     wanted_bytes = FREE_BYTES["spark" if "spark" in GOALS[goal] else "light"]

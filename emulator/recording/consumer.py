@@ -140,7 +140,7 @@ class Receiving:
             self._topic_of_message.pop(place or "", None)
 
     def redelivering(self, message: Any = None) -> None:
-        """The program wants a message again, or all that it has not acknowledged."""
+        """Note that the program requests the redelivery of a message, or of all unacknowledged ones."""
         if message is not None:
             place = message_id_text(_message_id(message))
             self._write("redeliver", "asked", self._topic_of(message), message_id=place)

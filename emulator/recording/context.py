@@ -35,7 +35,7 @@ def actor_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClientLocation:
-    """The region that a client talks to, for as long as it does not go elsewhere."""
+    """The region to which a client is connected, until it switches to another one."""
 
     region: str
     client: Any

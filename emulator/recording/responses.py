@@ -22,7 +22,7 @@ failure it may have been, if only by an attempt whose receipt was lost."""
 
 
 def message_id_text(message_id: Any) -> str | None:
-    """None for what a region confirms without saying where it is: something that it had stored before."""
+    """None for a confirmation without a message id: the region had stored the message before."""
     if message_id.ledger_id() < 0:
         return None
     return f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.batch_index()}"

@@ -50,8 +50,8 @@ def _files(root: Path, kind: str) -> Iterator[Path]:
 
 
 def stale_sentence(kind: str, image: str, labels: Mapping[str, str]) -> str | None:
-    """What to tell a person whose image was built from something else than what is here; None: nothing. Images of
-    others, which have no such label, are what their makers say."""
+    """Return a warning if the image was built from other sources than the present ones; None: it was not. Images of
+    others have no such label, and are not checked."""
     root = checkout()
     if root is None or (SOURCES_LABEL not in labels and not image.endswith(":local")):
         return None

@@ -119,7 +119,7 @@ def verify_now(command: list[str]) -> VerifierResult:
 
 
 class WaitingVerifier:
-    """An engine, started early, so that it is warm when there is something to verify."""
+    """An engine that is started early, so that it is warm when the verdict is computed."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

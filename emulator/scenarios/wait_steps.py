@@ -1,4 +1,4 @@
-"""Steps that wait until something is true."""
+"""Steps that wait until a condition holds."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Pipe:
         """So many of `in_flight`, from the oldest on, should have arrived already."""
         self._last_arrival = 0.0
         self._trouble_since: float | None = None
-        """Since when something sent is not acknowledged because it was lost. None: all is well."""
+        """Since when a lost segment is unacknowledged. None: there is none."""
         self._sends_again = True
         """Whether the sender still retransmits lost segments."""
         self._broken = False
@@ -555,7 +555,7 @@ class Endpoint(asyncio.Transport):
             self._close_socket()
 
     def _close_socket(self) -> None:
-        """What a kernel does when a program lets go of a socket: an end, or a reset if something was not read."""
+        """Close like a kernel: with an end of the stream, or a reset if received data was not read."""
         if self.gone:
             return
         if self._incoming:

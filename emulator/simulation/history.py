@@ -34,7 +34,7 @@ class SimulatedHistory:
             self.given.add(event.region or "", topic, subscription, origin_of(event), event.detail or "")
 
     def tell(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
-        """Add an event to the history only: the checkers use what the same actor noted elsewhere."""
+        """Add an event to the history only: the checkers use the records of the same actor."""
         at_ms = round(EPOCH_MS + self._now_seconds() * 1000, 3)
         self.events.append(HistoryEvent(at_ms, actor, op, outcome, **fields))
 
@@ -44,7 +44,7 @@ class SimulatedHistory:
         return f"{producer}#{self._sessions}"
 
     def fact(self, op: str, **fields: Any) -> None:
-        """Add something that was done to the world."""
+        """Add a fault or another action on the run."""
         self.note("simulation", op, "fact", **fields)
 
 

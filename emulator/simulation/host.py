@@ -81,8 +81,8 @@ class Host:
             self._begin_life()
 
     async def ask(self, question: Coroutine[Any, Any, T]) -> T:
-        """Run something inside the host and wait for what comes of it, wherever the caller runs. HostDied if it is
-        killed meanwhile or is dead."""
+        """Run a coroutine inside the host and return its result, wherever the caller runs. HostDied if the host is
+        dead, or is killed meanwhile."""
         if self.state is HostState.DOWN:
             question.close()
             raise HostDied(f"host {self.name!r} is down")

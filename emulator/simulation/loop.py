@@ -168,7 +168,7 @@ class VirtualTime:
         self.next_number = count().__next__
         self._cancelled_timers = 0
         self._runnable: list[HostLoop] = []
-        """Loops that have something ready, each once."""
+        """Loops with ready callbacks, each once."""
         self._running: HostLoop | None = None
         self._stopping = False
         self.turns = 0
@@ -229,7 +229,7 @@ class VirtualTime:
         self.turns = turns
 
     def _jump(self, deadline: float) -> bool:
-        """Go to the next moment and make ready all that is due at it. False: there is none before the deadline."""
+        """Advance time to the next moment and make its callbacks ready. False: there is none before the deadline."""
         moments = self._moments
         while moments:
             when, _, loop, what, args = moments[0]
@@ -260,7 +260,7 @@ class VirtualTime:
             gc.collect()
 
     def _let_due(self) -> None:
-        """Make ready all that is due."""
+        """Make all due callbacks ready."""
         moments = self._moments
         while moments and moments[0][0] <= self.now:
             _, _, loop, what, args = heappop(moments)
@@ -373,7 +373,7 @@ class HostLoop(asyncio.AbstractEventLoop):
                     raise
                 except BaseException as error:
                     self._callback_failed(handle, error)
-        batch.clear()  # let go of what has run now, not at some later turn
+        batch.clear()  # drop references to executed callbacks now, not at a later turn
 
     def _tick_in_detail(self) -> None:
         for handle in self._ready:

@@ -43,7 +43,7 @@ class NetworkSettings:
     connect_timeout_seconds: float = 10.0
     """The same for connection requests. Callers have deadlines of their own."""
     resend_seconds: float = 0.2
-    """First pause before something lost is sent again; doubles every time."""
+    """Pause before the first retransmission; doubles every time."""
     resend_seconds_max: float = 5.0
     segment_bytes_max: int = 65_536
     odd_cut_probability: float = 0.05
@@ -89,7 +89,7 @@ class SimulatedLink:
             pipe.link_changed()
 
     def draw_arrival(self, now: float, size_bytes: int) -> float:
-        """When something sent now arrives, if the link is up then."""
+        """Draw when a segment sent now arrives, if the link is up then."""
         if self.seconds_per_byte and size_bytes:
             now = self._free_at = max(self._free_at, now) + size_bytes * self.seconds_per_byte
         if self._jitter:

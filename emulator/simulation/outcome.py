@@ -56,7 +56,7 @@ class SimulationOutcome:
     check_results: list[InvariantResult]
     virtual_seconds: float
     digest: str
-    """Hash of all that happened: the same seed has the same."""
+    """Hash of the whole run: the same for the same seed."""
     events: list[HistoryEvent]
     stored: StoredState
     figures: Figures = field(default_factory=dict)

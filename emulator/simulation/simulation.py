@@ -152,7 +152,7 @@ class Simulation:
             await asyncio.sleep(every_seconds)
 
     def at(self, seconds: float, action: Callable[..., Any], *arguments: Any) -> None:
-        """Let the driver do something at a moment. Before `run` or during it."""
+        """Let the driver call `action` at a moment. Before `run` or during it."""
         self.driver.loop.call_at(seconds, action, *arguments)
 
     def outside(self) -> AbstractContextManager[None]:

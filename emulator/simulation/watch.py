@@ -39,7 +39,7 @@ class _Shelf:
         """How many keys there were when they were looked through last."""
 
     def changed(self, values: Mapping[str, Versioned]) -> set[CursorKey]:
-        """Cursors of which something is not what it was. Quick when nothing changed."""
+        """Return the cursors that have changed. Fast when none has."""
         touched = [text for text in self.keys if values.get(text) is not self.seen.get(text)]
         if len(values) != self.key_count or any(text not in values for text in touched):
             self.key_count = len(values)

@@ -90,8 +90,8 @@ def simple_topology(
 
 
 class SimulatedRegion:
-    """One region: a host, what it keeps (a disk that outlives it, or a log elsewhere), and the broker of its present
-    life. On a log elsewhere it may be replaced while it lives: then it has former hosts too."""
+    """One region: a host, its medium (a disk that outlives it, or a remote log), and the broker of its present life.
+    With a remote log it may be replaced while it lives: then it has former hosts, too."""
 
     def __init__(self, world: World, config: RegionConfig, faults: DiskFaults | None) -> None:
         simulation = world.simulation
@@ -237,7 +237,7 @@ class World:
         simulation: Simulation | None = None,
         overrides: Overrides = AS_SHIPPED,
     ) -> None:
-        """`disks`: of single regions, in place of `disk`. RemoteFaults put a region on a log elsewhere."""
+        """`disks`: of single regions, in place of `disk`. RemoteFaults give a region a remote log."""
         self.topology = topology
         self.overrides = overrides
         self.simulation = simulation or Simulation(seed)
@@ -312,7 +312,7 @@ class World:
         self.regions[region].resume()
 
     def replace(self, region: str) -> None:
-        """Start the region once more on the same log, elsewhere; the former one does not know of it."""
+        """Start the region once more on the same log, on another host; the former one does not know of it."""
         self.regions[region].replace()
 
     def remote_log(self, region: str) -> RemoteLog:

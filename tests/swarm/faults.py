@@ -26,7 +26,7 @@ class Fault:
         raise NotImplementedError
 
     def end(self, world: SwarmWorld) -> None:
-        """Undo it. Called once, also when something else has undone it already."""
+        """End the fault. Called once, also when another event has ended it already."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class Replace(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class LogAway(RegionFault):
-    """The way between a region and its log elsewhere is cut."""
+    """Cut the connection between a region and its remote log."""
 
     op = "cut from its log"
     end_op = "heal the way to the log of"

@@ -67,7 +67,7 @@ def _is_the_same(found: Violation | None, wanted: Violation) -> bool:
 
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
-    """Plans with something less, the boldest first."""
+    """Yield smaller plans, those with the largest reduction first."""
     if plan.heal_seconds_max > HEAL_SECONDS_MAX:
         yield replace(plan, heal_seconds_max=HEAL_SECONDS_MAX)
     for part in ("faults", "acts", "consumers", "readers", "claimants", "workers", "producers"):

@@ -1,4 +1,4 @@
-"""The swarm notices the loss of every safeguard: a swarm that finds nothing is only worth something if it would."""
+"""The swarm finds every mutant: otherwise its passing runs would mean little."""
 
 from __future__ import annotations
 

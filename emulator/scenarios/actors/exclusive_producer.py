@@ -17,7 +17,7 @@ RETRY_SECONDS = 0.2
 POLL_SECONDS = 0.005
 """How often it is looked for room and outcomes."""
 BURST = 64
-"""Most publishes of an unlimited producer in one breath."""
+"""Most publishes of an unlimited producer without a pause."""
 ACCESS_MODES: dict[AccessWord, AccessMode] = {
     "shared": AccessMode.SHARED,
     "exclusive": AccessMode.EXCLUSIVE,

@@ -36,7 +36,7 @@ class ProgramHistory:
 
     @property
     def received(self) -> int:
-        """Different places that something was received from."""
+        """Number of different messages received."""
         return len(self._places)
 
     def received_in(self, region: str) -> int:

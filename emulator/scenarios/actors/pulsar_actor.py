@@ -39,7 +39,7 @@ REPORT_SECONDS = 0.1
 
 
 class Leaving(Exception):
-    """Told to leave while still trying to do something else."""
+    """The command `leave` arrived while another command was running."""
 
 
 class Prompter:

@@ -51,7 +51,7 @@ def key_of(number: int) -> str:
 
 
 def read(payload: bytes) -> Mapping[str, Any]:
-    """What an owner wrote; empty when it is something else."""
+    """Return what an owner wrote; empty for any other payload."""
     try:
         written = json.loads(payload)
     except ValueError:

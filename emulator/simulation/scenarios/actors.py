@@ -47,7 +47,7 @@ LEAVE_SECONDS = 1.0
 POLL_SECONDS = 0.005
 """How often it is looked for room, outcomes and connections."""
 BURST = 64
-"""Most publishes of an unlimited producer in one breath."""
+"""Most publishes of an unlimited producer without a pause."""
 
 
 class SimulatedActor:
@@ -291,7 +291,7 @@ class SimulatedConsumer(SimulatedActor):
                     self._received(topic, message)
                     await self._acknowledge(consumer, message)
             except ClientError as refusal:
-                if self._client is not client:  # on its way elsewhere
+                if self._client is not client:  # it is moving to another region
                     return
                 self._note_subscribe(topic, "unknown", error=str(refusal))
             await asyncio.sleep(RETRY_SECONDS)

@@ -101,8 +101,8 @@ def _repeated(received: Iterable[HistoryEvent]) -> int:
 def _gap_seconds(
     down: HistoryEvent, received: Sequence[HistoryEvent], events: Sequence[HistoryEvent]
 ) -> float | None:
-    """From the fact to the next message in another region, or in the same one after it came back. None: the
-    subscription was elsewhere, or never received again."""
+    """Seconds from the fact to the next message in another region, or in the same one after its return. None: the
+    subscription was in another region, or never received a message again."""
     before = [event for event in received if event.at_ms <= down.at_ms]
     if not before or before[-1].region != down.region:
         return None

@@ -135,7 +135,7 @@ def with_policies(workload: Workload, seed: int, random: Random) -> Plan:
 
 
 def rank(seed: int, random: Random) -> Plan:
-    """Consumers may hold as many messages as they like: permits alone decide who can take something."""
+    """Consumers may hold any number of messages: only permits limit deliveries."""
     plan = with_policies(priority_levels.WORKLOAD, seed, random)
     return replace(plan, topology=with_settings(plan.topology, max_unacked_messages_per_consumer=50_000))
 

@@ -1,11 +1,11 @@
-"""Takes one safeguard away and shows that the swarm notices.
+"""Mutation tests of the swarm: each mutant removes one safeguard, and the swarm must report a violation.
 
-A mutant gives a world another part than the one that ships, at a seam: a rule or a state machine of the broker
-(`emulator.broker.components`), the shell of a topic, a medium. The code itself has no switches, and no name is
-patched. A swarm that finds nothing is only worth something if it would have found this.
+A mutant replaces one production component through the overrides: a rule or a state machine of the broker
+(`emulator.broker.components`), the shell of a topic, a medium. The product code has no switches, and no name is
+patched. Passing runs of the swarm are only meaningful if it finds these mutants.
 
-To add one: the careless part and an `Mutant`, in the file of its theme or beside the workload that notices it.
-`geoemu simulate --without NAME` runs it by hand.
+To add one, write the faulty component and a `Mutant`, in the file of its theme or in that of the workload that finds
+it. `geoemu simulate --without NAME` runs it by hand.
 """
 
 from __future__ import annotations

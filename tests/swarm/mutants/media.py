@@ -1,4 +1,4 @@
-"""Careless disks, and logs elsewhere."""
+"""Faulty disks and remote logs."""
 
 from __future__ import annotations
 

@@ -138,8 +138,8 @@ def last_of(region: str, log: DurableLog) -> Position | None:
 
 
 def unused_place(region: str, here: DurableLog, there: DurableLog) -> Position | None:
-    """A place in the region's log behind all that it sent here, and before all that it has still to send: that of an
-    entry which is not its own. An entry under that place is new here, and takes nothing from the honest ones."""
+    """Return a position in the region's log after all that it sent here and before all that it still has to send: that
+    of an entry from another region. An entry with that position is new here, and does not displace an honest one."""
     sent = last_of(region, here)
     found = None
     for entry_id, entry in zip(there.ids, there.entries, strict=True):

@@ -185,7 +185,7 @@ class CutUp(OwnTopic):
 
 
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs everywhere, most of which look elsewhere, too."""
+    """Draw programs in every region, most of which read in another one, too."""
     seconds = plan.break_seconds
 
     def program() -> CutUp:

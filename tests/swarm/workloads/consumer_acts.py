@@ -11,7 +11,7 @@ from tests.swarm.workload import Act, Stage
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAct(Act):
-    """One of the plan's consumers does something, in whatever region it is."""
+    """An operation of one of the plan's consumers, in its current region."""
 
     consumer: str
 

@@ -234,7 +234,7 @@ def _attachment(consumer: Consumer, message: Message) -> int:
 
 
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs everywhere, some of which work elsewhere."""
+    """Draw programs in every region, some of which consume in another one."""
     seconds = plan.break_seconds
 
     def program() -> GiveUp:

@@ -200,7 +200,7 @@ class Encrypt(OwnTopic):
 
 
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs everywhere, most of which look elsewhere, too."""
+    """Draw programs in every region, most of which read in another one, too."""
     seconds = plan.break_seconds
 
     def program() -> Encrypt:

@@ -89,7 +89,7 @@ class Deletion(Mortal):
 
 
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs of both kinds; most of the first read elsewhere."""
+    """Draw programs of both kinds; most of the first read in another region."""
     seconds = plan.break_seconds
 
     def mortal(make: Callable[..., Mortal], *more: object) -> Mortal:

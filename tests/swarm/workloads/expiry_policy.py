@@ -40,11 +40,11 @@ class LettingGo(Mortal):
         raise NotImplementedError
 
     def kept(self, stored: Stored, until: float) -> set[bytes]:
-        """What the policy, in force until then, never let go of."""
+        """Return the messages that the policy, in force until then, never covered."""
         raise NotImplementedError
 
     def is_due(self, stored: Stored, now: float) -> bool:
-        """Whether what the policy lets go has to be gone, if it is in force for long enough."""
+        """Whether the policy must have removed its messages by now, given enough time in force."""
         raise NotImplementedError
 
     async def left(self, stage: Stage) -> str:

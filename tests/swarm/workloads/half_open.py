@@ -96,7 +96,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def silent_ones_go(evidence: Evidence) -> Found:
-    """A region lets go of a connection from which nothing comes any more."""
+    """A region closes a connection from which it receives nothing any more."""
     for operation in evidence.operations:
         if operation.workload == FallSilent.workload and operation.outcome == "accepted":
             yield (

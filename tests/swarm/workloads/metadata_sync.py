@@ -190,7 +190,7 @@ def _trouble(random: Random, plan: Plan, clusters: list[str]) -> Fault:
 
 
 def all_is_heard(evidence: Evidence) -> Found:
-    """After healing every cluster has all that the others have."""
+    """After healing every cluster has applied all metadata events of the others."""
     if evidence.metadata is None:
         return
     for cluster, other, heard, there_are in evidence.metadata.lacking():

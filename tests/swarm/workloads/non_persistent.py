@@ -25,7 +25,7 @@ from tests.swarm.workloads.self_reported import acted, told
 
 
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs everywhere, most of which are heard elsewhere, too."""
+    """Draw programs in every region, most of which have consumers in another one, too."""
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
 
 

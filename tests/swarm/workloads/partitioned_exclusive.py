@@ -43,7 +43,7 @@ class Receipts:
 
 @dataclass(frozen=True, slots=True)
 class OwnAll(Mortal):
-    """Several clients want it in one region; the logs are read there and elsewhere."""
+    """Several clients of one region want exclusive access; the logs are read there and in another region."""
 
     partitions: int
     claimants: tuple[AccessMode, ...]

@@ -20,7 +20,7 @@ OF_SUBSCRIPTION, SUBSCRIPTIONS = "maxConsumersPerSubscription", "maxSubscription
 LIMITS = (PRODUCERS, CONSUMERS, OF_SUBSCRIPTION, SUBSCRIPTIONS)
 CROWDED, KEPT_OUT = "crowded: ", "kept out: "
 SETTLES_SECONDS = 5.0
-"""Until a region has let go of all who were there when something went wrong."""
+"""Until a region has removed all clients that were connected during the faults."""
 LASTS_SECONDS = 6.0
 ASKS_AGAIN_SECONDS = 0.2
 Leave = Callable[[], Awaitable[None]]

@@ -53,8 +53,8 @@ class ComeBetween(Act):
 
     key: str
     hears: bool
-    """It connects twice in one breath and hears both answers; otherwise it goes away before the first one comes, and
-    asks again."""
+    """It connects twice at once and receives both responses; otherwise it closes before the first one, and connects
+    again."""
     hesitates_seconds: float
     """From its connection to its transaction."""
     waits_seconds: float
