@@ -1,7 +1,7 @@
 """Imports make no circle, those for types included.
 
-The contracts of `lint-imports` do not see imports under `if TYPE_CHECKING:`, and a circle of types is a circle of
-knowledge: neither side can be read, tested or replaced alone.
+The contracts of `lint-imports` do not see imports under `if TYPE_CHECKING:`, and a circle of types is also a circle of
+dependencies: neither side can be read, tested or replaced alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import grimp
 import pytest
 
 TOPIC = ("emulator.broker.topic", "emulator.broker.subscription", "emulator.broker.replication")
-"""What a topic is made of."""
+"""The parts of a topic."""
 ACYCLIC = (
     "emulator.broker",
     "emulator.cli",
@@ -33,7 +33,7 @@ ACYCLIC = (
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """Module -> what it imports, for types too."""
+    """Return module -> its imports, including those for types."""
     graph = grimp.build_graph(
         "emulator", "geoemu", "spark_jobs", exclude_type_checking_imports=False, cache_dir=None
     )
@@ -41,7 +41,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def way_back(module: str) -> list[str]:
-    """A way by which a module reaches itself; empty when there is none."""
+    """Return a path of imports from a module to itself; empty when there is none."""
     ways, seen = [[module]], {module}
     while ways:
         way = ways.pop()
@@ -73,4 +73,4 @@ def test_what_a_topic_is_made_of_does_not_know_it():
             *above,
             NON_PERSISTENT_TOPIC,
         ):
-            assert not imported & above, f"{module} knows more than a view of its topic"
+            assert not imported & above, f"{module} depends on more than a view of its topic"

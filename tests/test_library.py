@@ -103,13 +103,13 @@ def test_ctrl_c_leaves_nothing_behind(folder: Path, when: str) -> None:
         if line == f"{when}\n":
             break
     if when == "starting":
-        # Earlier, Python may be making its event loop, and has a complaint of its own about that.
+        # Earlier, Python may be creating its event loop, and prints an error of its own.
         wait_until(lambda: (folder / "run" / "run.json").exists(), "a run is made")
         wait_until(lambda: bool(living(folder / "run")), "a region is started")
     process.send_signal(signal.SIGINT)
     _, complaints = process.communicate(timeout=30)
     assert complaints.splitlines()[-1] == "KeyboardInterrupt"
-    # A region that was being started in that moment is not known yet: it ends because its owner is gone.
+    # A region that was being started at that moment is not known yet: it exits because its owner is gone.
     wait_until(lambda: living(folder / "run") == [], "its regions end")
 
 

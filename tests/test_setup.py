@@ -31,7 +31,7 @@ def setup(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def fake_java(home: Path, banner: str) -> Path:
-    """A Java that prints `banner` and nothing else."""
+    """Create a Java that prints `banner` and nothing else."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho '{banner}' >&2\n")
@@ -53,7 +53,7 @@ def test_java_versions(setup: ModuleType, tmp_path: Path, banner: str, version: 
 
 
 def run_without_rights(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, path: str) -> str:
-    """What `provide_java` says where nothing can be installed and programs are found on `path` only."""
+    """Return the output of `provide_java` where nothing can be installed and programs are found on `path` only."""
     monkeypatch.setenv("PATH", path)
     monkeypatch.setattr(setup, "apt_command", lambda: None)
     with pytest.raises(setup.Stopped) as caught:
@@ -80,7 +80,7 @@ def test_old_java(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_java_home_counts_more_than_the_path(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Spark takes JAVA_HOME, so installing another Java would not help."""
+    """Spark uses JAVA_HOME, so installing another Java would not help."""
     fake_java(tmp_path, 'java version "1.8.0_402"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert run_without_rights(setup, monkeypatch, os.environ["PATH"]) == (
@@ -184,7 +184,7 @@ def test_a_disk_that_is_too_full_is_told_before_anything_is_fetched(
 
 
 def test_a_drill_brings_no_browser_linter_compose_or_peer(setup: ModuleType) -> None:
-    """The weight of the first hour: a list of all that `make run` installs."""
+    """The list of all that `make run` installs, which decides how long the first run takes."""
     assert setup.wanted(setup.GOALS["run"], setup.read_lock()) == PACKAGES_OF_A_DRILL.split()
 
 
@@ -273,7 +273,7 @@ def test_short_steps_one_after_the_other_are_not_silent_together(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_set_up_ends_with_one_line(number: signal.Signals, tmp_path: Path) -> None:
-    """Its pip hangs: it is ended too."""
+    """Its pip hangs: it is terminated too."""
     ready = tmp_path / "ready"
     os.mkfifo(ready)
     hangs = tmp_path / "python"
@@ -302,7 +302,7 @@ def test_an_interrupted_set_up_ends_with_one_line(number: signal.Signals, tmp_pa
 
 
 def test_an_older_python_is_told_which_is_needed(tmp_path: Path) -> None:
-    """Before it has read a line that it could not understand."""
+    """Before Python parses a line that it does not understand."""
     old = tmp_path / "python3"
     old.write_text('#!/bin/sh\ncase "$2" in *print*) echo 3.6.9;; *) exit 1;; esac\n')
     old.chmod(0o755)
@@ -349,7 +349,7 @@ def bare(tmp_path: Path) -> Path:
 
 
 def planned(folder: Path, *words: str) -> list[str]:
-    """What `make` would do. The tests may have been started by a make, which is none of its business."""
+    """Return the commands of `make`. The tests may have been started by a make, whose settings must not count."""
     outside = {
         name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")
     }

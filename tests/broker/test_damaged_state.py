@@ -64,7 +64,7 @@ async def test_a_damaged_cursor_is_named_and_keeps_its_topic_from_being_loaded(
 
 
 async def broken(world: Regions) -> bytes:
-    """Run two regions with messages and a damaged cursor in us; yield the original cursor."""
+    """Run two regions with messages and a damaged cursor in us; return the original cursor."""
     async with world.client("us") as us, world.client("eu") as eu:
         await us.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
         await publish(us, "p", 2)

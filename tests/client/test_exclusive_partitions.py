@@ -36,7 +36,7 @@ def in_line(w: World, index: int) -> list[str]:
 
 
 async def meets(producer: Producer, code: ServerError) -> None:
-    """Return the error of its next publish, whatever the partition."""
+    """Check the error of its next publish, whatever the partition."""
     for key in ("key-0", "key-1", "key-2"):
         with pytest.raises(ClientError) as refusal:
             await producer.send(b"too late", key=key)

@@ -115,7 +115,7 @@ class Load:
 
     async def begin(self) -> None:
         scenario = self._run.run_dir / "history" / "scenario.jsonl"
-        if not scenario.exists():  # the actor process reads its own file
+        if not scenario.exists():  # the actors' histories refer to this one
             HistoryWriter(scenario, "scenario").close()
         urls = await service_urls(self._run)
         await asyncio.gather(*(actor.begin(urls[actor.part.region]) for actor in self.everyone))
@@ -324,7 +324,7 @@ def inspect(identity: str, template: str) -> str:
 def acknowledged_asked_at(
     run: ComposeRuntime, actor: str, *, after_ms: float, before_ms: float
 ) -> Iterator[float]:
-    """Return the request times of the publishes that were acknowledged in between."""
+    """Yield the request times of the publishes that were acknowledged in between."""
     asked_ms = {}
     for event in read_events(run.run_dir / "history" / f"{actor}.jsonl"):
         if event.op == "publish" and event.outcome == "asked":

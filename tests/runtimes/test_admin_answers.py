@@ -39,7 +39,7 @@ class Step(NamedTuple):
     body: Any
     look: str
     is_so: Callable[[Any], bool]
-    """Fields of that response; a number is the status of a response that is no 200."""
+    """Condition on that response; it gets the status of a response that is no 200."""
 
 
 def backlog(subscription: str, expected: int) -> Callable[[Any], bool]:

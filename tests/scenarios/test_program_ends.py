@@ -72,7 +72,7 @@ class PretendedGroup:
 
 
 class Programs:
-    """Start fake processes, and keep them."""
+    """Starts fake processes, and keeps them."""
 
     def __init__(self, make: Callable[[], PretendedGroup] = PretendedGroup) -> None:
         self.started: list[PretendedGroup] = []

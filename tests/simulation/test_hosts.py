@@ -63,7 +63,7 @@ def introductions(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def owners(events: list[HistoryEvent], group: str) -> Counter[str]:
-    """Return the number of topics that each host of a group owned when the last one of them had started."""
+    """Return the number of topics that each host of a group owned last, by its acknowledged publishes."""
     owner: dict[str, str] = {}
     for event in events:
         if event.op == "publish" and event.outcome == "ok" and event.actor.startswith(f"{group}-"):

@@ -31,7 +31,7 @@ MESSAGES = [b"it", b"2", b"3"]
 
 
 class _Unreachable:
-    """Make subscriptions unreachable, for a while from the region's death on."""
+    """Makes subscriptions unreachable, for a while from the region's death on."""
 
     def __init__(self, w: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.until = 0.0

@@ -194,7 +194,7 @@ def _of_journal(steps: tuple[str, ...]) -> list[str]:
 
 
 def test_a_key_has_one_open_transaction_behind_whatever_step_its_region_dies_when_another_begins() -> None:
-    """The first is lost: the second one aborts it."""
+    """The first is abandoned: the second one aborts it."""
 
     async def scenario(bench: Bench, killed: Killed) -> None:
         await bench.process()
@@ -236,7 +236,7 @@ def test_so_it_is_when_another_program_takes_the_key() -> None:
 
 
 def _watched(scenario: SimulatedScenario) -> SimulatedScenario:
-    """The stored state is also checked after each death."""
+    """Also check the stored state after each death."""
 
     async def whole(bench: Bench, killed: Killed) -> None:
         die = killed._die

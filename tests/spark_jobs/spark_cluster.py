@@ -34,7 +34,8 @@ more, for example because its parent was killed."""
 def guarded(
     command: Sequence[str], output: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program and all that it starts, which are gone after the block or when this process is, however it ends."""
+    """Run a program with all its children; they are killed after the block or when this process ends, however it
+    ends."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             ["bash", "-c", _GUARD, "guard", *command],
@@ -60,7 +61,7 @@ class SparkCluster:
         self._folder = folder
         self._resources = resources
         self.python = _bare_python(folder)
-        """What executors run."""
+        """The Python of the executors."""
         master = self._start("master", "master.Master")
         self.url = _wait_for(r"Starting Spark master at (spark://\S+)", *master)[0]
         for number in range(WORKERS):
@@ -71,7 +72,7 @@ class SparkCluster:
         )
 
     def driver_environment(self) -> dict[str, str]:
-        """For programs that use the cluster: as a user would set it up."""
+        """The environment of programs that use the cluster: as a user would set it up."""
         ours = {
             "PYSPARK_PYTHON": str(self.python),
             "SPARK_CONF_DIR": str(self._folder),
@@ -80,7 +81,7 @@ class SparkCluster:
         return {**os.environ, **ours}
 
     def _start(self, name: str, what: str, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
-        """Somewhere where nothing of ours can be imported from."""
+        """Start it in a folder from which nothing of ours can be imported."""
         folder, output = self._folder / name, self._folder / f"{name}.log"
         folder.mkdir()
         env = {
@@ -89,7 +90,7 @@ class SparkCluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": _JAVA,
-            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",  # it would want a fixed port
+            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",  # by default it would use a fixed port
             "SPARK_WORKER_DIR": str(folder),
         }
         command = [str(_SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}", *arguments]
@@ -100,13 +101,13 @@ class SparkCluster:
 
 @contextmanager
 def running_spark(folder: Path) -> Iterator[SparkCluster]:
-    """Ready for work; gone after the block."""
+    """Start a cluster and wait until it is ready; stop it after the block."""
     with ExitStack() as resources:
         yield SparkCluster(folder, resources)
 
 
 def _wait_for(pattern: str, process: subprocess.Popen[bytes], log: Path, count: int = 1) -> list[str]:
-    """What `pattern` finds in a log, once it is there so often."""
+    """Return the match of `pattern` in a log, once it occurs that often."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while len(found := re.findall(pattern, log.read_text(errors="replace"))) < count:
         if process.poll() is not None or time.monotonic() > deadline:
@@ -116,7 +117,7 @@ def _wait_for(pattern: str, process: subprocess.Popen[bytes], log: Path, count: 
 
 
 def _bare_python(folder: Path) -> Path:
-    """This Python with a few packages only. pyspark is not among them: Spark brings its own."""
+    """Return this Python with a few packages only. pyspark is not among them: Spark brings its own."""
     packages = folder / "packages"
     packages.mkdir()
     for name in EXECUTORS_NEED:
@@ -125,7 +126,7 @@ def _bare_python(folder: Path) -> Path:
             if not (packages / part).exists():
                 (packages / part).symlink_to(str(found.locate_file(part)))
     program = folder / "python"
-    # -S: without the folder that all packages are in, ours among them.
+    # -S: without the site-packages folder, which includes ours.
     program.write_text(f'#!/bin/sh\nPYTHONPATH={packages}:"$PYTHONPATH" exec {sys.executable} -S "$@"\n')
     program.chmod(0o755)
     return program

@@ -1,4 +1,4 @@
-"""Whole runs on disk, and what one change to a copy does to the verdict."""
+"""Whole runs on disk, and the effect of one change to a copy on the verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .sample_run import SampleRun, failover_drill
 
 @pytest.fixture
 def drill(drill_template: Path, tmp_path: Path) -> Path:
-    """A scratch copy."""
+    """Return a scratch copy."""
     return Path(shutil.copytree(drill_template, tmp_path / "run"))
 
 
@@ -76,7 +76,7 @@ def test_a_drill_that_went_well(engine: QueryEngine, drill: Path) -> None:
 
 
 def skip_entry(run: Path, region: str, entry_id: int) -> bytes:
-    """As if `region` had never stored it; the entries behind it move up. The entry."""
+    """Remove an entry as if `region` had never stored it; later entries move up. Return the entry."""
     with sqlite3.connect(run / "regions" / region / "log.sqlite") as database:
         rows = database.execute("SELECT rowid, log_id, first_entry_id, data FROM entry_groups").fetchall()
         for rowid, log_id, first, data in rows:
@@ -164,7 +164,7 @@ def test_a_damaged_folder_is_unknown_with_the_reason(
 
 
 def forget_region(run: Path, region: str, *places: str) -> None:
-    """Its folder, and what topology.json says of it in these places, are deleted."""
+    """Delete its folder, and these of its entries in topology.json."""
     shutil.rmtree(run / "regions" / region)
     topology = json.loads((run / "topology.json").read_text())
     if "clusters" in places:

@@ -18,7 +18,7 @@ MESSAGES = 5
 
 
 def stored_twice(folder: Path) -> Path:
-    """What two lives of a producer left where deduplication is on: its numbers go on."""
+    """The state that two runs of a producer leave with deduplication: its sequence ids continue."""
     run = SampleRun()
     for number in range(2 * MESSAGES):
         run.publish(REGION, number, 1.0 + number, producer="shop")
@@ -27,7 +27,7 @@ def stored_twice(folder: Path) -> Path:
 
 
 def life(history: HistoryWriter, first: int, last_sequence_id: int) -> None:
-    """Publishes MESSAGES, which are stored from entry `first` on."""
+    """One run: publish MESSAGES, which are stored from entry `first` on."""
     producer = history.opened_producer(REGION, TOPIC, "shop", last_sequence_id)
     for entry in range(first, first + MESSAGES):
         producer.asked_publish(payload_of(REGION, entry)).ok(f"{place(REGION, entry)}:-1")
@@ -72,7 +72,7 @@ def test_a_program_that_was_killed_leaves_only_open_operations_unknown(
     file = path / "history" / "shop.jsonl"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-2]))  # the last receipt, and the end
     assert "has no end" in sentences(evaluate_run(engine, path))
-    second = HistoryWriter.in_run(path, "shop")  # the next life seals what the first one left
+    second = HistoryWriter.in_run(path, "shop")  # the next run seals what the first one left
     consume(second)
     second.close()
     evaluation = evaluate_run(engine, path)

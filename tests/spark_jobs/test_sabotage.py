@@ -34,7 +34,7 @@ EAST, WEST, EU = "us-east", "us-west", "eu-central"
 
 
 def small_run(*, replicated: bool = True) -> SampleRun:
-    """us-east and eu-central publish in turns; billing receives and acknowledges everything in us-east."""
+    """us-east and eu-central publish in turns; billing receives and acknowledges every message in us-east."""
     run = SampleRun()
     run.fact(0.0, "phase", detail="it begins")
     run.subscribe(EAST, 0.1, replicated=replicated)
@@ -48,7 +48,7 @@ def small_run(*, replicated: bool = True) -> SampleRun:
 
 
 def entry_with(run: SampleRun, region: str, entry: int, **fields: object) -> None:
-    """Rewrite one entry's metadata, with a right checksum."""
+    """Rewrite one entry's metadata, with a valid checksum."""
     data = run.logs[region][entry]
     metadata = read_metadata(data)
     metadata.MergeFrom(pb.MessageMetadata(**fields))  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ def no_sources(run: SampleRun) -> None:
 
 
 def regrouped(run: SampleRun) -> None:
-    """The origin interleaved its two producers, us-west has the one behind the other."""
+    """The origin interleaved its two producers; us-west stored one after the other."""
     east = [data for data in run.logs[WEST] if scan_entry(data).replicated_from == EAST]
     others = [data for data in run.logs[WEST] if data not in east]
     by_producer = sorted(east, key=lambda data: scan_entry(data).producer_name)
@@ -111,7 +111,7 @@ def restricted(run: SampleRun) -> None:
 
 
 def without(**wanted: object) -> Callable[[SampleRun], None]:
-    """The history does not have the lines that say this."""
+    """Remove these lines from the history."""
 
     def damage(run: SampleRun) -> None:
         before = len(run.events)
@@ -184,7 +184,7 @@ def cursor_at(mark_delete: int, region: str = EAST) -> Callable[[Path], None]:
 
 
 def two_owners() -> SampleRun:
-    """In us-east pa has the topic for itself, then pb."""
+    """In us-east pa has exclusive access to the topic, then pb."""
     run = SampleRun()
     for epoch, producer in enumerate(("pa", "pb")):
         for number in range(MESSAGES):
@@ -198,7 +198,7 @@ def interleaved(run: SampleRun) -> None:
 
 
 def granted(epoch: int, owner: str, first: int, /, **said: object) -> Callable[[Path], None]:
-    """us-east stored this."""
+    """Add a grant to the store of us-east."""
 
     def change(path: Path) -> None:
         row = {"epoch": epoch, "owner": owner, "first_entry": first, "end_entry": None, "why": "", "at_ms": 1}
@@ -261,7 +261,7 @@ def receives_another(run: SampleRun) -> None:
 
 
 def blind_in_west(run: SampleRun) -> None:
-    """A second subscription of that name, in us-west, that was not given two of its messages."""
+    """Add a second subscription of that name, in us-west, which did not receive two of its messages."""
     run.subscribe(WEST, 0.1, replicated=False)
     for entry in range(2 * MESSAGES):
         if entry not in (3, 4):
@@ -324,12 +324,12 @@ def stored_plain(run: SampleRun) -> None:
 
 
 def acknowledged_in_vain(run: SampleRun) -> None:
-    """The last message that billing acknowledged, it acknowledged in a transaction that was aborted."""
+    """Move the last message that billing acknowledged into an aborted transaction."""
     run.change("acknowledge", "asked", only=3, transaction=transaction_text(ABORTED))
 
 
 def torn_in_two(path: Path) -> None:
-    """The committed transaction has a message in a second topic, where its marker says abort."""
+    """Add a message of the committed transaction to a second topic, where its marker is an abort."""
     import asyncio
 
     metadata = pb.MessageMetadata(producer_name="other", sequence_id=0, publish_time=1)
@@ -375,7 +375,7 @@ def task_commits(run: SampleRun, task: str, transaction: tuple[int, int], at_s: 
 
 
 def settles(run: SampleRun, transaction: tuple[int, int], entry: int, at_s: float) -> None:
-    """Receives and acknowledges, in a transaction."""
+    """Receive and acknowledge, in a transaction."""
     run.receive(EAST, EAST, entry, at_s, entry, "settling")
     run.acknowledge(EAST, entry, at_s + 0.1, "settling")
     for event in run.events[-2:]:
@@ -411,7 +411,7 @@ def coordinator(
     keys: Sequence[list[object]] = KEY_JOURNAL,
     also: Sequence[bytes] = (),
 ) -> Callable[[Path], object]:
-    """What coordinator 0 of us-east stored."""
+    """The journal of coordinator 0 of us-east."""
 
     def store(path: Path) -> None:
         log = path / "regions" / EAST / "log.sqlite"
@@ -440,15 +440,15 @@ class Sabotage:
     name: str
     verdict: Verdict
     check: str
-    """The check that names it."""
+    """The check that reports it."""
     kind: str
-    """What its witness, or for want of one its sentence, says."""
+    """The text of its witness, or else of its message."""
     in_memory: Callable[[SampleRun], object] | None = None
     on_disk: Callable[[Path], object] | None = None
     run: Callable[[], SampleRun] = small_run
 
     def write(self, path: Path) -> Path:
-        """The run directory with evidence that was tampered with."""
+        """Write the run directory with the evidence that was tampered with."""
         run = self.run()
         if self.in_memory is not None:
             self.in_memory(run)

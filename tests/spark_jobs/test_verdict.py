@@ -1,4 +1,4 @@
-"""What the checks of a run come to."""
+"""How the verdict of a run follows from its checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def result(invariant: str, verdict: Verdict) -> CheckResult:
         (["valid", "unknown", "invalid"], "valid", "invalid"),
         (["valid"], "unknown", "unknown"),
         (["invalid"], "unknown", "invalid"),
-        # Whole files of a run in which nothing happened prove nothing.
+        # Complete files of a run without any event prove nothing.
         (["not applicable", "not applicable"], "valid", "unknown"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The program, as others start it."""
+"""The verifier as a program of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
 
 @pytest.mark.real
 def test_started_early_and_told_to_go_on(drill_template: Path, tmp_path: Path) -> None:
-    """Started before there is anything to verify; from another folder; silent until told; nothing but the verdict."""
+    """Started before there is anything to verify, and from another folder. It prints nothing before a line arrives on
+    its standard input, and then only the verdict."""
     target = tmp_path / "run"
     process = subprocess.Popen(
         [*COMMAND, str(target), "--wait", "--json", "--report", str(tmp_path / "report")],
@@ -61,7 +62,7 @@ def test_started_early_and_told_to_go_on(drill_template: Path, tmp_path: Path) -
 
 
 def test_a_warm_up_ends_at_whatever_step_it_is_told_to() -> None:
-    """Also between two questions that are asked side by side; what comes after it finds the engine as it was."""
+    """Also between two concurrent queries; later queries find the engine unchanged."""
     with started("embedded") as engine:
         steps = itertools.count()
         warm_up(Interruptible(engine, lambda: next(steps) < 0))
@@ -99,7 +100,7 @@ def test_without_java_the_embedded_engine_judges_and_that_is_said(
 
 
 def test_before_spark_is_there_the_embedded_engine_judges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the first minutes after `make run` was typed."""
+    """As in the first minutes after `make run`."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     assert choose(None) == (
         "embedded",
@@ -113,7 +114,7 @@ def test_before_spark_is_there_the_embedded_engine_judges(monkeypatch: pytest.Mo
 
 
 def test_the_embedded_engine_needs_neither_java_nor_spark(drill_template: Path, tmp_path: Path) -> None:
-    """Nor is a class of PySpark ever looked for."""
+    """No class of PySpark is ever loaded."""
     program = (
         "import sys; sys.modules['pyspark'] = None; from spark_jobs.verify import main; sys.exit(main())"
     )

@@ -54,7 +54,7 @@ UNANSWERED = {
     "at_ms": 10_000.0,
     "until_ms": 11_000.0,
 }
-"""An order of us-east that a service in us-west acknowledged; its answer was asked for in eu-central."""
+"""An order of us-east that a service in us-west acknowledged; its answer was requested in eu-central."""
 
 KILL_AND_START = (fact(12, "kill", "us-west"), fact(14, "start", "us-west"))
 NO_FAULT = (
@@ -204,7 +204,7 @@ def pattern(name: str) -> re.Pattern[str]:
 
 
 def found(text: str) -> set[str]:
-    """Names of the hints that a text holds."""
+    """Return the names of the hints in a text."""
     return {name for name in HINTS if pattern(name).search(text)}
 
 

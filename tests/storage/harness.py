@@ -1,4 +1,4 @@
-"""What the suite needs of a backend besides the contract: a place to put a store, and ways to hurt it."""
+"""Requirements of the contract suite on a backend: a place for a store, and ways to damage it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ DEADLINE_SECONDS = 30
 
 
 class Harness:
-    """One place where stores are opened, one after the other. A backend that cannot do a thing skips it."""
+    """One place where stores are opened, one after the other. A backend that does not support a method skips its
+    tests."""
 
     def __init__(self) -> None:
         self.opened: list[Store] = []
 
     async def open(self) -> Store:
-        """Open the store of this place. The next call sees what this one left."""
+        """Open the store of this place. The next call sees the data of this one."""
         store = await self._open()
         self.opened.append(store)
         return store
@@ -35,18 +36,18 @@ class Harness:
         return await self.open()
 
     async def crash(self, store: Store) -> Store:
-        """What the next owner opens after `kill -9` at this moment."""
+        """Return what the next owner opens after `kill -9` at this moment."""
         pytest.skip("this backend cannot be crashed here")
 
     def fill_disk(self, store: Store) -> None:
-        """The next group with something large in it finds no room."""
+        """Let the next group with a large entry fail for lack of space."""
         pytest.skip("this backend has no disk to fill")
 
     def empty_disk(self, store: Store) -> None:
-        """There is room again."""
+        """Make space again."""
 
     def commits(self, store: Store) -> int:
-        """Durability points so far."""
+        """Return the number of durability points so far."""
         pytest.skip("this backend does not count its durability points")
 
     async def close(self) -> None:
@@ -82,7 +83,7 @@ async def open_log(store: Store, name: str) -> Log:
 
 
 async def read_all(log: Log, max_entries: int = 1000, max_bytes: int = 1 << 20) -> list[Entry]:
-    """Everything in a log, the way a reader does it: on from the id after the last one seen."""
+    """Return everything in a log, read as a reader does: on from the id after the last one seen."""
     found: list[Entry] = []
     start = 0
     while page := await log.read(start, max_entries, max_bytes):

@@ -1,4 +1,4 @@
-"""A real Kafka for tests, one per worker; and a place for Kafka stores in it, with ways to hurt one."""
+"""A real Kafka for tests, one per worker; and a place for Kafka stores in it, with ways to damage one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _prefixes = (f"test{os.getpid()}-{number}" for number in itertools.count())
 
 
 def new_prefix() -> str:
-    """Fresh topics instead of a fresh Kafka."""
+    """Return a prefix for fresh topics instead of a fresh Kafka."""
     return next(_prefixes)
 
 
@@ -36,7 +36,7 @@ def new_prefix() -> str:
 def running_kafka(
     folder: Path, port: int = 0, format_arguments: Sequence[str] = (), **settings: str
 ) -> Iterator[KafkaServer]:
-    """A Kafka; where none can be had the test is skipped, and fails in CI."""
+    """Start a Kafka; without one the test is skipped, and fails in CI."""
     try:
         if shutil.which("java") is None:
             raise RuntimeFailure("there is no Java")
@@ -55,7 +55,7 @@ def running_kafka(
 
 
 class KafkaHarness(Harness):
-    """One region of its own in a Kafka that others use too."""
+    """A region of its own in a shared Kafka."""
 
     def __init__(self, server: KafkaServer, **options: Any) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class KafkaHarness(Harness):
         self._limit(64 * 1024 * 1024)
 
     def _limit(self, bytes_max: int) -> None:
-        """What Kafka takes at once: its way of having no room for something."""
+        """Set the largest batch that Kafka accepts: this stands for a full disk."""
         admin = KafkaAdminClient(bootstrap_servers=self.server.bootstrap_servers)
         ours = [name for name in admin.list_topics() if name.startswith(self.options["topic_prefix"])]
         changes = [
@@ -85,7 +85,7 @@ class KafkaHarness(Harness):
         ]
         admin.alter_configs(changes)
         admin.close()
-        time.sleep(0.1)  # it is applied a moment after it was accepted
+        time.sleep(0.1)  # Kafka applies it a moment after it accepted it
 
     def commits(self, store: Store) -> int:
         assert isinstance(store, KafkaStore)
@@ -113,7 +113,7 @@ async def _never(*_: object) -> None:
 
 
 def start_owner(server: KafkaServer, prefix: str, acknowledged: Path) -> subprocess.Popen[bytes]:
-    """`kafka_owner` as a process."""
+    """Start `kafka_owner` as a process."""
     arguments = [server.bootstrap_servers, prefix, str(acknowledged)]
     return subprocess.Popen([sys.executable, "-m", "tests.storage.kafka_owner", *arguments])
 

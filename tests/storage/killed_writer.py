@@ -1,7 +1,7 @@
-"""A region's storage life that ends in `kill -9`. Run by test_kill.py; not a test.
+"""Writes to a store in a process that ends with `kill -9`. Run by test_kill.py; not a test.
 
-Writes what the seed decides, many writes in flight, and tells through the pipe what was acknowledged, one
-line each, as soon as it is:
+It writes what the seed decides, many writes in flight, and reports every acknowledgement through the pipe at once, one
+line each:
 
     e <log> <first id> <number of the first entry> <count>     an append
     k <key> <version> <number>                                 a put
@@ -28,7 +28,7 @@ KEYS = ("k", "l", "m")
 
 
 def entry(log: str, life: int, number: int) -> bytes:
-    """What the log's entry of this number in this life must look like. Sizes differ widely."""
+    """Return the entry of the log with this number in this run. Sizes differ widely."""
     name = f"{log} {life} {number} "
     return name.encode() + random.Random(name).randbytes(random.Random(name).choice((0, 10, 100, 100, 9000)))
 
@@ -38,8 +38,8 @@ def value(key: str, life: int, number: int) -> bytes:
 
 
 def live(path: str, life: int, seed: int, pipe: Connection, often: bool) -> None:
-    """Until killed. `often`: checkpoints and sweeps all the time, so that the kill may come within one; most commits in
-    the writer's thread."""
+    """Write until killed. `often`: checkpoints and sweeps all the time, so that the kill may fall within one; most
+    commits in the writer's thread."""
     if often:
         sqlite_commit.CHECKPOINT_BYTES = 30_000
         sqlite_commit.SWEEP_ROWS = 1

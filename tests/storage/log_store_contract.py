@@ -18,7 +18,7 @@ from emulator.storage.contract import Log, Versioned
 from .harness import Harness, data_of, on_a_loop, open_log, read_all
 
 LARGE = 300_000
-"""Bytes that do not fit where there is no room."""
+"""Bytes that do not fit on a full disk."""
 
 
 class LogStoreContract:
@@ -37,7 +37,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_s1_futures_of_one_log_resolve_in_the_order_of_the_appends(self, harness: Harness):
-        """Who waits for the tenth knows that the ninth is durable too."""
+        """A caller that waits for the tenth knows that the ninth is durable too."""
         log = await open_log(await harness.open(), "t")
         resolved: list[int] = []
         issued = [log.append([b"x"]) for _ in range(50)]
@@ -58,7 +58,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_s1_put_and_delete_of_one_key_take_effect_in_the_order_of_issue(self, harness: Harness):
-        """Put, delete, put within one group: the last put stands, and its version starts again."""
+        """Put, delete, put within one group: the last put counts, and its version starts again."""
         store = await harness.open()
         outcomes: list[Any] = [store.put("k", b"1"), store.delete("k"), store.put("k", b"2")]
         outcomes += [store.put("gone", b"1"), store.delete("gone")]
@@ -70,7 +70,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_s2_what_was_acknowledged_is_there_after_a_restart(self, harness: Harness):
-        """Entries, ids, ends, sizes and keys are the same in the next life."""
+        """Entries, ids, ends, sizes and keys are the same after the restart."""
         store = await harness.open()
         log = await open_log(store, "t")
         await asyncio.gather(*(log.append([b"entry %d" % n]) for n in range(20)), store.put("k", b"v"))
@@ -124,7 +124,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_s3_ids_are_never_used_twice_not_even_when_everything_was_trimmed(self, harness: Harness):
-        """An empty log goes on where it was, after a restart and after a crash."""
+        """An empty log continues its ids, after a restart and after a crash."""
         store = await harness.open()
         seen: list[int] = []
         for again in (harness.reopen, harness.crash, harness.reopen):
@@ -140,7 +140,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_s3_a_deleted_log_comes_back_with_a_larger_ledger_id(self, harness: Harness):
-        """So a position names one entry for ever, also across a restart."""
+        """So a position names one entry permanently, also across a restart."""
         store = await harness.open()
         ledgers: list[int] = []
         for again in (None, harness.reopen, harness.crash, None):
@@ -183,7 +183,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_s5_a_poisoned_log_refuses_appends_until_it_is_opened_again(self, harness: Harness):
-        """Opened again it is another object, which knows what survived and takes appends."""
+        """The reopened log is another object, which knows what survived and accepts appends."""
         store = await harness.open()
         log = await open_log(store, "t")
         kept = await log.append([b"kept"])
@@ -250,7 +250,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_s6_two_owners_cannot_both_write(self, harness: Harness):
-        """Either the second is refused when it opens, or the first is fenced from then on."""
+        """Either the second is rejected when it opens, or the first is fenced from then on."""
         first = await harness.open()
         log = await open_log(first, "t")
         await log.append([b"x"])
@@ -319,7 +319,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_s8_after_a_crash_a_log_is_a_prefix_with_everything_acknowledged(self, harness: Harness):
-        """What was on its way may be there or not, but nothing is there without all before it."""
+        """Writes in flight may be there or not, but nothing is there without everything before it."""
         store = await harness.open()
         log = await open_log(store, "t")
         issued = [log.append([b"%d" % n]) for n in range(30)]
@@ -335,7 +335,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_a_new_log_is_empty(self, harness: Harness):
-        """Its ends meet."""
+        """Its first and its next id are equal."""
         log = await open_log(await harness.open(), "t")
         assert log.name == "t"
         assert log.first_entry_id == log.next_entry_id
@@ -345,7 +345,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_a_read_begins_at_the_id_it_is_given(self, harness: Harness):
-        """Also in the middle of an append, and in an append of an earlier life."""
+        """Also in the middle of an append, and in an append before the restart."""
         store = await harness.open()
         log = await open_log(store, "t")
         for n in range(10):
@@ -362,7 +362,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_a_read_stops_at_its_limits(self, harness: Harness):
-        """Never more entries than asked; the last one is the one that reaches the bytes."""
+        """Never more entries than requested; the last one is the one that reaches the bytes."""
         store = await harness.open()
         log = await open_log(store, "t")
         await log.append([bytes(10) for _ in range(10)])
@@ -425,7 +425,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_cancelling_the_wait_does_not_cancel_the_write(self, harness: Harness):
-        """The entry is stored, and the ones after it resolve as ever."""
+        """The entry is stored, and later ones resolve as usual."""
         store = await harness.open()
         log = await open_log(store, "t")
         futures: list[asyncio.Future[Any]] = [log.append([b"1"]), store.put("k", b"v"), store.put("k", b"w")]
@@ -439,7 +439,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_trimmed_entries_are_gone_for_good(self, harness: Harness):
-        """And nothing that was to be kept is."""
+        """And no other entry is."""
         store = await harness.open()
         log = await open_log(store, "t")
         for n in range(10):
@@ -471,7 +471,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_trimming_never_takes_what_is_not_durable_yet(self, harness: Harness):
-        """Appends on their way stay, whatever id was named."""
+        """Appends in flight stay, whatever id was named."""
         log = await open_log(await harness.open(), "t")
         await log.append([b"1"])
 
@@ -483,7 +483,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_a_log_never_begins_earlier_again(self, harness: Harness):
-        """Of two trims on their way the farther one counts, whichever was issued last."""
+        """Of two trims in flight the farther one counts, whichever was issued last."""
         store = await harness.open()
         log = await open_log(store, "t")
         for n in range(10):
@@ -501,7 +501,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_reading_goes_on_while_entries_are_trimmed(self, harness: Harness):
-        """A reader behind the trimmed end is moved forward, and misses nothing that is kept."""
+        """A reader behind the trimmed end is moved forward, and misses no kept entry."""
         store = await harness.open()
         log = await open_log(store, "t")
         for n in range(50):
@@ -537,7 +537,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_an_absent_log_is_opened_only_when_it_may_be_created(self, harness: Harness):
-        """Looking for it leaves no trace."""
+        """Looking for it leaves nothing behind."""
         store = await harness.open()
         assert await store.open_log("t", create=False) is None
         assert store.log_names() == []
@@ -568,7 +568,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_a_deleted_log_is_gone_and_its_handle_is_of_no_use(self, harness: Harness):
-        """Appends and reads say so; the others of its store do not mind."""
+        """Appends and reads raise; other logs of its store are not affected."""
         store = await harness.open()
         log, other = await open_log(store, "t"), await open_log(store, "other")
         await log.append([b"x"])
@@ -586,7 +586,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_a_log_created_again_does_not_show_what_was_deleted(self, harness: Harness):
-        """Also when delete and create are issued in one breath."""
+        """Also when delete and create are issued together."""
         store = await harness.open()
         log = await open_log(store, "t")
         await log.append([b"old"])
@@ -601,7 +601,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_deleting_a_log_that_is_not_there_is_no_error(self, harness: Harness):
-        """Twice is as good as once."""
+        """Deleting twice has the same effect as once."""
         store = await harness.open()
         await store.delete_log("t")
         await open_log(store, "t")
@@ -629,7 +629,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_a_put_with_the_wrong_expected_version_changes_nothing(self, harness: Harness):
-        """It certainly did not happen, and the next put is not disturbed."""
+        """It certainly did not happen, and the next put is not affected."""
         store = await harness.open()
         for wrong in (0, 1, 7):
             with pytest.raises(StorageError) as refused:
@@ -646,7 +646,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_expected_version_counts_what_is_already_issued(self, harness: Harness):
-        """Of two who expect the same version one wins, although neither is durable yet."""
+        """Of two callers that expect the same version one wins, although neither write is durable yet."""
         store = await harness.open()
         outcomes = await asyncio.gather(
             store.put("k", b"first", expected_version=-1),
@@ -661,7 +661,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_scan_gives_the_keys_with_a_prefix_in_order(self, harness: Harness):
-        """The prefix is meant literally, whatever characters are in it."""
+        """The prefix is literal, whatever characters it contains."""
         store = await harness.open()
         keys = ["cursor/a/1", "cursor/a/2", "cursor/ab/1", "cursor/a%/1", "cursor/a_/1", "topic/ü", "cursor"]
         await asyncio.gather(*(store.put(key, key.encode()) for key in keys))
@@ -674,7 +674,7 @@ class LogStoreContract:
 
     @on_a_loop
     async def test_a_large_value_and_many_keys_survive(self, harness: Harness):
-        """A megabyte in one, a thousand others beside it."""
+        """A megabyte in one, and a thousand others."""
         store = await harness.open()
         large = bytes(range(256)) * 4096
         await asyncio.gather(

@@ -1,4 +1,4 @@
-"""A place for SQLite stores, and the ways to hurt one."""
+"""A place for SQLite stores, and ways to damage one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SqliteHarness(Harness):
         return await open_sqlite(self.path, "eu")
 
     async def crash(self, store: Store) -> Store:
-        """The files as they are at this moment, in another folder: what a killed process leaves behind."""
+        """Copy the files as they are at this moment: what a killed process leaves behind."""
         self.lives += 1
         life = self.path.parent.parent / f"life-{self.lives}"
         self.path = copy_files(self.path, life)
@@ -42,13 +42,13 @@ class SqliteHarness(Harness):
 
 
 def folder_in_memory() -> tempfile.TemporaryDirectory[str]:
-    """Where fsync costs nothing, if the machine has such a place: for tests that do not ask about the disk."""
+    """Return a folder where fsync costs nothing, if the machine has one: for tests that do not depend on the disk."""
     place = "/dev/shm"
     return tempfile.TemporaryDirectory(dir=place if os.access(place, os.W_OK) else None)
 
 
 def copy_files(path: Path, to: Path) -> Path:
-    """What a kill leaves. The file first, then the WAL: what is missing in the one is still in the other."""
+    """Copy what a kill leaves. The file first, then the WAL: what is missing in one is still in the other."""
     to.mkdir()
     for suffix in ("", "-wal"):
         shutil.copyfile(f"{path}{suffix}", to / f"{path.name}{suffix}")

@@ -13,7 +13,7 @@ groups = st.lists(st.binary(max_size=60), min_size=1, max_size=20)
 
 
 def test_a_record_is_count_lengths_entries_and_checksum_in_big_endian():
-    """The form is a promise: other programs read it."""
+    """The format is stable: other programs read it."""
     expected = "00000003 00000002 00000000 00000001 616263 4fe291bb"
     assert encode_group([b"ab", b"", b"c"]) == bytes.fromhex(expected)
 
@@ -42,7 +42,7 @@ def test_a_slice_is_what_reading_entry_by_entry_gives(
 
 @given(groups, st.data())
 def test_a_changed_byte_is_noticed(entries: list[bytes], data: st.DataObject):
-    """Wherever it is, and the error names the place."""
+    """Wherever it is; the error names the place."""
     record = bytearray(encode_group(entries))
     record[data.draw(st.integers(0, len(record) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(StorageError, match=r"^row 7 is damaged"):
@@ -51,7 +51,7 @@ def test_a_changed_byte_is_noticed(entries: list[bytes], data: st.DataObject):
 
 @given(groups, st.data())
 def test_a_shortened_or_lengthened_record_is_noticed(entries: list[bytes], data: st.DataObject):
-    """A record ends where it ends."""
+    """A record has an exact length."""
     record = encode_group(entries)
     for wrong in (record[: data.draw(st.integers(0, len(record) - 1))], record + b"\0", b"\0" + record):
         with pytest.raises(StorageError):
@@ -60,6 +60,6 @@ def test_a_shortened_or_lengthened_record_is_noticed(entries: list[bytes], data:
 
 @given(st.binary(max_size=100))
 def test_garbage_is_refused(garbage: bytes):
-    """No bytes make the decoder do anything but say so."""
+    """The decoder raises the same error for any bytes."""
     with pytest.raises(StorageError):
         decode_group(garbage)

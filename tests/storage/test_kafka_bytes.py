@@ -1,4 +1,4 @@
-"""Names and record batches, as they are in Kafka."""
+"""Names and record batches as they are stored in Kafka."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRODUCER = ProducerId(4711, 12)
 
 @given(st.text())
 def test_any_name_can_be_read_back_from_a_legal_one(name: str):
-    """And no two names are written alike."""
+    """And no two names have the same encoding."""
     written = names.encode(name)
     assert all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in written)
     assert names.decode(written) == name
@@ -49,7 +49,7 @@ def test_names_of_topics():
 
 
 def test_a_name_too_long_for_kafka_is_cut():
-    """And stays its own."""
+    """And stays distinct."""
     prefix = names.region_prefix("geoemu", "eu")
     long = [names.log_topic(prefix, 1, "x" * 300 + end) for end in "ab"]
     assert [len(topic) for topic in long] == [names.NAME_LENGTH_MAX] * 2
@@ -79,7 +79,7 @@ def test_entries_are_encoded_as_kafka_python_does_it(entries: list[bytes], seque
 
 
 def test_a_batch_cut_short_is_left_out_and_a_garbled_one_is_refused():
-    """As a fetch may end in the middle of one; but bytes that changed are never served (S8)."""
+    """A fetch may end in the middle of one; but changed bytes are never served (S8)."""
     whole = encode_entries(PRODUCER, 0, [b"a", b"b"], 0)
     assert len(list(decode_batches(whole + whole[:-1], "here"))) == 1
     garbled = bytearray(whole)
@@ -89,7 +89,7 @@ def test_a_batch_cut_short_is_left_out_and_a_garbled_one_is_refused():
 
 
 def test_a_record_with_a_key_is_no_entry():
-    """Whatever it is."""
+    """Whatever its contents."""
     (batch,) = decode_batches(encode_records(PRODUCER, 0, [ProducedRecord(names.FENCE_KEY, b"{}")]), "here")
     assert not batch.holds_entries
     assert batch.entries == []

@@ -29,7 +29,7 @@ JAAS = "org.apache.kafka.common.security"
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key of the broker's own, and the certificate to trust it by."""
+    """Create a key of the broker's own, and the certificate that clients trust."""
     folder = tmp_path_factory.mktemp("certificates")
     if shutil.which("keytool") is None:
         pytest.skip("there is no keytool")
@@ -57,7 +57,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def guarded(
     tmp_path_factory: pytest.TempPathFactory, certificates: Path
 ) -> Iterator[tuple[KafkaServer, str]]:
-    """A Kafka, and its address for those who have a certificate to trust and a password."""
+    """Start a Kafka; yield it with its address for clients that have the certificate and a password."""
     port, own_port, controller = choose_ports(WantedPort("kafka", key, "127.0.0.1", 0) for key in "abc")
     plain, scram = f"{JAAS}.plain.PlainLoginModule", f"{JAAS}.scram.ScramLoginModule"
     settings = {
@@ -83,7 +83,7 @@ def guarded(
 async def test_a_region_shows_its_password_over_tls(
     guarded: tuple[KafkaServer, str], certificates: Path, mechanism: str
 ):
-    """And is refused with a wrong one, in a sentence and at once."""
+    """With a wrong one it is rejected at once, with one message."""
     options: dict[str, Any] = {
         "topic_prefix": new_prefix(),
         "security_protocol": "SASL_SSL",
@@ -129,7 +129,7 @@ def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServe
 @pytest.mark.real
 @on_a_loop
 async def test_a_log_that_moves_to_another_broker_is_followed(two_brokers: KafkaServer):
-    """While entries are appended: none is lost, doubled or out of order, and reading goes on too."""
+    """While entries are appended: none is lost, doubled or out of order, and reading continues too."""
     store = await open_kafka("eu", two_brokers.bootstrap_servers, {"topic_prefix": new_prefix()})
     log = await open_log(store, "t")
     acknowledged: list[bytes] = []
@@ -155,7 +155,7 @@ async def test_a_log_that_moves_to_another_broker_is_followed(two_brokers: Kafka
 
 
 def _move(server: KafkaServer, topic: str, broker: int) -> None:
-    """Returns when the broker leads the topic, and alone."""
+    """Move the topic; return when the broker is its leader and only replica."""
     admin = KafkaAdminClient(bootstrap_servers=server.bootstrap_servers)
     try:
         admin.alter_partition_reassignments({TopicPartition(topic, 0): [broker]})

@@ -24,7 +24,7 @@ LOGS = ("a", "b", "c")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """One that may be hurt; every test leaves it running."""
+    """A Kafka that tests may kill or freeze; every test leaves it running."""
     with running_kafka(tmp_path_factory.mktemp("kafka")) as server:
         yield server
 
@@ -34,7 +34,7 @@ async def open_store(server: KafkaServer, prefix: str, **options: int) -> KafkaS
 
 
 class Load:
-    """Append to several logs and put a key, a few requests in flight each, until `stop` is called."""
+    """Appends to several logs and puts a key, a few requests in flight each, until `stop` is called."""
 
     def __init__(self, store: Store, logs: list[Log]) -> None:
         self.acknowledged: dict[str, list[tuple[int, bytes]]] = {log.name: [] for log in logs}
@@ -49,7 +49,7 @@ class Load:
         return sum(map(len, self.acknowledged.values()))
 
     async def beyond(self, count: int) -> None:
-        """Until this many entries are acknowledged."""
+        """Wait until more than this many entries are acknowledged."""
         while self.count <= count:
             assert not any(task.done() for task in self._tasks)
             await asyncio.sleep(0.01)
@@ -77,7 +77,7 @@ class Load:
 
 
 async def check(load: Load, server: KafkaServer, prefix: str) -> None:
-    """What the next owner finds is exactly what was acknowledged."""
+    """Check that the next owner finds exactly what was acknowledged."""
     store = await open_store(server, prefix)
     for name in LOGS:
         assert await read_all(await open_log(store, name)) == load.acknowledged[name]
@@ -92,7 +92,7 @@ async def check(load: Load, server: KafkaServer, prefix: str) -> None:
 async def test_kill_9_of_kafka_under_load_only_takes_time(
     server: KafkaServer, caplog: pytest.LogCaptureFixture
 ):
-    """Writes wait while it is away and go on when it is back. The log says so in two lines."""
+    """Writes wait while it is down and continue when it is back. The log says so in two lines."""
     prefix = new_prefix()
     store = await open_store(server, prefix)
     load = Load(store, [await open_log(store, name) for name in LOGS])
@@ -100,7 +100,7 @@ async def test_kill_9_of_kafka_under_load_only_takes_time(
         await load.beyond(2000)
         await asyncio.to_thread(server.kill)
         before = load.count
-        await asyncio.sleep(0.5)  # so that it tries several times
+        await asyncio.sleep(0.5)  # so that the store retries several times
         assert load.count == before
         await asyncio.to_thread(server.start)
         await load.beyond(before + 2000)
@@ -139,14 +139,14 @@ async def test_kill_9_of_region_and_kafka_at_once_loses_nothing_acknowledged(
 @pytest.mark.real
 @on_a_loop
 async def test_a_kafka_that_hangs_is_asked_again_and_stores_nothing_twice(server: KafkaServer):
-    """The first request may have been carried out after all; the second is the same bytes."""
+    """The first request may have been carried out after all; the second has the same bytes."""
     prefix = new_prefix()
     store = await open_store(server, prefix, request_timeout_ms=200)
     load = Load(store, [await open_log(store, name) for name in LOGS])
     for _ in range(3):
         await load.beyond(load.count + 500)
         server.pause()
-        await asyncio.sleep(0.7)  # more than three times the time after which it is asked again
+        await asyncio.sleep(0.7)  # more than three times the time after which the store retries
         server.resume()
     await load.beyond(load.count + 500)
     await load.stop()
@@ -157,7 +157,7 @@ async def test_a_kafka_that_hangs_is_asked_again_and_stores_nothing_twice(server
 @pytest.mark.real
 @on_a_loop
 async def test_a_region_that_starts_before_its_kafka_waits_for_it(server: KafkaServer):
-    """And then is as good as any."""
+    """And then works as usual."""
     server.stop()
     opening = asyncio.ensure_future(open_store(server, new_prefix()))
     await asyncio.sleep(0.2)
@@ -172,7 +172,7 @@ async def test_a_region_that_starts_before_its_kafka_waits_for_it(server: KafkaS
 
 @on_a_loop
 async def test_a_kafka_that_never_comes_is_told_in_one_sentence():
-    """With the address, and what to do."""
+    """With the address, and the remedy."""
     with pytest.raises(StorageError, match=r"no usable Kafka at 127\.0\.0\.1:1: .*is it running\?"):
         await open_kafka("eu", "127.0.0.1:1", {"open_timeout_ms": 50})
 
@@ -181,7 +181,7 @@ async def test_a_kafka_that_never_comes_is_told_in_one_sentence():
 async def test_closing_does_not_wait_for_ever_for_a_kafka_that_is_away(
     server: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ):
-    """What it did not take fails, and may or may not be there."""
+    """An unacknowledged write fails, and may or may not be stored."""
     monkeypatch.setattr("emulator.storage.kafka.store.CLOSE_SECONDS", 0.1)
     store = await open_store(server, new_prefix())
     log = await open_log(store, "t")
@@ -216,7 +216,7 @@ async def test_closing_does_not_wait_for_ever_for_a_kafka_that_is_away(
 )
 @on_a_loop
 async def test_options_that_cannot_be_meant_are_refused(servers: str, options: dict[str, str], said: str):
-    """Before anything is connected to."""
+    """Before any connection is opened."""
     with pytest.raises(ConfigurationError) as refused:
         await open_kafka("eu", servers, options)
     assert said in str(refused.value)

@@ -28,7 +28,7 @@ REGION = "eu"
 
 @pytest.fixture(scope="module")
 def forgetful_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """A Kafka that forgets producers and transactional ids within a second or so, as others do within days."""
+    """A Kafka that forgets producers and transactional ids within about a second, as others do within days."""
     forgetful = {
         "producer.id.expiration.ms": "1000",
         "producer.id.expiration.check.interval.ms": "100",
@@ -78,7 +78,7 @@ async def close_all(*stores: KafkaStore) -> None:
 async def test_an_owner_that_was_paused_and_wakes_up_writes_nothing_and_ends(
     kafka_server: KafkaServer, prefix: str, tmp_path: Path
 ):
-    """What it acknowledged before is there once, in order; nothing of it lies behind what the new owner wrote."""
+    """Its acknowledged entries are there once, in order; none of its entries follows those of the new owner."""
     path = tmp_path / "acknowledged"
     old = start_owner(kafka_server, prefix, path)
     try:
@@ -106,7 +106,7 @@ async def test_an_owner_that_was_paused_and_wakes_up_writes_nothing_and_ends(
 async def test_everything_that_waits_at_a_fenced_owner_fails_as_fenced(
     kafka_server: KafkaServer, prefix: str
 ):
-    """Appends to all logs and puts, and what comes later; nothing of it is stored."""
+    """Appends to all logs, puts, and later writes; none of them is stored."""
     old = await open_store(kafka_server, prefix)
     logs = [await open_log(old, name) for name in "ab"]
     await asyncio.gather(*(log.append([b"before"]) for log in logs), old.put("k", b"before"))
@@ -125,7 +125,7 @@ async def test_everything_that_waits_at_a_fenced_owner_fails_as_fenced(
 
 @on_a_loop
 async def test_an_owner_that_was_silent_looks_before_it_writes(forgetful_server: KafkaServer, prefix: str):
-    """Kafka has forgotten the fence, and would take its append."""
+    """Kafka has forgotten the fence, and would accept its append."""
     clock = Clock()
     old = await open_store(forgetful_server, prefix, clock)
     log = await open_log(old, "t")
@@ -143,7 +143,7 @@ async def test_an_owner_that_was_silent_looks_before_it_writes(forgetful_server:
 async def test_an_owner_that_was_silent_and_is_still_the_owner_goes_on(
     forgetful_server: KafkaServer, prefix: str
 ):
-    """It finds only its own records behind the last it knew."""
+    """It finds only its own records after the last one it knew."""
     clock = Clock()
     store = await open_store(forgetful_server, prefix, clock)
     log = await open_log(store, "t")
@@ -161,7 +161,7 @@ async def test_an_owner_that_was_silent_and_is_still_the_owner_goes_on(
 async def test_an_owner_with_another_producer_id_shuts_the_older_one_out_too(
     forgetful_server: KafkaServer, prefix: str
 ):
-    """Kafka has forgotten the transactional id and gave a new producer id, which it never compares with the old."""
+    """Kafka has forgotten the transactional id and assigned a new producer id, which it never compares with the old."""
     old = await open_store(forgetful_server, prefix)
     log = await open_log(old, "t")
     await log.append([b"old"])
@@ -179,13 +179,13 @@ async def test_an_owner_with_another_producer_id_shuts_the_older_one_out_too(
 
 
 def known_producers(server: KafkaServer, topic: str) -> bool:
-    """Whether Kafka remembers who wrote to a topic."""
+    """Return whether Kafka still knows the producers of a topic."""
     with admin_of(server) as admin:
         found = admin.describe_producers([TopicPartition(topic, 0)])
     return bool(next(iter(found.values())).active_producers)
 
 
 def known_transactions(server: KafkaServer, prefix: str) -> bool:
-    """Whether Kafka remembers the transactional id of the region."""
+    """Return whether Kafka still knows the transactional id of the region."""
     with admin_of(server) as admin:
         return f"{prefix}.{REGION}" in str(admin.list_transactions())

@@ -28,21 +28,21 @@ pytestmark = pytest.mark.long
 KILLS_PER_FILE = 10
 MOMENTS = int(os.environ.get("GEOEMU_KILL_MOMENTS", "20"))
 
-# Children come from a small server that has everything imported: a life begins in milliseconds.
+# Children come from a fork server that has everything imported: each starts in milliseconds.
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["emulator.storage.sqlite.store"])
 
 
 @dataclass
 class Known:
-    """What must be in the file, as far as it was acknowledged in any life."""
+    """The required contents of the file: what was acknowledged in any run."""
 
     entries: dict[str, dict[int, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
-    """log -> id -> (life, number)."""
+    """log -> id -> (run, number)."""
     last_ids: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: -1))
     """Largest id ever seen in a log, acknowledged or found."""
     values: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """key -> (version, life, number): the last acknowledged."""
+    """key -> (version, run, number): the last acknowledged."""
     trimmed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def hear(self, life: int, told: str) -> None:
@@ -59,7 +59,7 @@ class Known:
 
 
 def live_and_be_killed(path: Path, life: int, seed: int, acknowledgements: int) -> list[str]:
-    """One life; what was acknowledged in it."""
+    """Run and kill one process; record what was acknowledged."""
     ours, theirs = processes.Pipe(duplex=False)
     child = processes.Process(target=live, args=(str(path), life, seed, theirs, seed % 2 == 1))
     child.start()
@@ -67,13 +67,13 @@ def live_and_be_killed(path: Path, life: int, seed: int, acknowledgements: int) 
     told = b""
     try:
         while told.count(b"\n") < acknowledgements:
-            assert ours.poll(DEADLINE_SECONDS), "the process says nothing"
+            assert ours.poll(DEADLINE_SECONDS), "the process prints nothing"
             heard = os.read(ours.fileno(), 4096)
             assert heard, "the process ended by itself"
             told += heard
     finally:
         child.kill()
-    while heard := os.read(ours.fileno(), 65536):  # it was acknowledged, although we did not hear it before
+    while heard := os.read(ours.fileno(), 65536):  # acknowledged, and not read before
         told += heard
     child.join()
     ours.close()
@@ -81,8 +81,8 @@ def live_and_be_killed(path: Path, life: int, seed: int, acknowledgements: int) 
 
 
 async def examine(path: Path, life: int, known: Known) -> None:
-    """What the file has is what was acknowledged and perhaps a little more, all of it sound."""
-    store = await open_sqlite(path, "eu")  # at once: the operating system has let the lock go
+    """Check that the file has what was acknowledged and perhaps a little more, all of it valid."""
+    store = await open_sqlite(path, "eu")  # at once: the operating system has released the lock
     try:
         for name in LOGS:
             await examine_log(store, name, life, known)
@@ -102,7 +102,7 @@ async def examine_log(store: SqliteStore, name: str, life: int, known: Known) ->
     missing = {i for i in expected_of if i >= log.first_entry_id} - {entry_id for entry_id, _ in found}
     assert not missing, f"acknowledged and lost: {sorted(missing)} of {name}"
 
-    # The next entry of this life, if none of it was trimmed
+    # The next entry of this run, if none of it was trimmed
     next_number = 0 if log.first_entry_id <= known.last_ids[name] + 1 else None
     for entry_id, data in found:
         whose, number = (int(word) for word in data.split(b" ", 3)[1:3])
@@ -110,9 +110,9 @@ async def examine_log(store: SqliteStore, name: str, life: int, known: Known) ->
         if entry_id in expected_of:
             assert expected_of[entry_id] == (whose, number)
         elif whose == life:
-            assert entry_id > known.last_ids[name], "an id of an earlier life"
+            assert entry_id > known.last_ids[name], "an id of an earlier run"
         if whose == life:
-            assert next_number in (None, number), "a hole in what this life wrote"
+            assert next_number in (None, number), "a hole in the writes of this run"
             next_number = number + 1
         expected_of[entry_id] = (whose, number)  # from now on it must stay
     known.last_ids[name] = log.next_entry_id - 1
@@ -134,7 +134,7 @@ def examine_key(store: SqliteStore, key: str, life: int, known: Known) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("seed", range((MOMENTS + KILLS_PER_FILE - 1) // KILLS_PER_FILE))
 def test_nothing_acknowledged_is_lost_when_the_process_is_killed_at_any_moment(seed: int, tmp_path: Path):
-    """Ten lives on one file, each ended by SIGKILL."""
+    """Ten processes on one file, one after the other, each ended by SIGKILL."""
     chance = random.Random(seed)
     path = tmp_path / "log.sqlite"
     known = Known()

@@ -45,7 +45,7 @@ class TestMemoryStore(LogStoreContract):
 
 @on_a_loop
 async def test_what_is_held_becomes_durable_when_it_is_released():
-    """A test of those above can look at the time between issued and durable as long as it likes."""
+    """Tests can check the state between issued and durable for as long as they like."""
     store = await MemoryStore.open()
     log = await open_log(store, "t")
     store.hold()
@@ -60,7 +60,7 @@ async def test_what_is_held_becomes_durable_when_it_is_released():
 
 @on_a_loop
 async def test_a_crash_loses_what_is_held():
-    """And only that."""
+    """And nothing else."""
     store = await MemoryStore.open()
     log = await open_log(store, "t")
     await log.append([b"durable"])
@@ -83,7 +83,7 @@ async def test_a_crashed_store_takes_nothing_any_more():
 
 @on_a_loop
 async def test_everything_issued_in_one_tick_is_one_group():
-    """Exactly one, so that a simulation can count on it."""
+    """Exactly one, so that a simulation can rely on it."""
     store = await MemoryStore.open()
     logs = [await open_log(store, name) for name in "abc"]
     before = store.commits

@@ -36,7 +36,8 @@ from .sqlite_harness import SqliteHarness, copy_files, folder_in_memory, writer_
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads go to the file, groups to the thread and into many rows; checkpoints and sweeps all the time."""
+    """Small limits: reads go to the file, groups to the thread and into several rows; checkpoints and sweeps run all
+    the time."""
     monkeypatch.setattr(sqlite_writer, "HERE_BYTES_MAX", -1)
     monkeypatch.setattr(sqlite, "RECENT_BYTES", 500)
     monkeypatch.setattr(sqlite_rows, "ROW_BYTES", 100)
@@ -65,7 +66,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def read_only(path: Path) -> closing[sqlite3.Connection]:
-    """How any other program looks at the file."""
+    """Open the file as any other program does."""
     return closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True))
 
 
@@ -101,14 +102,14 @@ async def test_a_closed_store_is_one_file_that_says_everything(path: Path):
 
 @on_a_loop
 async def test_a_closed_store_can_be_read_where_nothing_may_be_written(path: Path):
-    """A file in WAL mode needs companions that the reader creates; ours does not say so (bytes 18 and 19)."""
+    """A file in WAL mode needs companions that the reader creates; ours is not marked so (bytes 18 and 19)."""
     await (await open_sqlite(path, "eu")).close()
     assert path.read_bytes()[18:20] == b"\1\1"
 
 
 @on_a_loop
 async def test_another_program_reads_what_is_durable_while_the_store_is_in_use(path: Path):
-    """With a plain connection, and without holding anything up."""
+    """With a plain connection, and without blocking the owner."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     await log.append([b"1"])
@@ -124,7 +125,7 @@ async def test_another_program_reads_what_is_durable_while_the_store_is_in_use(p
 
 @on_a_loop
 async def test_another_program_reads_what_a_killed_store_left(path: Path, tmp_path: Path):
-    """The WAL beside the file belongs to it."""
+    """The WAL next to the file belongs to it."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     await log.append([b"1", b"2"])
@@ -152,7 +153,7 @@ async def test_a_file_with_pages_of_another_size_is_used_as_it_is(
 
 @on_a_loop
 async def test_an_empty_file_is_a_new_store(path: Path):
-    """It may have been made beforehand."""
+    """It may have been created in advance."""
     path.parent.mkdir(parents=True)
     path.touch()
     store = await open_sqlite(path, "eu")
@@ -174,7 +175,7 @@ async def refusal(path: Path, region: str = "eu") -> str:
 
 @on_a_loop
 async def test_a_second_owner_is_told_who_the_first_is(path: Path):
-    """And may come in once the first has gone."""
+    """It may open the store once the first has closed it."""
     store = await open_sqlite(path, "eu")
     expected = f"{path} is in use by process {os.getpid()} (region eu); stop it first"
     assert await refusal(path) == expected
@@ -204,7 +205,7 @@ async def test_a_second_process_is_refused_too(path: Path):
 
 @on_a_loop
 async def test_a_file_that_is_no_database_is_refused(path: Path):
-    """In one sentence, and it is left as it was."""
+    """With one message, and it is left unchanged."""
     path.parent.mkdir(parents=True)
     path.write_bytes(b"once upon a time " * 1000)
     assert await refusal(path) == f"{path} cannot be opened: file is not a database"
@@ -213,7 +214,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path):
 
 @on_a_loop
 async def test_a_database_of_somebody_else_is_refused(path: Path):
-    """We do not put our tables beside theirs."""
+    """The store does not add its tables to another program's."""
     path.parent.mkdir(parents=True)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE recipes (name TEXT)")
@@ -234,7 +235,7 @@ async def test_a_file_of_another_format_version_is_refused(path: Path):
 
 @on_a_loop
 async def test_a_file_of_another_region_is_refused(path: Path):
-    """Two regions given one path is a mistake in the topology, not a merge."""
+    """Two regions with one path are a mistake in the topology, not a merge."""
     await (await open_sqlite(path, "eu")).close()
     assert await refusal(path, "us") == f"{path} belongs to region eu, not us; give each region its own file"
 
@@ -251,7 +252,7 @@ async def test_a_path_that_cannot_be_is_refused(tmp_path: Path):
 
 @on_a_loop
 async def test_a_refused_open_does_not_keep_others_out(path: Path):
-    """The lock goes with the failure."""
+    """The failure releases the lock."""
     path.parent.mkdir(parents=True)
     path.write_bytes(b"no database" * 1000)
     await refusal(path)
@@ -263,7 +264,7 @@ async def test_a_refused_open_does_not_keep_others_out(path: Path):
 
 
 class Commits:
-    """Holds the writer just before it commits a group, so that what is issued then is in the next one."""
+    """Holds the writer just before it commits a group, so that later writes are in the next one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._held, self._go_on = threading.Event(), threading.Event()
@@ -276,7 +277,7 @@ class Commits:
             commit(committer, group)
 
         monkeypatch.setattr(Committer, "commit", held_commit)
-        monkeypatch.setattr(sqlite_writer, "HERE_BYTES_MAX", -1)  # the loop must not be held
+        monkeypatch.setattr(sqlite_writer, "HERE_BYTES_MAX", -1)  # the loop must not be blocked
 
     def hold(self) -> None:
         self._go_on.clear()
@@ -296,7 +297,7 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
 
 @contextmanager
 def files_end_at(size_bytes: int) -> Iterator[None]:
-    """Writing beyond fails, in this process, with an error that is not "disk full"."""
+    """Let writes beyond this size fail, in this process, with an error that is not "disk full"."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
@@ -307,7 +308,7 @@ def files_end_at(size_bytes: int) -> Iterator[None]:
 
 @on_a_loop
 async def test_an_input_output_error_fails_the_group_and_says_that_it_may_have_happened(path: Path):
-    """When the log is opened again, it shows what is there."""
+    """When the log is opened again, it shows what is stored."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     await log.append([b"kept"])
@@ -328,7 +329,7 @@ async def test_an_input_output_error_fails_the_group_and_says_that_it_may_have_h
 
 @on_a_loop
 async def test_a_group_fails_as_a_whole_whatever_the_reason(path: Path, commits: Commits):
-    """What was written before the failure is taken back, and the store goes on."""
+    """What was written before the failure is rolled back, and the store continues."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     writer_connection(store).setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 5000)
@@ -377,7 +378,7 @@ async def test_a_group_fails_as_a_whole_when_sqlite_took_everything_back_by_itse
 async def test_what_is_with_the_thread_is_not_overtaken_on_the_loop(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A small append behind a large one waits for its turn, even before the thread has begun (S1)."""
+    """A small append behind a large one waits for it, even before the thread has begun (S1)."""
     given, go_on = threading.Event(), threading.Event()
     next_group = sqlite_writer.SqliteWriter._next_group
 
@@ -393,7 +394,7 @@ async def test_what_is_with_the_thread_is_not_overtaken_on_the_loop(
     await log.append([b"first"])
     monkeypatch.setattr(sqlite_writer.SqliteWriter, "_next_group", slow_next_group)
     go_on.set()
-    await store.open_log("other")  # from now on the thread waits the new way
+    await store.open_log("other")  # from now on the thread uses the patched wait
     go_on.clear()
     given.clear()
     large = log.append([bytes(sqlite_writer.HERE_BYTES_MAX + 1)])
@@ -410,7 +411,7 @@ async def test_what_is_with_the_thread_is_not_overtaken_on_the_loop(
 
 @on_a_loop
 async def test_a_full_disk_is_called_so(path: Path):
-    """StorageFull is certain: nothing of the group was stored."""
+    """StorageFull is definite: nothing of the group was stored."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     writer_connection(store).execute("PRAGMA max_page_count = 1")
@@ -425,7 +426,7 @@ async def test_a_full_disk_is_called_so(path: Path):
 async def test_what_was_issued_while_the_failing_group_was_written_fails_too(
     path: Path, commits: Commits, lane: str
 ):
-    """It is in the next group, for which there would be room (S5)."""
+    """It is in the next group, although that one would fit (S5)."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     writer_connection(store).execute("PRAGMA max_page_count = 1")
@@ -460,7 +461,7 @@ async def test_the_id_of_a_ledger_in_one_region_is_none_in_another(tmp_path: Pat
 
 @on_a_loop
 async def test_a_damaged_row_is_named_and_not_served(path: Path):
-    """The rest of the log is; the other logs and new appends do not mind."""
+    """The rest of the log is served; other logs and new appends are not affected."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     for n in range(5):
@@ -565,7 +566,7 @@ def test_a_torn_or_garbled_tail_is_cut_off_or_refused_and_never_served(seed: int
 async def test_a_read_that_is_overtaken_by_a_trim_begins_where_the_log_begins_now(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Its rows are gone when it looks for them, which is not a hole."""
+    """Its rows are gone when it reads them, which is not a hole."""
     looking, go_on = threading.Event(), threading.Event()
     read = sqlite_writer.SqliteReader._read
 
@@ -589,7 +590,7 @@ async def test_a_read_that_is_overtaken_by_a_trim_begins_where_the_log_begins_no
     await store.close()
 
 
-# ── What keeps it small and quick ─────────────────────────────────────────────────────────────────────
+# ── Size and speed ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @on_a_loop
@@ -649,7 +650,7 @@ async def test_the_wal_stays_short_while_much_is_written(path: Path):
 
 @on_a_loop
 async def test_a_large_group_is_divided_into_rows_that_become_durable_together(path: Path):
-    """Reading ten entries out of a megabyte does not mean reading the megabyte."""
+    """Reading ten entries of a megabyte does not read the megabyte."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     await log.append([b"%04d" % n + bytes(1000) for n in range(1000)])
@@ -663,14 +664,14 @@ async def test_a_large_group_is_divided_into_rows_that_become_durable_together(p
 
 @on_a_loop
 async def test_recent_entries_are_read_without_the_file(path: Path):
-    """Readers at the end of the log do not wait for a thread; the memory for it is bounded."""
+    """Readers at the end of the log do not wait for a thread; the memory for them is bounded."""
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")
     for _ in range(30):
         await log.append([bytes(1_000_000)])
     reading = log.read(log.next_entry_id - 2, 10, 10**9)
     with pytest.raises(StopIteration) as read:
-        reading.send(None)  # done at the first step: nothing was waited for
+        reading.send(None)  # done at the first step: it waited for nothing
     assert len(read.value.value) == 2
     assert sum(len(data) for _, entries in log.recent for data in entries) <= sqlite.RECENT_BYTES
     assert len(await log.read(0, 100, 10**9)) == 30
@@ -681,7 +682,7 @@ async def test_recent_entries_are_read_without_the_file(path: Path):
 async def test_small_groups_are_committed_on_the_loop_and_large_ones_in_the_thread(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """And the small ones too, for a while, after one that took long."""
+    """Also the small ones, for a while, after one that took long."""
     on_loop: list[bool] = []
     commit = Committer.commit
 
@@ -710,7 +711,7 @@ async def test_small_groups_are_committed_on_the_loop_and_large_ones_in_the_thre
 async def test_a_loop_that_is_never_idle_does_not_starve_the_writer(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """An append takes a few ticks of the loop (about 5), not tens of thousands."""
+    """An append takes a few iterations of the loop (about 5), not tens of thousands."""
     monkeypatch.setattr(sqlite_writer, "HERE_BYTES_MAX", -1)
     store = await open_sqlite(path, "eu")
     log = await open_log(store, "t")

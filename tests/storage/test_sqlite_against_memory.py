@@ -38,12 +38,12 @@ deletes = st.tuples(st.just("delete"), keys)
 
 
 def _nth(store: Store, log: Log) -> int:
-    """Which of its region's logs it is: the memory store counts from 1, SQLite from a number of the region's own."""
+    """Return the index of a region's log: the memory store counts from 1, SQLite from a number of the region's own."""
     return log.ledger_id - (last_before_first(store.region) if isinstance(store, SqliteStore) else 0)
 
 
 class Stories(RuleBasedStateMachine):
-    """Every step is taken on both stores, and both must give the same outcome."""
+    """Runs every step on both stores, which must give the same outcome."""
 
     @initialize()
     def begin(self) -> None:
@@ -69,7 +69,7 @@ class Stories(RuleBasedStateMachine):
         assert sqlite == memory
 
     def _again(self, open_again: Callable[[Harness, Store | None], Awaitable[Store]]) -> None:
-        """Both stores begin another life."""
+        """Restart both stores."""
         before = self.stores or [None, None]
         self.stores = [
             self.loop.run_until_complete(_awaited(open_again(harness, store)))
@@ -173,7 +173,7 @@ async def _outcome(awaitable: Awaitable[Any]) -> Any:
 
 @pytest.mark.parametrize("where", ["on the loop and in the thread", "in the thread"])
 def test_sqlite_answers_every_story_as_the_memory_store_does(where: str, monkeypatch: pytest.MonkeyPatch):
-    """Outcomes, ids, ends, sizes, contents, versions and even the words of refusals."""
+    """Outcomes, ids, ends, sizes, contents, versions and even error messages."""
     monkeypatch.setattr(sqlite_writer, "HERE_BYTES_MAX", -1 if where == "in the thread" else 5000)
     monkeypatch.setattr(sqlite, "RECENT_BYTES", 3000)
     monkeypatch.setattr(sqlite_rows, "ROW_BYTES", 5000)

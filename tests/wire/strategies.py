@@ -12,11 +12,11 @@ from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 
 patient = settings(deadline=None)
-"""For every Hypothesis test here: a busy machine is no reason to fail."""
+"""For every Hypothesis test here: a busy machine must not fail a test."""
 
 U64_MAX = 2**64 - 1
 ABSENT = 2**63
-"""The number by which lean forms say "absent"; no peer counts that far."""
+"""The number that stands for "absent" in compact forms; no peer counts that far."""
 
 u64 = st.integers(0, U64_MAX).filter(lambda value: value != ABSENT)
 i64 = st.integers(-(2**63) + 1, 2**63 - 1)
@@ -36,7 +36,7 @@ ack_sets = st.none() | st.lists(i64, min_size=1, max_size=4).map(tuple)
 ack_ids = st.tuples(i64, i64, ack_sets)
 positions = st.builds(Position, i64, i64)
 log_positions = st.builds(Position, st.integers(-1, 2**63 - 1), st.integers(-1, 2**63 - 1))
-"""What can be a place in a log; -1 comes before everything."""
+"""Positions in a log; -1 comes before everything."""
 region_positions = st.lists(st.tuples(text, positions), max_size=4).map(tuple)
 properties = st.lists(st.builds(pb.KeyValue, key=text, value=text), max_size=3)
 
@@ -71,7 +71,7 @@ metadatas = st.builds(
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
-    """Bytes that were fine once: cut short, with bytes overwritten, with bytes put in. Or never fine."""
+    """Damaged bytes: valid ones cut short, with bytes overwritten, with bytes inserted; or random ones."""
     data = bytearray(draw(whole))
     match draw(st.sampled_from(["cut", "overwritten", "inserted", "noise"])):
         case "cut":
@@ -88,7 +88,7 @@ def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
 
 
 def refusal(read: Callable[[], object]) -> ProtocolError | None:
-    """How reading was refused; None when it was not. Any other error is a failure of the test."""
+    """Return the error of reading, or None. Any other error fails the test."""
     try:
         read()
     except ProtocolError as problem:

@@ -1,4 +1,4 @@
-"""Every hand-written command is what protobuf would have written, and read as protobuf reads it."""
+"""Every hand-written command has the bytes that protobuf would write, and is parsed as protobuf parses it."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def test_every_body_has_the_number_of_its_type() -> None:
 # SEND.
 
 transactions = st.tuples(st.none(), st.none()) | st.tuples(u64, u64)
-"""(least, most)."""
+"""(minimum, maximum)."""
 sends = st.builds(lambda numbers, txn: SendCommand(*numbers, *txn), st.tuples(u64, u64, u64), transactions)
 remarks = st.fixed_dictionaries({"num_messages": i32, "is_chunk": st.booleans(), "marker": st.booleans()})
-"""What else clients say in a SEND; brokers go by the entry's metadata."""
+"""Other fields that clients set in a SEND; brokers use the entry's metadata."""
 
 
 def encode_send_command(send: SendCommand, remark: dict[str, Any]) -> bytes:
@@ -299,7 +299,7 @@ def test_an_ack_by_hand_is_what_protobuf_writes(ack: AckCommand) -> None:
 @patient
 @given(acks)
 def test_an_ack_of_any_encoder_is_decoded(ack: AckCommand) -> None:
-    """Sizes of batches are read in transactions only; these acknowledgements say none."""
+    """Batch sizes are read in transactions only; these acknowledgements have none."""
     sizes = () if ack.txn_least is None else (0,) * len(ack.ids)
     expected = ack._replace(batch_sizes=sizes)
     assert decode_ack(encode_ack_command(ack)) == expected
@@ -317,7 +317,7 @@ def test_sizes_of_batches_come_across_in_a_transaction() -> None:
 def test_an_ack_with_a_changed_byte_reads_as_protobuf_reads_it(
     ledger: int, entry: int, data: st.DataObject
 ) -> None:
-    """The form that comes once a message is read by hand; whatever differs from it by little is not that form."""
+    """The common form, one per message, is parsed by hand; a slightly different one is not that form."""
     command = bytearray(encode_ack(1, [(ledger, entry, None)]))
     command[data.draw(st.integers(2, len(command) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -329,7 +329,7 @@ def test_an_ack_with_a_changed_byte_reads_as_protobuf_reads_it(
     if theirs.ack.HasField("consumer_id"):
         try:
             ours = decode_ack(bytes(command))
-        except ProtocolError:  # only of a transaction is everything required
+        except ProtocolError:  # all fields are required only in a transaction
             assert not theirs.IsInitialized()
             return
         assert ours.consumer_id == theirs.ack.consumer_id
@@ -367,7 +367,7 @@ def test_a_flow_by_hand_is_read_by_protobuf_and_by_us(consumer_id: int, permits:
     assert decode_flow(command) == (consumer_id, permits)
 
 
-# What every decoder owes to garbage.
+# Behaviour of every decoder on garbage.
 
 DECODERS: dict[Callable[[bytes], object], st.SearchStrategy[bytes]] = {
     decode_send: st.builds(encode_send_command, sends, remarks),

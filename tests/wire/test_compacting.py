@@ -1,4 +1,4 @@
-"""What compaction reads of an entry, and a batch without some of its messages."""
+"""The fields of an entry that compaction reads, and a batch without some of its messages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_batch_is_looked_into_an_encrypted_one_is_not() -> None:
 def test_a_batch_that_says_it_is_enormous_is_not_looked_into(
     said: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It costs nothing: 2 MB of zlib are 2 GB, and a million messages of nothing are seconds."""
+    """A forged size costs nothing: 2 MB of zlib are 2 GB, and a million empty messages take seconds."""
     monkeypatch.setattr(compacting, "decompress", None)
     fields = {"num_messages_in_batch": 1, "compression": pb.ZLIB, "uncompressed_size": 5} | said
     data = build_entry(metadata(**fields), zlib.compress(b"hello"))

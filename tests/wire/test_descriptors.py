@@ -1,4 +1,4 @@
-"""Descriptors of Protobuf, as clients send them."""
+"""Protobuf descriptors, as clients send them."""
 
 from __future__ import annotations
 

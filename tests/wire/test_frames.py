@@ -1,4 +1,4 @@
-"""A stream of bytes is a sequence of frames, however it is cut."""
+"""A stream of bytes is parsed as a sequence of frames, however it is split."""
 
 from __future__ import annotations
 

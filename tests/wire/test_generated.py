@@ -1,4 +1,4 @@
-"""The committed protobuf module belongs to the committed proto file."""
+"""The committed protobuf module matches the committed proto file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_generated_module_is_up_to_date(tmp_path: Path) -> None:
 
 
 def _descriptor(module: str) -> str:
-    """The line that matters; the rest changes with the generator's version."""
+    """Return the line that matters; the rest changes with the generator's version."""
     return next(line for line in module.splitlines() if line.startswith("DESCRIPTOR"))
 
 

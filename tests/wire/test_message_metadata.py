@@ -1,4 +1,4 @@
-"""An entry's metadata is what its publisher wrote, and stays so on its way through regions."""
+"""An entry's metadata is what its publisher wrote, and stays unchanged on its way through regions."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_a_source_position_that_is_none_is_refused(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["1:2", "nonsense", ""])
 def test_without_an_origin_the_property_means_nothing(value: str) -> None:
-    """Applications copy properties of what they were given, and so do dead letters."""
+    """Applications copy properties of received messages, and so do dead letters."""
     assert with_properties((SOURCE_POSITION_PROPERTY, value), replicated_from=None).source_position is None
 
 

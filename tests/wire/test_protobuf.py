@@ -1,4 +1,4 @@
-"""Varints by hand are protobuf's varints."""
+"""The hand-written varints equal protobuf's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that an unmodified client (pulsar-client 3.13, C++ core 4.2.0) really sent."""
+"""Bytes that an unmodified client (pulsar-client 3.13, C++ core 4.2.0) sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of our client, as protobuf shows them: what is sent, and what is left out."""
+"""Commands of our client, parsed by protobuf: which fields are sent, and which are left out."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from emulator.wire.message_metadata import (
 from emulator.wire.protobuf import decode_command, length_delimited, tag, varint
 
 NUMBERS = (200, 1_000, 536_870_911)
-"""Of no field that Pulsar or a proposal has; the last one is the largest there can be."""
+"""A field number that neither Pulsar nor a proposal uses; the last one is the largest possible."""
 UNKNOWN = b"".join(
     tag(number, 0)
     + varint(2**64 - 1)

@@ -27,7 +27,7 @@ from tests.broker.regions import Regions, regions, until
 
 
 class Switch:
-    """Record every request to stop or resume reading."""
+    """Records every request to stop or resume reading."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

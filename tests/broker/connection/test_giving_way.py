@@ -24,7 +24,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def receives(client: RawClient, world: Regions) -> None:
-    """Return whether a message that is published now reaches consumer 1 of `client`."""
+    """Check that a message that is published now reaches consumer 1 of `client`."""
     client.writer.write(frame_of(encode_flow(1, 10)))
     async with world.client("us") as publisher:
         await (await publisher.producer("orders")).send(b"hello")

@@ -56,7 +56,7 @@ def pack(*events: dict[str, Any], **changes: Any) -> bytes:
 
 
 async def lie(region: Region, *payloads: bytes) -> None:
-    """The region that publishes its cluster's events publishes other ones."""
+    """Let the region that publishes its cluster's events publish these."""
     await soon(lambda: region.synchronizer is not None and region.synchronizer.carrier is not None)
     assert region.synchronizer is not None
     assert region.synchronizer.carrier is not None
@@ -64,7 +64,7 @@ async def lie(region: Region, *payloads: bytes) -> None:
 
 
 async def still_in_step(world: Regions) -> None:
-    """A change made in either cluster arrives in the other."""
+    """Check that a change made in either cluster arrives in the other."""
     us, eu = world.running["us"], world.running["eu"]
     for here, there, name in ((us, eu, "from-us"), (eu, us, "from-eu")):
         await here.metadata.put(TenantPath(name).text, b"{}")

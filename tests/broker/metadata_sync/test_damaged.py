@@ -1,4 +1,4 @@
-"""Damaged rows of the configuration store: metadata sync reports each, replaces it, and goes on with all others."""
+"""Damaged rows of the configuration store: metadata sync reports each, replaces it, and continues with all others."""
 
 from __future__ import annotations
 

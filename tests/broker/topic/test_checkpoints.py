@@ -17,7 +17,7 @@ from tests.core.topic.test_state import Says
 
 
 class FailingStore(MemoryStore):
-    """Fail puts while `failing` is set, and refuse a key whose put failed until it is read (S5)."""
+    """Fails puts while `failing` is set, and refuses a key whose put failed until it is read (S5)."""
 
     failing = False
 

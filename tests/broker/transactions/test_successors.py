@@ -73,8 +73,8 @@ async def processed(client: Client) -> Transaction:
 
 
 async def acknowledge_upto(message: Message, consumer: Consumer, transaction: Transaction) -> None:
-    """Retry while another transaction holds any of it: an aborted one's messages are redelivered before the abort is
-    known."""
+    """Retry while another transaction holds any of it: an aborted one's messages may be redelivered before it is
+    released."""
     while True:
         try:
             await consumer.acknowledge_cumulative(message, transaction=transaction)

@@ -1,4 +1,7 @@
-"""~records what came of each. => records the outcome of each."""
+"""Calls every method of the Java admin client against a region and records the outcome of each.
+
+python -m tests.clients.admin.methods           # prints what was not accepted
+"""
 
 from __future__ import annotations
 
@@ -238,7 +241,7 @@ def _placeholders(us: Served, folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _ignored() -> Iterator[set[str]]:
-    """Return the query parameters that the region receives meanwhile and that no row declares."""
+    """Collect the query parameters that the region receives meanwhile and that no row declares."""
     names: set[str] = set()
     parse = resource.parse_query
 

@@ -1,7 +1,8 @@
-"""~One read is under way at most, as in the shell; while it is, consumers come, go, acknowledge and refuse, cursors
-are\nmoved by other regions and by seeks, and the log grows. => At most one read is under way, as in the broker.
-Meanwhile consumers come, go, acknowledge positively and negatively,\nother regions and seeks move cursors, and the log
-grows."""
+"""R1 and R2 (docs/components/dispatch.md) under random events, against a plain model that scans everything.
+
+At most one read is under way, as in the broker. Meanwhile consumers come, go, acknowledge positively and negatively,
+other regions and seeks move cursors, and the log grows.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_what_was_reserved_beside_other_use_is_never_more_than_there_was() -> No
     throttle.take(5, 0, 0)
     throttle.release(second, 0)
     throttle.release(first, 0)
-    assert throttle.wait_ms(0) == pytest.approx(300), "two were sent too early"
+    assert throttle.wait_ms(0) == pytest.approx(300), "two went beyond the limit"
 
 
 def test_where_bytes_are_limited_there_is_one_read_at_a_time() -> None:
