@@ -162,7 +162,7 @@ async def test_whoever_is_lazy_opens_a_partition_with_its_first_message(world: W
 async def test_what_was_sent_before_its_partition_was_open_is_numbered_behind_what_the_region_has(
     world: World,
 ) -> None:
-    """Numbered from 0 it would count as a duplicate of the previous run, and be dropped."""
+    """Numbered from 0 it would count as a duplicate of the former producer's messages, and be dropped."""
     await create(world)
     before = await client_of(world).producer("orders", name="p")
     for number in range(6):

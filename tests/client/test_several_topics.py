@@ -349,7 +349,7 @@ async def test_a_pattern_names_its_namespace(world: World, text: str) -> None:
 async def test_a_pattern_of_a_kind_that_the_region_does_not_watch_is_asked_for_now_and_then(
     world: World,
 ) -> None:
-    """The consumer asks for a watch, and the region refuses; it then finds matching topics by polling."""
+    """The region refuses to watch a pattern with a lookahead; the client finds matching topics by polling."""
     client = client_of(world, topics_interval_seconds=1.0)
     await publish(client, f"{ORDERS}-bad", "not this")
     ahead = pattern("orders-(?!bad).*")

@@ -73,7 +73,8 @@ async def test_delayed_messages_come_in_the_order_of_their_times_and_never_early
 
 @pytest.mark.parametrize("client", WITH_PLACES)
 async def test_what_is_given_back_too_often_ends_among_the_dead_letters(client: str) -> None:
-    """The region creates the first subscription together with the producer: it misses no message."""
+    """The region creates the dead-letter topic's first subscription together with its producer, so it misses no
+    message."""
     async with program(client) as (_, it):
         await subscribe(it, dead_letters="dead", redeliveries=2, first_subscription="first")
         await it.ask("producer", client="client", key="p", topic="orders")

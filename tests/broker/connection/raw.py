@@ -41,7 +41,7 @@ class RawClient:
     async def connect_as_region(
         cls, world: Regions, name: str, *, secret: str = RUN_SECRET, answers_as: str | None = None
     ) -> RawClient:
-        """Connect like another region, up to the proof of its identity."""
+        """Connect like another region, and send the proof of its identity."""
         client = await cls.connect(world, handshake=False)
         client.greet(METHOD, name.encode())
         challenge = (await client.next()).authChallenge.challenge

@@ -182,7 +182,7 @@ async def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years
 
 
 async def test_how_large_a_message_may_be_says_nothing_of_how_many_are_in_a_batch() -> None:
-    """A batch may be compressed below the minimum of its messages; and a message of one byte counts as one."""
+    """A batch may be compressed to fewer bytes than it has messages; and a message of one byte counts as one."""
     async with regions("us") as world, raw_client(world) as client:
         await set_policy(world.running["us"], MAX_MESSAGE_SIZE, 1, OF_TOPIC)
         await client.open_producer(1)

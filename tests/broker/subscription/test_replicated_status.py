@@ -40,7 +40,7 @@ def is_replicated(world: Regions, region: str, name: str = "s") -> bool:
 
 
 def refused(world: Regions, region: str) -> int:
-    """Return the updates that the region did not apply."""
+    """Return the number of updates that the region did not apply."""
     sync = topic(world, region).subscriptions.replicated
     assert sync is not None
     return int(sync.summary()["updates_not_applied"])

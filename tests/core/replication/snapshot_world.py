@@ -137,7 +137,7 @@ class RegionModel:
         )
 
     def _write(self, update: SubscriptionUpdate | None) -> None:
-        """Publish only what is durable here."""
+        """Store the cursor before its update is published."""
         if update is not None:
             self.stored_cursor = deepcopy(self.cursor)
             self.unwritten.append(WriteMarker(update, ()))
@@ -183,7 +183,7 @@ class RegionModel:
         )
 
     def seek(self, next_entry_id: int) -> None:
-        """Deliver everything from here on again."""
+        """Seek back: deliver everything from here on again."""
         self.cursor.seek(next_entry_id)
         self.subscription.sought()
 

@@ -36,7 +36,7 @@ class Model:
         return whole + [(entry_id, index) for index in range(indexes)]
 
     def may_hold(self, txn: TxnId, entry_id: int, indexes: list[int]) -> bool:
-        """Return what an acknowledgement of a whole entry covers: the indexes that are left."""
+        """Return whether a transaction may acknowledge these indexes; all of an entry means those that are left."""
         if (
             self.cumulative is not None
             and self.cumulative[0] != txn

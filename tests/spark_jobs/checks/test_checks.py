@@ -151,7 +151,7 @@ class TestReplicated:
         rows = [stored("a", 0, 0, replicate_to=["__local__"])]
         asked = published(0, replicate_to=["__local__"])
         assert judged(engine, replicated.CHECK, rows, [asked]).verdict == "valid"
-        # The log does not excuse what the client did not ask for.
+        # A restriction in the log is no excuse when the client did not ask for it.
         assert judged(engine, replicated.CHECK, rows, [published(0)]).verdict == "invalid"
         assert judged(engine, phantom_writes.CHECK, rows, [published(0)]).witness[0]["kind"] == "restricted"
 

@@ -30,7 +30,7 @@ TWO = ALL[:2]
 def tell(
     run: Path, region: str, *told: tuple[float, int, Sequence[str] | None], key: StoredKey = SPACE
 ) -> None:
-    """When, in which revision, and between which regions; None: the policy was removed."""
+    """Write changes of a policy: time, revision, and the regions; None: the policy was removed."""
     folder = run / "regions" / region
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "metadata.jsonl").open("a") as file:
