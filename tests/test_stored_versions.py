@@ -72,7 +72,7 @@ def test_the_page_tells_the_versions_as_they_are() -> None:
         "RUN_VERSION": RUN_VERSION,
         "config/topology.py": TOPOLOGY_VERSION,
         "config/region.py": REGION_CONFIG_VERSION,
-        "sqlite_file.py": int(FORMAT_VERSION),
+        "storage/sqlite/file.py": int(FORMAT_VERSION),
         "model/stored_keys.py": STORE_FORMAT,
     }
     for place, version in known.items():

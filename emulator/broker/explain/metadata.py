@@ -67,9 +67,10 @@ def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: Document
     clusters = " and ".join(behind)
     if not behind:
         return []
-    if not synchronizer.lease.holder:
+    leader = synchronizer.lease.holder
+    if not leader:
         return [Cause.EVENTS_NOT_CARRIED(clusters=clusters)]
-    if synchronizer.failure:
+    if synchronizer.failure and leader == synchronizer.settings.region:
         return [Cause.EVENT_TOPIC_FAILS(clusters=clusters, failure=synchronizer.failure)]
     return [Cause.CLUSTERS_BEHIND(clusters=one, count=count) for one, count in behind.items()]
 

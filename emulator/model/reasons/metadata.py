@@ -68,8 +68,8 @@ class MetadataCauses:
     EVENT_TOPIC_FAILS = ReasonRow(
         Question.METADATA,
         "metadata sync is interrupted, so {clusters} did not confirm these changes: {failure}",
-        "another cluster has not confirmed an event of the path, and reading or writing the event topic failed; it "
-        "is retried",
+        "another cluster has not confirmed an event of the path, and this region is the metadata sync leader and "
+        "failed to read or write the event topic; it retries",
         ("the event topic: {failure}",),
     )
     CLUSTERS_BEHIND = ReasonRow(

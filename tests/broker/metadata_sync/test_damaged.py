@@ -183,3 +183,18 @@ async def test_a_document_that_cannot_be_read_keeps_no_other_one_from_being_shar
             us = await world.start(name)
         await us.policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
+
+
+async def test_the_failure_of_a_region_that_is_not_the_leader_is_no_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with clusters(SIDES) as world:
+        us, west = world.running["us-east"], world.running["us-west"]
+        await settled(world)
+        await soon(lambda: synchronizer(us).lease.is_held or synchronizer(west).lease.is_held)
+        other = west if synchronizer(us).lease.is_held else us
+        monkeypatch.setattr(synchronizer(other).lease, "look", None)
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+        await soon(lambda: "TypeError" in synchronizer(other).failure)
+        await soon(lambda: "did not confirm" in why(other, NAMESPACE.text))
+        assert "interrupted" not in why(other, NAMESPACE.text)

@@ -39,7 +39,7 @@ class Shared:
         self.lease = SimpleNamespace(holder="us")
         self.losses = SimpleNamespace(expected={"europe"})
         self.settings = SimpleNamespace(
-            covers=lambda path: not self.excluded(path), excluded=(), clusters={"europe"}
+            covers=lambda path: not self.excluded(path), excluded=(), clusters={"europe"}, region="us"
         )
         self.failure = ""
         self.damage = SimpleNamespace(found={}, reports={})
@@ -151,7 +151,7 @@ async def event_topic_fails() -> AsyncIterator[Codes]:
     here = behind()
     here.failure = "no link"
     yield here.only(Cause.EVENT_TOPIC_FAILS)
-    here.failure = ""
+    here.lease.holder = "us-west"  # whose failure would be the reason
     yield tuple
 
 
