@@ -6,8 +6,10 @@ row. Keep the expressions narrow: ordinary English must not match (`test_ordinar
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from emulator.model.reasons import REASON_ROWS
 from spark_jobs.wording import HINTS
 
 ROOT = Path(__file__).parents[1]
+THIS = "tests/test_language.py"
 
 PHRASES = {
     r"\b[Ww]ho(?:m|se)?ever\b": "name the actor: the client, any producer",
@@ -91,6 +94,31 @@ READ_BY_USERS = tracked(
 @pytest.mark.parametrize("name", READ_BY_USERS)
 def test_a_file_that_users_read_uses_the_terms_of_the_field(name: str) -> None:
     assert not list(dialect((ROOT / name).read_text()))
+
+
+def comments_of(source: str) -> str:
+    """The comments and docstrings of a module; every other line is empty."""
+    lines = source.splitlines()
+    kept = [""] * len(lines)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        is_text = token.type == tokenize.STRING and token.line.lstrip().startswith(token.string[:3])
+        if token.type == tokenize.COMMENT or (is_text and token.string.startswith('"""')):
+            kept[token.start[0] - 1 : token.end[0]] = token.string.splitlines()
+    return "\n".join(kept)
+
+
+PRODUCT = tracked("emulator/*.py", "geoemu/*.py", "spark_jobs/*.py")
+OTHERS = [name for name in tracked("tests/*.py", "benchmarks/*.py", "scripts/*.py") if name != THIS]
+
+
+@pytest.mark.parametrize("name", [name for name in PRODUCT if not name.endswith("_pb2.py")])
+def test_a_module_of_the_product_uses_the_terms_of_the_field(name: str) -> None:
+    assert not list(dialect((ROOT / name).read_text()))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_comments_of_tests_use_the_terms_of_the_field(name: str) -> None:
+    assert not list(dialect(comments_of((ROOT / name).read_text())))
 
 
 @pytest.mark.parametrize(("verb", "text"), [pytest.param(*each, id=each[0]) for each in help_texts()])

@@ -70,7 +70,7 @@ def act(run_dir: Path | None, verb: str, change: Change, **fact: str) -> None:
 
 
 def print_curl(run_dir: Path | None, request: CurlRequest, regions: Sequence[str] | None = None) -> None:
-    """What curl would be told, a line for each region that is meant."""
+    """Print the curl commands that are equivalent, a line for each region."""
     from emulator.cli.curl import as_curls
 
     for line in asyncio.run(as_curls(open_run_of(run_dir), request, regions)):

@@ -44,8 +44,8 @@ async def as_curls(run: Runtime, request: CurlRequest, regions: Iterable[str] | 
 async def links_as_curls(
     run: Runtime, ends: tuple[str, str] | None, *, one_way: bool, shaped: Callable[[LinkStatus], LinkShape]
 ) -> list[str]:
-    """To give links other shapes both ends of each are told. `ends` None: all links. Refused for a link that there is
-    not."""
+    """Commands that change links: one for each end of each link. `ends` None: all links. Refused for a link that
+    there is not."""
     status = await run.status()
     regions = {region.name: region for region in status.regions}
     wanted = None if ends is None else {ends} if one_way else {ends, ends[::-1]}

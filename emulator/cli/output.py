@@ -48,7 +48,7 @@ def show_status(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) 
 
 
 def _show_links(status: RunStatus) -> None:
-    """Those that somebody disturbed; a link whose end is gone carries nothing, whatever was declared."""
+    """Links that a fault changed; a link whose end is gone carries nothing, whatever was declared."""
     gone = [region.name for region in status.regions if region.state in _GONE]
     disturbed = [link for link in status.links if link.state != "up" or not link.has_declared_speed]
     for link in disturbed:

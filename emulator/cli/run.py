@@ -1,4 +1,4 @@
-"""Verbs of a whole run: what is declared comes up, is told about, and is taken down."""
+"""Verbs of a whole run: start it, print its state, end it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def down(run_dir: RunDir = None) -> None:
 
     async def end() -> str:
         was_over = (await run.status()).ended
-        await run.down()  # all the same: what somebody started by hand ends, too
+        await run.down()  # also ends regions that were started by hand
         return "had already ended" if was_over else "has ended"
 
     print(f"the run in {run.run_dir} {asyncio.run(end())}")
@@ -200,7 +200,7 @@ async def start_run(runtime: Runtime, *, stay: bool) -> int:
 
 
 async def _unless_interrupted(signals: Interruption, work: Coroutine[Any, Any, None]) -> bool:
-    """Do `work`, which is cancelled when we are told to end: then False."""
+    """Do `work`; return False if a signal cancelled it."""
     task = asyncio.create_task(work)
     interrupted = asyncio.create_task(signals.wait())
     try:
@@ -217,7 +217,7 @@ async def _unless_interrupted(signals: Interruption, work: Coroutine[Any, Any, N
 
 
 async def _until_ended(runtime: Runtime, status: RunStatus) -> None:
-    """Says what happens to regions, until somebody ends the run from elsewhere."""
+    """Says what happens to regions, until another command ends the run."""
     states = _states(status)
     while not status.ended:
         await asyncio.sleep(LOOK_SECONDS)
@@ -226,7 +226,7 @@ async def _until_ended(runtime: Runtime, status: RunStatus) -> None:
             if state != states[name] and not status.ended:
                 _print_line(f"{time.strftime('%H:%M:%S')}  {name} is {state}")
         states = _states(status)
-    # Whoever ended it also waits for its regions; this only fetches them, and is quick.
+    # The command that ended it also waits for its regions; this only fetches them, and is quick.
     await runtime.down()
 
 

@@ -84,7 +84,7 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Everything a person declared, defaults and exceptions already worked out."""
+    """Everything a person declared, defaults and exceptions already resolved."""
 
     name: str
     path: Path

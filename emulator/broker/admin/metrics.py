@@ -1,6 +1,6 @@
-"""What a region counts: by the names that Pulsar's dashboards ask for, and by its own for what only a region has.
+"""Metrics of a region: under the names that Pulsar's dashboards query, and under `geoemu_…` for what only geoemu has.
 
-Bounded however many topics there are: so many have lines of their own, and how many have none is a figure itself. The
+Their number is bounded: a limited number of topics have lines of their own, and a metric counts the others. The
 sums of the broker (`pulsar_broker_…`) are of all topics in memory.
 """
 

@@ -1,4 +1,4 @@
-"""How values stand in JSON: the forms that several policies have in common. A form of one policy stands beside it."""
+"""JSON encodings of values that several policies share. The encoding of a single policy is in its module."""
 
 from __future__ import annotations
 

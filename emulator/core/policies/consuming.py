@@ -8,7 +8,7 @@ from emulator.core.policies.codecs import MILLISECONDS_MAX
 from emulator.core.policies.declaration import BELOW_ZERO, Codec, Policy, Scope
 
 TICK_MS: Final = 1
-"""Unless somebody says otherwise: as exact as the clock."""
+"""By default as exact as the clock."""
 DELAY_MS_MAX: Final = 2**53
 """Numbers in JSON are no larger."""
 UNACKED_MAX: Final = 2**31 - 1

@@ -1,4 +1,4 @@
-"""Whether topics are created when somebody uses them."""
+"""Whether topics are created when a client uses them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emulator.model.values import PARTITIONS_MAX
 
 
 class AutoCreation(NamedTuple):
-    """Whether topics are created when somebody uses them."""
+    """Whether topics are created when a client uses them."""
 
     allowed: bool
     partitions: int

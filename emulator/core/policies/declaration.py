@@ -63,7 +63,7 @@ class Policy(Generic[T]):
     own_rows: bool = False
     """Its rows in the admin API are written by hand: they are no GET, POST and DELETE of one value."""
     unset: Any = None
-    """What a reader is told, as JSON, where nothing sets it. None: nothing (204)."""
+    """The JSON of a response where nothing sets it. None: no content (204)."""
     at_namespace: str = ""
     """The last segment of its path in the admin API, if it may be set there; Pulsar names them."""
     namespaces_put: bool = False

@@ -15,7 +15,7 @@ MS_PER_MINUTE: Final = 60_000
 
 
 class Retention(NamedTuple):
-    """How much is kept of what nobody needs any more. -1: no limit. Both 0: nothing."""
+    """How much is kept of messages that every subscription has acknowledged. -1: no limit. Both 0: nothing."""
 
     minutes: int
     megabytes: int

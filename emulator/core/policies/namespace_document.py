@@ -76,7 +76,7 @@ _MEANS_NOTHING: Final[Mapping[str, Any]] = {
     "resource_group_name": "",
     "antiAffinityGroup": "",
 }
-"""What tools send although nobody asked for it."""
+"""Fields that tools send without a request of the user."""
 _KNOWN: Final = frozenset({*FIELD_OF.values(), *_MEANS_NOTHING})
 _OLD_NAMES: Final = {"clusterDispatchRate": "topicDispatchRate"}
 """Names of fields that Pulsar reads where the newer name is absent."""

@@ -1,5 +1,5 @@
-"""Policies of an architecture that regions do not have. Tools set them and read them back; each says why nothing else
-comes of it. A value that a test would count on, and that nobody obeys, is none: its form refuses it.
+"""Policies of an architecture that regions do not have. Tools set them and read them back; each states why it has no
+other effect. A value that a test would rely on, and that a region cannot apply, is rejected by its encoding.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class SettingsOverride(FormatModel):
     """How far ahead of the local clock the time of a metadata event may be."""
 
     def obeyed_by(self, topology: Topology) -> Topology:
-        """The topology with regions that were told so."""
+        """Return the topology with these settings of its regions."""
         wanted = self.model_dump(exclude_none=True)
         return replace(
             topology,
