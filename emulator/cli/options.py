@@ -116,7 +116,8 @@ WithStore = Annotated[
     typer.Option(
         "--with-store",
         help=(
-            "With --cluster: lose its configuration store as well; the cluster restarts with an empty one."
+            "With --cluster: lose its configuration store as well. "
+            "If the cluster is started again, it begins with an empty one."
         ),
     ),
 ]

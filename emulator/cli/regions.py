@@ -36,8 +36,8 @@ def kill(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = Non
 def lose(
     regions: Regions = None, cluster: Cluster = None, with_store: WithStore = False, run_dir: RunDir = None
 ) -> None:
-    """Kill regions for good. The verdict does not wait for them and states what the loss cost; other
-    regions wait until `replication_clusters` leaves them out."""
+    """Kill regions and do not expect them back. The verdict does not wait for them and states the cost; other
+    regions keep their messages for them until `replication_clusters` no longer contains them."""
     if with_store and cluster is None:
         raise typer.BadParameter(
             "needs --cluster: regions of a cluster share one store", param_hint="--with-store"
