@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> None:
     producer = connection.producers.open.get(command.producer_id)
     if producer is None:
-        _send_of_nobody(connection, command)
+        _send_without_producer(connection, command)
         return
     connection.flow_control.pending_bytes += producer.publish(command, entry)
     connection.reader.touched[producer.topic] = None
 
 
-def _send_of_nobody(connection: ClientConnection, command: SendCommand) -> None:
+def _send_without_producer(connection: ClientConnection, command: SendCommand) -> None:
     """Handle a SEND without a producer: the producer may have been closed while it was on its way."""
     if command.producer_id not in connection.producers.closed:
         raise ProtocolError(

@@ -167,11 +167,11 @@ def test_every_row_asks_who_is_there() -> None:
     """The 401 follows from the row, not from code in its handler."""
     asked: list[tuple[Action, ProtectedResource]] = []
 
-    def nobody(head: RequestHead, action: Action, resource: ProtectedResource) -> None:
+    def deny_all(head: RequestHead, action: Action, resource: ProtectedResource) -> None:
         asked.append((action, resource))
         raise ProtocolError(ServerError.AuthenticationError, "who are you?")
 
-    with served(nobody) as us:
+    with served(deny_all) as us:
         for row in TABLE.resources:
             path = row.path
             for name in row.names:
