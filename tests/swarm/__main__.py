@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -25,6 +25,21 @@ from tests.swarm.names import RENAMED
 from tests.swarm.runner import run_seed
 from tests.swarm.search import run_workload
 from tests.swarm.shrink import shrink, story_of
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """A parser of whole numbers: a run of no seed would pass without having tested anything."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, at least {least}")
+        return number
+
+    return parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,10 +68,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workload", default="swarm", help="one of --list; default: swarm, a random mix")
     parser.add_argument("--list", action="store_true", help="list the workloads, and exit")
     parser.add_argument(
-        "--seeds", type=int, help="number of seeds; default: 100, or as many as the time budget allows"
+        "--seeds",
+        type=at_least(1),
+        help="number of seeds; default: 100, or as many as the time budget allows",
     )
-    parser.add_argument("--from", dest="first", type=int, default=1, help="the first seed")
-    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--from", dest="first", type=at_least(0), default=1, help="the first seed")
+    parser.add_argument("--jobs", type=at_least(1), default=1, help="number of processes")
     parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="stop after this time")
     parser.add_argument("--without", metavar="MUTANT", help="remove one safeguard (docs/INVARIANTS.md)")
     parser.add_argument("--shrink", action="store_true", help="minimise the first failing seed")

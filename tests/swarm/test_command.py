@@ -90,3 +90,21 @@ def test_make_passes_its_variables_on(variables: list[str], arguments: str) -> N
     printed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     words = printed.stdout.replace("\\\n", " ").split()
     assert f"-m tests.swarm {arguments}" in " ".join(words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (["--seeds", "0"], "'0' must be a whole number, at least 1"),
+        (["--seeds", "abc"], "'abc' must be a whole number, at least 1"),
+        (["--jobs", "0"], "'0' must be a whole number, at least 1"),
+        (["--from", "-1"], "'-1' must be a whole number, at least 0"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(
+    arguments: list[str], rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert rule in capsys.readouterr().err
