@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 OBEYS = (RETENTION, MESSAGE_TTL, BACKLOG_QUOTAS, INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION)
 """Policies that this module acts upon (P1)."""
 
+TOPICS_PER_STEP = 50
+"""Topics that one iteration of the event loop visits in a round. One takes up to some 20 µs if nothing is deleted."""
+
 
 def _lets_go(policies: TopicPolicies) -> bool:
     """Return whether any policy deletes something of a topic."""
@@ -175,9 +178,11 @@ class Housekeeper:
 
     async def _round(self) -> None:
         try:
-            for kept in list(self._kept.values()):
+            for number, kept in enumerate(list(self._kept.values()), start=1):
                 if kept.is_wanted or kept.topic.quota_refusal is not None:
                     await self._look_after(kept)
+                if number % TOPICS_PER_STEP == 0:
+                    await asyncio.sleep(0)
         finally:  # rounds continue after a failed one
             self._looking = False
             self._wake(self._kept.values())
