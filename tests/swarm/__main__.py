@@ -21,7 +21,7 @@ from emulator.model.suggestions import nearest
 from emulator.runtimes.spinner import spinner
 from tests.swarm.generator.kinds import KINDS
 from tests.swarm.mutants import BY_NAME, overrides_without
-from tests.swarm.names import RENAMED
+from tests.swarm.names import FORMER_WORKLOADS
 from tests.swarm.runner import run_seed
 from tests.swarm.search import run_workload
 from tests.swarm.shrink import shrink, story_of
@@ -138,7 +138,7 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
     """Return why there is no such workload or mutant; empty if there is one."""
     if name in known:
         return ""
-    if present := RENAMED.get(name):
+    if present := FORMER_WORKLOADS.get(name):
         return f"{what} {name}: was renamed to {present}"
     guess = nearest(name, known)
     hint = f"; did you mean {guess}?" if guess else ""

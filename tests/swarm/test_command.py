@@ -11,8 +11,7 @@ import pytest
 
 from tests.swarm.__main__ import main
 from tests.swarm.generator.kinds import KINDS
-from tests.swarm.mutants import BY_NAME
-from tests.swarm.names import FORMER_MUTANTS, FORMER_WORKLOADS, seed_name
+from tests.swarm.names import FORMER_WORKLOADS, seed_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,15 +61,6 @@ def test_the_former_name_of_a_workload_is_answered_with_the_present_one(
     assert main(["--workload", former]) == 2
     assert f"{former}: was renamed to {present}\n" in capsys.readouterr().err
     assert seed_name(present) == former, "the plans of all seeds stay the same"
-
-
-@pytest.mark.parametrize(("former", "present"), sorted(FORMER_MUTANTS.items()))
-def test_the_former_name_of_a_mutant_is_answered_with_the_present_one(
-    former: str, present: str, capsys: Output
-) -> None:
-    assert present in BY_NAME
-    assert main(["--without", former]) == 2
-    assert f"{former}: was renamed to {present}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

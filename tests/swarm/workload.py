@@ -1,9 +1,9 @@
 """A workload: one feature, its users and abusers, its checks, and mutants without the feature.
 
-    draw      adds acts of the workload to a plan, often enough that every few dozen seeds have some
-    Act       a plain value in the plan: an operation and its time; `perform` runs it, and notes its result
-    checks    the invariants of the feature, checked from outside the brokers
-    mutants   components without the safeguards that the workload tests
+    @WORKLOAD.plan      a function that adds acts to a plan, often enough that every few dozen seeds have some
+    Act                 a plain value in the plan: an operation and its time; `perform` runs it, and notes its result
+    @WORKLOAD.checker   the invariants of the feature, checked from outside the brokers
+    @WORKLOAD.mutant    components without the safeguards that the workload tests
 
 A hostile workload has checks for *other* clients: the guarantees for honest clients hold beside it.
 """
@@ -12,23 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from random import Random
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from emulator.client import Client, ClientError
 from emulator.run.history_events import payload_digest
-from tests.swarm.evidence import OperationResult
+from emulator.simulation.checkers import Found, InvariantCheck
+from tests.swarm.evidence import Evidence, OperationResult
+from tests.swarm.mutant import Mutants
 from tests.swarm.names import public_name
 
 if TYPE_CHECKING:
-    from random import Random
-
-    from emulator.simulation.checkers import InvariantCheck
     from emulator.simulation.host import Host
-    from tests.swarm.evidence import Evidence
-    from tests.swarm.mutant import Mutant
     from tests.swarm.plan import Plan
     from tests.swarm.record import Record
     from tests.swarm.world import SwarmWorld
+
+Draw = TypeVar("Draw", bound=Callable[[Random, "Plan"], "Plan"])
+Find = TypeVar("Find", bound=Callable[[Evidence], Found])
+
+
+def has_publishes(evidence: Evidence) -> bool:
+    return bool(evidence.asked)
+
+
+def has_operations(evidence: Evidence) -> bool:
+    return bool(evidence.operations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +141,58 @@ class Stage:
         return operation
 
 
-@dataclass(frozen=True, slots=True)
 class Workload:
-    seed_name: str
-    """What its random sources are seeded with; also the prefix of its topics and programs (`simulation.names`)."""
-    draw: Callable[[Random, Plan], Plan]
-    """The plan with acts of this workload, or as it was."""
-    checks: tuple[InvariantCheck[Evidence], ...] = ()
-    mutants: tuple[Mutant, ...] = ()
-    acts: bool = True
-    """Whether it has acts of its own. Otherwise it changes what other workloads work with."""
+    """One feature. Its module registers what belongs to it with the decorators `plan`, `checker` and `mutant`."""
+
+    def __init__(self, seed_name: str, *, acts: bool = True, runs_in: str = "") -> None:
+        """`seed_name`: what its random sources are seeded with, and the prefix of its topics and programs
+        (`tests.swarm.names`). `acts`: whether it has acts of its own; otherwise it changes what other workloads work
+        with. `runs_in`: the workload whose simulated runs detect its mutants, if that is not this one."""
+        self.seed_name = seed_name
+        self.acts = acts
+        self.checks: list[InvariantCheck[Evidence]] = []
+        self.mutants = Mutants(runs_in or seed_name)
+        self.mutant = self.mutants.mutant
 
     @property
     def name(self) -> str:
         """What users call it."""
         return public_name(self.seed_name)
+
+    def plan(self, draw: Draw) -> Draw:
+        """The decorated function returns a plan with acts of this workload, or the plan that it received."""
+        self.draw = draw
+        return draw
+
+    def checker(
+        self,
+        name: str,
+        invariant: str,
+        *,
+        only_healed: bool = False,
+        applies: Callable[[Evidence], bool] = has_publishes,
+    ) -> Callable[[Find], Find]:
+        """The decorated generator yields the violations of an invariant that it finds in the evidence of a run."""
+
+        def register(find: Find) -> Find:
+            self.checks.append(InvariantCheck(name, invariant, find, only_healed, applies))
+            return find
+
+        return register
+
+    def reports(self, name: str, invariant: str, problem: str, sentence: str) -> None:
+        """Programs of this workload check themselves, because only they know the responses that they received. A
+        result whose detail begins with `problem` violates the invariant."""
+
+        def find(evidence: Evidence) -> Found:
+            for operation in evidence.operations:
+                if operation.workload == self.seed_name and operation.detail.startswith(problem):
+                    detail = operation.detail.removeprefix(problem)
+                    witness = {"region": operation.region, "topic": operation.topic}
+                    yield f"{operation.topic}: {sentence}: {detail}", witness
+
+        self.checker(name, invariant, applies=self.acted)(find)
+
+    def acted(self, evidence: Evidence) -> bool:
+        """Return whether any program of this workload ran."""
+        return any(operation.workload == self.seed_name for operation in evidence.operations)

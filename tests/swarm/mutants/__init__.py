@@ -5,7 +5,7 @@ A mutant replaces one production component through the overrides: a rule or a st
 patched. Passing runs of the swarm are only meaningful if it finds these mutants.
 
 To add one, write the faulty component and a `Mutant`, in the file of its theme or in that of the workload that finds
-it. `geoemu simulate --without NAME` runs it by hand.
+it. `make swarm SEED=n WITHOUT=NAME` runs it by hand.
 """
 
 from __future__ import annotations
@@ -33,4 +33,4 @@ BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
 def overrides_without(name: str | None) -> Overrides:
     """What a world is made of when that mutant is applied; as shipped without a name."""
-    return AS_SHIPPED if name is None else BY_NAME[name].break_(AS_SHIPPED)
+    return AS_SHIPPED if name is None else BY_NAME[name].patch(AS_SHIPPED)

@@ -8,10 +8,15 @@ from typing import Any
 from emulator.core.topic.deduplication import ProducerDeduplication, PublishVerdict, SourceWatermarks
 from emulator.core.topic.state import TopicState
 from emulator.model.values import Position
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import Mutants, part
+
+MUTANTS = Mutants()
 
 
-class _KnowsThisLifeOnly(ProducerDeduplication):
+@MUTANTS.mutant("deduplication-not-rebuilt", "INV-2", patch=part("deduplication"))
+class _DeduplicationNotRebuilt(ProducerDeduplication):
+    """After a restart a region knows nothing of what producers sent before it."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._seen: set[str] = set()
@@ -29,12 +34,18 @@ class _KnowsThisLifeOnly(ProducerDeduplication):
             super().persisted(name, highest_sequence_id)
 
 
-class _AcceptsEverything(SourceWatermarks):
+@MUTANTS.mutant("source-positions-forgotten", "INV-2", "INV-4", "INV-6", patch=part("watermarks"))
+class _SourcePositionsForgotten(SourceWatermarks):
+    """A region forgets which positions of another region it has stored."""
+
     def accepts(self, source_region: str, position: Position) -> bool:
         return True
 
 
-class _ChecksOutWhatWasAdmitted(TopicState):
+@MUTANTS.mutant("checkpoint-includes-undurable", "INV-2", "INV-6", patch=part("topic_state"))
+class _CheckpointIncludesUndurable(TopicState):
+    """A checkpoint of the source positions includes messages that are not durable."""
+
     def head(self, ledger_id: int) -> bytes:
         durable, self.watermarks = self.watermarks, self.admitted_watermarks
         try:
@@ -43,36 +54,9 @@ class _ChecksOutWhatWasAdmitted(TopicState):
             self.watermarks = durable
 
 
-class _ForgetsWhatIsHidden(TopicState):
-    """Its checkpoint omits `parts`: the batch entries that no consumer, or not every consumer, may receive."""
+@MUTANTS.mutant("checkpoint-without-markers", "INV-17", "INV-5", patch=part("topic_state"))
+class _CheckpointWithoutMarkers(TopicState):
+    """A checkpoint does not record which entries are markers and which are restricted to some regions."""
 
     def head(self, ledger_id: int) -> bytes:
         return json.dumps(json.loads(super().head(ledger_id)) | {"parts": {}}).encode()
-
-
-MUTANTS = (
-    Mutant(
-        "source-positions-forgotten",
-        "A region forgets which positions of another region it has stored.",
-        ("INV-2", "INV-4", "INV-6"),
-        parts(watermarks=_AcceptsEverything),
-    ),
-    Mutant(
-        "deduplication-not-rebuilt",
-        "After a restart a region knows nothing of what producers sent before it.",
-        ("INV-2",),
-        parts(deduplication=_KnowsThisLifeOnly),
-    ),
-    Mutant(
-        "checkpoint-includes-undurable",
-        "A checkpoint of the source positions includes messages that are not durable.",
-        ("INV-2", "INV-6"),
-        parts(topic_state=_ChecksOutWhatWasAdmitted),
-    ),
-    Mutant(
-        "checkpoint-without-markers",
-        "A checkpoint does not record which entries are markers and which are restricted to some regions.",
-        ("INV-17", "INV-5"),
-        parts(topic_state=_ForgetsWhatIsHidden),
-    ),
-)

@@ -11,10 +11,15 @@ from emulator.simulation.disk import DiskStore, SimulatedDisk
 from emulator.simulation.durable_media import MediaWrite, Medium
 from emulator.simulation.remote_log import RemoteLog, RemoteStore
 from emulator.simulation.store import SimulatedLog
-from tests.swarm.mutant import Mutant
+from tests.swarm.mutant import Mutants, medium
+
+MUTANTS = Mutants()
 
 
-class _TrustsTornTails(SimulatedDisk):
+@MUTANTS.mutant("torn-tail-trusted", "INV-3", "INV-15", patch=medium("disk"))
+class _TornTailTrusted(SimulatedDisk):
+    """Recovery serves the partial data of an append that a crash interrupted."""
+
     async def open_store(self) -> DiskStore:
         self.faults = replace(self.faults, trusts_torn_tail=True)
         return await super().open_store()
@@ -55,7 +60,10 @@ class _UnpoisonedRemoteLog(_EachByItself, RemoteLog):
         return _FailsAloneElsewhere(self, owner)
 
 
-class _NoFence(RemoteLog):
+@MUTANTS.mutant("fence-ignored", "INV-11", patch=medium("remote_log"))
+class _FenceIgnored(RemoteLog):
+    """A remote log stores appends of a fenced owner."""
+
     def fence(self, write: MediaWrite, owner: int) -> StorageFenced | None:
         return None
 
@@ -65,7 +73,10 @@ class _BlindStore(RemoteStore):
         pass
 
 
-class _NeverLookedAt(RemoteLog):
+@MUTANTS.mutant("ownership-not-checked", "INV-11", patch=medium("remote_log"))
+class _OwnershipNotChecked(RemoteLog):
+    """A region that writes nothing does not check that it still owns its log."""
+
     def make_store(self, owner: int) -> RemoteStore:
         return _BlindStore(self, owner)
 
@@ -81,40 +92,20 @@ class _TakesFailuresForDefinite(RemoteStore):
         return again
 
 
-class _NotReadAgain(RemoteLog):
+@MUTANTS.mutant(
+    "lost-response-not-reread", "INV-2", "INV-1", "INV-4", "INV-6", "INV-13", patch=medium("remote_log")
+)
+class _LostResponseNotReread(RemoteLog):
+    """After a lost response the log is not read again; the append is considered failed."""
+
     def make_store(self, owner: int) -> RemoteStore:
         return _TakesFailuresForDefinite(self, owner)
 
 
-MUTANTS = (
-    Mutant(
-        "torn-tail-trusted",
-        "Recovery serves the partial data of an append that a crash interrupted.",
-        ("INV-3", "INV-15"),
-        lambda overrides: replace(overrides, disk=_TrustsTornTails),
-    ),
-    Mutant(
-        "append-after-failed-append",
-        "After a failed append, later appends are stored.",
-        ("INV-4", "INV-1", "INV-2"),
-        lambda overrides: replace(overrides, disk=_UnpoisonedDisk, remote_log=_UnpoisonedRemoteLog),
-    ),
-    Mutant(
-        "fence-ignored",
-        "A remote log stores appends of a fenced owner.",
-        ("INV-11",),
-        lambda overrides: replace(overrides, remote_log=_NoFence),
-    ),
-    Mutant(
-        "ownership-not-checked",
-        "A region that writes nothing does not check that it still owns its log.",
-        ("INV-11",),
-        lambda overrides: replace(overrides, remote_log=_NeverLookedAt),
-    ),
-    Mutant(
-        "lost-response-not-reread",
-        "After a lost response the log is not read again; the append is considered failed.",
-        ("INV-2", "INV-1", "INV-4", "INV-6", "INV-13"),
-        lambda overrides: replace(overrides, remote_log=_NotReadAgain),
-    ),
-)
+MUTANTS.mutant(
+    "append-after-failed-append",
+    "INV-4",
+    "INV-1",
+    "INV-2",
+    safeguard="After a failed append, later appends are stored.",
+)(lambda overrides: replace(overrides, disk=_UnpoisonedDisk, remote_log=_UnpoisonedRemoteLog))

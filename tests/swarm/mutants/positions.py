@@ -14,10 +14,15 @@ from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import Applied, apply_update
 from emulator.model.markers import SnapshotRequest
 from emulator.model.values import Position
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import Mutants, part, parts
+
+MUTANTS = Mutants()
 
 
-class _ForgetsItLeads(CursorParts):
+@MUTANTS.mutant("pending-update-forgotten", "INV-17", patch=part("cursor_parts"))
+class _PendingUpdateForgotten(CursorParts):
+    """After a restart a subscription forgets that its position is ahead of the last update that it sent."""
+
     @classmethod
     def load(cls, head: bytes, parts: Mapping[PartName, bytes]) -> CursorParts:
         loaded = super().load(head, parts)
@@ -25,7 +30,10 @@ class _ForgetsItLeads(CursorParts):
         return loaded
 
 
-class _EndlessSnapshots(SnapshotController):
+@MUTANTS.mutant("snapshot-triggers-snapshot", "INV-19", patch=part("snapshots"))
+class _SnapshotTriggersSnapshot(SnapshotController):
+    """A snapshot that was started without new messages makes other regions start one, too."""
+
     def request_stored(self, request: SnapshotRequest, last_position: Position) -> list[Effect]:
         news = SnapshotRequest(f"{request.snapshot_id}?", request.source_region)
         answers = super().request_stored(news, last_position)
@@ -37,7 +45,10 @@ class _ConstantTimeout(SnapshotBackoff):
         """Give each snapshot the same time, however many timed out."""
 
 
-class _ImpatientSnapshots(SnapshotController):
+@MUTANTS.mutant("snapshots-without-backoff", "INV-17", "INV-19", patch=part("snapshots"))
+class _SnapshotsWithoutBackoff(SnapshotController):
+    """A snapshot is started at every interval, regardless of how many are pending or timed out."""
+
     def __init__(self, *args: Any, interval_ms: int = 1_000, timeout_ms: int = 30_000, **named: Any) -> None:
         super().__init__(*args, interval_ms=interval_ms, timeout_ms=timeout_ms, **named)
         self.backoff = _ConstantTimeout(interval_ms, timeout_ms)
@@ -47,51 +58,24 @@ class _ImpatientSnapshots(SnapshotController):
         return []
 
 
-def _go_where_told(
+@MUTANTS.mutant("update-moves-backward", "INV-8", "INV-9", patch=part("apply_update"))
+def _update_moves_backward(
     cursor: Cursor, own_position_entry: int, last_entry_id: int, unseen: Iterable[int]
 ) -> Applied:
-    """Apply updates forward as usual, but also backward, where every message is acknowledged already."""
+    """An update moves mark-delete to its position, even backwards."""
     if own_position_entry >= min(cursor.mark_delete, last_entry_id):
         return apply_update(cursor, own_position_entry, last_entry_id, unseen)
     cursor.seek(own_position_entry + 1)
     return Applied.MOVED
 
 
-MUTANTS = (
-    Mutant(
-        "one-round-snapshots",
-        "A snapshot is used after one round of responses, regardless of the number of regions.",
-        ("INV-5",),
-        parts(snapshots=partial(SnapshotController, rounds=1)),
-    ),
-    Mutant(
-        "pending-update-forgotten",
-        "After a restart a subscription forgets that its position is ahead of the last update that it sent.",
-        ("INV-17",),
-        parts(cursor_parts=_ForgetsItLeads),
-    ),
-    Mutant(
-        "snapshots-without-backoff",
-        "A snapshot is started at every interval, regardless of how many are pending or timed out.",
-        ("INV-17", "INV-19"),
-        parts(snapshots=_ImpatientSnapshots),
-    ),
-    Mutant(
-        "snapshot-triggers-snapshot",
-        "A snapshot that was started without new messages makes other regions start one, too.",
-        ("INV-19",),
-        parts(snapshots=_EndlessSnapshots),
-    ),
-    Mutant(
-        "update-acknowledges-unreceived",
-        "An update acknowledges messages that its source never received.",
-        ("INV-5",),
-        parts(never_reaches=lambda *_, **__: False),
-    ),
-    Mutant(
-        "update-moves-backward",
-        "An update moves mark-delete to its position, even backwards.",
-        ("INV-8", "INV-9"),
-        parts(apply_update=_go_where_told),
-    ),
-)
+MUTANTS.mutant(
+    "one-round-snapshots",
+    "INV-5",
+    safeguard="A snapshot is used after one round of responses, regardless of the number of regions.",
+)(parts(snapshots=partial(SnapshotController, rounds=1)))
+MUTANTS.mutant(
+    "update-acknowledges-unreceived",
+    "INV-5",
+    safeguard="An update acknowledges messages that its source never received.",
+)(parts(never_reaches=lambda *_, **__: False))

@@ -13,7 +13,9 @@ from emulator.broker.topic.topic import Topic
 from emulator.core.admission import ClientProducer, Publisher
 from emulator.core.topic.deduplication import ProducerDeduplication, PublishVerdict
 from emulator.errors import StorageFenced
-from tests.swarm.mutant import Mutant, topic
+from tests.swarm.mutant import Mutants, topic
+
+MUTANTS = Mutants()
 
 
 class _Mute:
@@ -25,7 +27,10 @@ class _Mute:
         pass
 
 
-class _AcknowledgesAtOnce(Topic):
+@MUTANTS.mutant("receipt-before-durable", "INV-1", patch=topic)
+class _ReceiptBeforeDurable(Topic):
+    """A receipt is sent when a publish is issued, not when it is durable."""
+
     def flush(self) -> None:
         told: dict[Any, list[PendingPublish]] = {}
         for publish in self.publishing.batch:
@@ -38,7 +43,10 @@ class _AcknowledgesAtOnce(Topic):
             asyncio.get_running_loop().call_soon(publisher.stored, publishes)
 
 
+@MUTANTS.mutant("former-session-ignored", "INV-1", patch=topic)
 class _OverlooksFormerLives(Topic):
+    """A producer that reconnects does not learn about pending writes of its former session."""
+
     async def issued_so_far(self) -> None:
         pass
 
@@ -80,8 +88,9 @@ class _SaysWhatWasAdmitted(ProducerDeduplication):
         return max(super().last_sequence_id(name), self._admitted.get(name, -1))
 
 
-class _ShowsAtOnce(Topic):
-    """Entries are visible before they are durable, under their probable ids."""
+@MUTANTS.mutant("visible-before-durable", "INV-13", "INV-3", "INV-5", "INV-2", "INV-6", patch=topic)
+class _VisibleBeforeDurable(Topic):
+    """Consumers and replicators see an entry before it is durable."""
 
     def flush(self) -> None:
         fresh = [publish for publish in self.publishing.batch if not publish.duplicate]
@@ -112,13 +121,17 @@ class _ShowsAtOnce(Topic):
         return [StoredEntry(first + index, one.data, one.info, one.marker) for index, one in enumerate(fresh)]
 
 
-class _DoesNotWait(Topic):
+@MUTANTS.mutant("reload-during-appends", "INV-2", "INV-5", "INV-8", "INV-9", "INV-4", patch=topic)
+class _ReloadDuringAppends(Topic):
+    """A topic is loaded again while appends to it are pending."""
+
     async def settled(self) -> None:
         pass
 
 
-class _AcknowledgesWhoeverOwnsIt(Topic):
-    """What was refused for the sake of a newer owner is acknowledged too, under the ids it would have had."""
+@MUTANTS.mutant("fenced-but-acknowledged", "INV-1", "INV-2", patch=topic)
+class _FencedButAcknowledged(Topic):
+    """A region acknowledges appends that failed because it was fenced."""
 
     def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
         fenced = done.exception()
@@ -131,43 +144,14 @@ class _AcknowledgesWhoeverOwnsIt(Topic):
         self.failed(fenced)
 
 
-MUTANTS = (
-    Mutant(
-        "receipt-before-durable",
-        "A receipt is sent when a publish is issued, not when it is durable.",
-        ("INV-1",),
-        topic(_AcknowledgesAtOnce),
-    ),
-    Mutant(
-        "duplicate-acknowledged-early",
-        "A duplicate is acknowledged while the original is still being written.",
-        ("INV-10", "INV-1", "INV-2"),
-        lambda overrides: replace(
-            overrides.with_parts(deduplication=_SaysWhatWasAdmitted), topic=_AcknowledgesDuplicatesAtOnce
-        ),
-    ),
-    Mutant(
-        "former-session-ignored",
-        "A producer that reconnects does not learn about pending writes of its former session.",
-        ("INV-1",),
-        topic(_OverlooksFormerLives),
-    ),
-    Mutant(
-        "visible-before-durable",
-        "Consumers and replicators see an entry before it is durable.",
-        ("INV-13", "INV-3", "INV-5", "INV-2", "INV-6"),
-        topic(_ShowsAtOnce),
-    ),
-    Mutant(
-        "fenced-but-acknowledged",
-        "A region acknowledges appends that failed because it was fenced.",
-        ("INV-1", "INV-2"),
-        topic(_AcknowledgesWhoeverOwnsIt),
-    ),
-    Mutant(
-        "reload-during-appends",
-        "A topic is loaded again while appends to it are pending.",
-        ("INV-2", "INV-5", "INV-8", "INV-9", "INV-4"),
-        topic(_DoesNotWait),
-    ),
+MUTANTS.mutant(
+    "duplicate-acknowledged-early",
+    "INV-10",
+    "INV-1",
+    "INV-2",
+    safeguard="A duplicate is acknowledged while the original is still being written.",
+)(
+    lambda overrides: replace(
+        overrides.with_parts(deduplication=_SaysWhatWasAdmitted), topic=_AcknowledgesDuplicatesAtOnce
+    )
 )

@@ -17,10 +17,15 @@ from emulator.core.dispatch import (
     strategy_for,
 )
 from emulator.core.dispatch.types import ConsumerState
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import Mutants, part
+
+MUTANTS = Mutants()
 
 
-class _AnswersAtOnce(DebouncedWriter):
+@MUTANTS.mutant("acknowledgement-before-durable", "INV-9", patch=part("debounced_writer"))
+class _AcknowledgementBeforeDurable(DebouncedWriter):
+    """An acknowledgement is confirmed before the cursor is durable."""
+
     def now(self) -> asyncio.Future[None]:
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         written.set_result(None)
@@ -41,9 +46,9 @@ class _TrustingShared(Shared):
         return False
 
 
-def _strategy_that_trusts_reads(
-    type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits
-) -> DispatchStrategy:
+@MUTANTS.mutant("stale-read-used", "INV-5", patch=part("strategy_for"))
+def _stale_read_used(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
+    """The dispatcher uses a read that a rewind has overtaken."""
     match type_:
         case SubscriptionType.SHARED:
             return _TrustingShared(cursor, limits)
@@ -52,7 +57,10 @@ def _strategy_that_trusts_reads(
     return _TrustingSingleActive(cursor, limits)
 
 
-class _AcknowledgesWholeBatches(Cursor):
+@MUTANTS.mutant("whole-batch-acknowledged", "INV-5", patch=part("cursor"))
+class _WholeBatchAcknowledged(Cursor):
+    """Acknowledging one message of a batch acknowledges the whole batch."""
+
     def ack_batch(self, entry_id: int, ack_set: Sequence[int], batch_size: int) -> bool:
         return self.ack(entry_id)
 
@@ -67,40 +75,14 @@ class _SingleActiveTakesNothingBack(SingleActive):
         return
 
 
-def _strategy_that_takes_nothing_back(
+@MUTANTS.mutant("negative-acknowledgement-forgotten", "INV-17", patch=part("strategy_for"))
+def _negative_acknowledgement_forgotten(
     type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits
 ) -> DispatchStrategy:
+    """A negatively acknowledged message is not redelivered."""
     match type_:
         case SubscriptionType.SHARED:
             return _SharedTakesNothingBack(cursor, limits)
         case SubscriptionType.KEY_SHARED:
             return strategy_for(type_, cursor, limits)
     return _SingleActiveTakesNothingBack(cursor, limits)
-
-
-MUTANTS = (
-    Mutant(
-        "stale-read-used",
-        "The dispatcher uses a read that a rewind has overtaken.",
-        ("INV-5",),
-        parts(strategy_for=_strategy_that_trusts_reads),
-    ),
-    Mutant(
-        "acknowledgement-before-durable",
-        "An acknowledgement is confirmed before the cursor is durable.",
-        ("INV-9",),
-        parts(debounced_writer=_AnswersAtOnce),
-    ),
-    Mutant(
-        "whole-batch-acknowledged",
-        "Acknowledging one message of a batch acknowledges the whole batch.",
-        ("INV-5",),
-        parts(cursor=_AcknowledgesWholeBatches),
-    ),
-    Mutant(
-        "negative-acknowledgement-forgotten",
-        "A negatively acknowledged message is not redelivered.",
-        ("INV-17",),
-        parts(strategy_for=_strategy_that_takes_nothing_back),
-    ),
-)

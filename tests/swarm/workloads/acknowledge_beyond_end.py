@@ -11,7 +11,7 @@ from typing import ClassVar
 from emulator.client import MessageId
 from emulator.core.dispatch import Dispatcher
 from emulator.simulation.host import Host
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.consumer_acts import ConsumerAct
@@ -19,6 +19,9 @@ from tests.swarm.workloads.consumer_acts import ConsumerAct
 ENTRY_ID_MAX = 2**63 - 1
 ENTRIES_AHEAD = (100_000, 1_000_000)
 """Beyond any entry of a run; the entries right after the newest message may be markers."""
+
+
+WORKLOAD = Workload("acknowledge-ahead", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class AcknowledgeAhead(ConsumerAct):
         stage.did("accepted", region=actor.region, detail=str(beyond))
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.15:
         return plan
@@ -66,22 +70,11 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *acts))
 
 
-class _BelievesConsumers(Dispatcher):
+@WORKLOAD.mutant("acknowledgement-beyond-end-accepted", "INV-5", patch=part("dispatcher"))
+class _AcknowledgementBeyondEndAccepted(Dispatcher):
+    """An acknowledgement beyond the end of the log counts for messages that are stored later."""
+
     def acknowledge_cumulative(
         self, entries: Iterable[tuple[int, Sequence[int] | None]], end_entry_id: int
     ) -> None:
         super().acknowledge_cumulative(entries, ENTRY_ID_MAX)
-
-
-WORKLOAD = Workload(
-    "acknowledge-ahead",
-    draw,
-    mutants=(
-        Mutant(
-            "acknowledgement-beyond-end-accepted",
-            "An acknowledgement beyond the end of the log counts for messages that are stored later.",
-            ("INV-5",),
-            parts(dispatcher=_BelievesConsumers),
-        ),
-    ),
-)

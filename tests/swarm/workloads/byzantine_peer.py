@@ -23,7 +23,7 @@ from emulator.core.replication.subscription_updates import Applied, apply_update
 from emulator.errors import ServerError
 from emulator.model.markers import Marker, Snapshot, SnapshotResponse, SubscriptionUpdate
 from emulator.model.values import Position
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import full, scan_once
 from emulator.simulation.world import SERVICE_PORT
@@ -40,7 +40,7 @@ from emulator.wire.entry import plain_entry, with_replication
 from emulator.wire.frames import FrameBuffer
 from emulator.wire.markers import encode_marker
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, Stage, Workload
 
@@ -49,6 +49,9 @@ FAR = 10**9
 ANSWER_SECONDS = 5.0
 FRAME_BYTES_MAX = 6_000_000
 PRODUCER_ID = 1
+
+
+WORKLOAD = Workload("lie", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +238,7 @@ class _Line(asyncio.Protocol):
         return command
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if len(plan.regions) < 2 or random.random() >= 0.35:
         return plan
@@ -249,6 +253,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *acts))
 
 
+@WORKLOAD.checker("peers-claim-only-their-own", "INV-21")
 def regions_speak_for_themselves(evidence: Evidence) -> Found:
     """What a region says in the name of another one is not stored."""
     for operation in evidence.operations:
@@ -263,47 +268,26 @@ def regions_speak_for_themselves(evidence: Evidence) -> Found:
             )
 
 
-def _believes_a_region(
+@WORKLOAD.mutant("peer-claims-accepted", "INV-21", "INV-3", "INV-2", patch=part("check_entry"))
+def _peer_claims_accepted(
     publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
 ) -> Refusal | None:
+    """Every statement of a region is accepted, also about other regions."""
     if isinstance(publisher, Peer):
         return None
     return check(publisher, entry, marker, entry_bytes, limits)
 
 
-def _goes_beyond_the_end(
+@WORKLOAD.mutant("update-beyond-end-accepted", "INV-5", patch=part("apply_update"))
+def _update_beyond_end_accepted(
     cursor: Cursor, own_position_entry: int, last_entry_id: int, unseen: Iterable[int]
 ) -> Applied:
+    """An update with a position beyond the end of the log is applied."""
     return apply_update(cursor, own_position_entry, max(own_position_entry, last_entry_id), unseen)
 
 
-def _reads_any_log(update: SubscriptionUpdate, region: str, ledger_id: int) -> int | None:
+@WORKLOAD.mutant("update-of-another-ledger-accepted", "INV-5", patch=part("own_entry_id"))
+def _update_of_another_ledger_accepted(update: SubscriptionUpdate, region: str, ledger_id: int) -> int | None:
+    """An update for another ledger is applied to this one."""
     here = tuple((name, Position(ledger_id, place.entry)) for name, place in update.positions)
     return own_entry_id(replace(update, positions=here), region, ledger_id)
-
-
-WORKLOAD = Workload(
-    "lie",
-    draw,
-    checks=(InvariantCheck("peers-claim-only-their-own", "INV-21", regions_speak_for_themselves),),
-    mutants=(
-        Mutant(
-            "peer-claims-accepted",
-            "Every statement of a region is accepted, also about other regions.",
-            ("INV-21", "INV-3", "INV-2"),
-            parts(check_entry=_believes_a_region),
-        ),
-        Mutant(
-            "update-beyond-end-accepted",
-            "An update with a position beyond the end of the log is applied.",
-            ("INV-5",),
-            parts(apply_update=_goes_beyond_the_end),
-        ),
-        Mutant(
-            "update-of-another-ledger-accepted",
-            "An update for another ledger is applied to this one.",
-            ("INV-5",),
-            parts(own_entry_id=_reads_any_log),
-        ),
-    ),
-)

@@ -30,15 +30,16 @@ from emulator.core.dispatch.chunk_affinity import ChunkAffinity
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import ChunkOf, ConsumerState
 from emulator.core.topic.state import EntryFacts, TopicState
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Workload
+from tests.swarm.workload import Stage, Workload, has_operations
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "cut-up"
+WORKLOAD = Workload(NAME)
 SUBSCRIPTION = "sharers"
 MESSAGE_BYTES_MAX = 4_000
 """Of every region: a message of 30 KB is some ten pieces."""
@@ -184,6 +185,7 @@ class CutUp(OwnTopic):
         return ""
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs in every region, most of which read in another one, too."""
     seconds = plan.break_seconds
@@ -212,11 +214,13 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-92 and INV-98
 
 
+@WORKLOAD.checker("chunked-messages-complete", "INV-98", applies=has_operations)
 def comes_whole(evidence: Evidence) -> Found:
     """Every acknowledged message is delivered in every region, complete and unchanged."""
     return _told(evidence, (LOST, BROKEN))
 
 
+@WORKLOAD.checker("chunked-messages-stored-once", "INV-2", applies=has_operations)
 def stored_once(evidence: Evidence) -> Found:
     """With deduplication no log holds a message twice."""
     return _told(evidence, (DOUBLED,))
@@ -229,8 +233,9 @@ def _told(evidence: Evidence, kinds: tuple[str, ...]) -> Found:
             yield told, {"region": operation.region, "topic": operation.topic}
 
 
-class _CountsNoPieces(TopicState):
-    """A complete chunked message is stored again when it is resent."""
+@WORKLOAD.mutant("chunks-not-deduplicated", "INV-2", patch=part("topic_state"))
+class _ChunksNotDeduplicated(TopicState):
+    """A chunked message that was complete already is stored again."""
 
     def admit(self, publisher: Publisher, facts: EntryFacts) -> bool:
         if facts.num_chunks > 1 and not isinstance(publisher, Peer):
@@ -251,42 +256,8 @@ class _ScattersPieces(Shared):
         self.pieces = _Scattered()
 
 
-def _scattered(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
+@WORKLOAD.mutant("chunks-scattered", "INV-98", patch=part("strategy_for"))
+def _chunks_scattered(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
+    """The chunks of a message are dispatched to different consumers."""
     is_shared = type_ is SubscriptionType.SHARED
     return _ScattersPieces(cursor, limits) if is_shared else strategy_for(type_, cursor, limits)
-
-
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "chunked-messages-complete",
-            "INV-98",
-            comes_whole,
-            applies=lambda evidence: bool(evidence.operations),
-        ),
-        InvariantCheck(
-            "chunked-messages-stored-once",
-            "INV-2",
-            stored_once,
-            applies=lambda evidence: bool(evidence.operations),
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "chunks-not-deduplicated",
-            "A chunked message that was complete already is stored again.",
-            ("INV-2",),
-            parts(topic_state=_CountsNoPieces),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "chunks-scattered",
-            "The chunks of a message are dispatched to different consumers.",
-            ("INV-98",),
-            parts(strategy_for=_scattered),
-            seed_name=NAME,
-        ),
-    ),
-)

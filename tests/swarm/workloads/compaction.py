@@ -11,14 +11,15 @@ from typing import ClassVar
 from emulator.client import EARLIEST, Client, ClientError, MessageId, Reader
 from emulator.core.topic.compaction import CompactionEntry, LatestOfKeys
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan
 from tests.swarm.workload import Act, Stage, Workload
 
 NAME = "compact"
+WORKLOAD = Workload(NAME)
 TOPIC = "table"
 KEYS = 6
 COMPACTION = f"/admin/v2/persistent/public/default/{TOPIC}/compaction"
@@ -133,6 +134,7 @@ def _place(message_id: MessageId) -> tuple[int, int]:
     return message_id.ledger, message_id.entry
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Writers and administrators everywhere; who reads, reads often."""
     seconds = plan.break_seconds
@@ -156,6 +158,7 @@ def _changes(random: Random) -> tuple[tuple[int, bool], ...]:
 # INV-33
 
 
+@WORKLOAD.checker("compacted-view-matches", "INV-33")
 def tables_agree(evidence: Evidence) -> Found:
     """A compacted view has the topic's value of each key."""
     for operation in evidence.operations:
@@ -166,8 +169,9 @@ def tables_agree(evidence: Evidence) -> Found:
             )
 
 
+@WORKLOAD.mutant("compaction-keeps-oldest", "INV-33", patch=part("latest_of_keys"))
 class KeepsTheFirst(LatestOfKeys):
-    """Of each key the first message of a compaction counts."""
+    """Compaction keeps the oldest message of each key, not the newest."""
 
     def note(self, entry_id: int, entry: CompactionEntry) -> None:
         known = dict(self._newest)
@@ -175,32 +179,10 @@ class KeepsTheFirst(LatestOfKeys):
         self._newest.update(known)
 
 
-class _BelievesNoDeletion(LatestOfKeys):
-    """What is deleted stays as it was."""
+@WORKLOAD.mutant("compaction-ignores-tombstones", "INV-33", patch=part("latest_of_keys"))
+class _CompactionIgnoresTombstones(LatestOfKeys):
+    """Compaction ignores tombstones."""
 
     def note(self, entry_id: int, entry: CompactionEntry) -> None:
         if not any(message.deletes for message in entry.messages or ()):
             super().note(entry_id, entry)
-
-
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(InvariantCheck("compacted-view-matches", "INV-33", tables_agree),),
-    mutants=(
-        Mutant(
-            "compaction-keeps-oldest",
-            "Compaction keeps the oldest message of each key, not the newest.",
-            ("INV-33",),
-            parts(latest_of_keys=KeepsTheFirst),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "compaction-ignores-tombstones",
-            "Compaction ignores tombstones.",
-            ("INV-33",),
-            parts(latest_of_keys=_BelievesNoDeletion),
-            seed_name=NAME,
-        ),
-    ),
-)

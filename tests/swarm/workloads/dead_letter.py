@@ -29,15 +29,16 @@ from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import ConsumerState
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Workload
+from tests.swarm.workload import Stage, Workload, has_operations
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "give-up"
+WORKLOAD = Workload(NAME)
 SUBSCRIPTION = "worker"
 GRAVES = "graves"
 """Subscription to the dead letters, which is made with their topic."""
@@ -233,6 +234,7 @@ def _attachment(consumer: Consumer, message: Message) -> int:
     return child.session.times_opened if isinstance(child, TopicConsumer) else -1
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs in every region, some of which consume in another one."""
     seconds = plan.break_seconds
@@ -260,11 +262,13 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-96 and INV-97
 
 
+@WORKLOAD.checker("acknowledged-or-dead-letter", "INV-96", applies=has_operations)
 def ends_somewhere(evidence: Evidence) -> Found:
     """What was taken is acknowledged by the program, or is a dead letter."""
     return _told(evidence, LOST, "neither acknowledged nor a dead letter: ")
 
 
+@WORKLOAD.checker("redelivery-counts-correct", "INV-97", applies=has_operations)
 def counts_are_right(evidence: Evidence) -> Found:
     """Each delivery carries the right redelivery count, and no message is delivered more often than allowed."""
     return _told(evidence, MISCOUNTED, "")
@@ -277,22 +281,6 @@ def _told(evidence: Evidence, what: str, sentence: str) -> Found:
             yield told, {"region": operation.region, "topic": operation.topic}
 
 
-class _CountsNothing(Shared):
-    """Redelivered messages carry the count of a first delivery."""
-
-    def _give_back(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
-        super()._give_back(consumer, entry_ids)
-        self._redelivery_counts.clear()
-
-
-class _ForgetsWhatComesBack(Shared):
-    """Messages that a consumer returns are removed from it, and redelivered to no consumer."""
-
-    def returned(self, consumer: ConsumerState, entry_ids: object) -> None:
-        for entry_id in list(consumer.pending.by_entry):
-            consumer.pending.take(entry_id)
-
-
 def _with(careless: type[Shared]) -> object:
     def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
         is_shared = type_ is SubscriptionType.SHARED
@@ -301,37 +289,19 @@ def _with(careless: type[Shared]) -> object:
     return made
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "acknowledged-or-dead-letter",
-            "INV-96",
-            ends_somewhere,
-            applies=lambda evidence: bool(evidence.operations),
-        ),
-        InvariantCheck(
-            "redelivery-counts-correct",
-            "INV-97",
-            counts_are_right,
-            applies=lambda evidence: bool(evidence.operations),
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "redelivery-forgotten",
-            "A negatively acknowledged message is never redelivered.",
-            ("INV-96",),
-            parts(strategy_for=_with(_ForgetsWhatComesBack)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "redelivery-not-counted",
-            "A redelivered message has redelivery count 0.",
-            ("INV-97",),
-            parts(strategy_for=_with(_CountsNothing)),
-            seed_name=NAME,
-        ),
-    ),
-)
+@WORKLOAD.mutant("redelivery-not-counted", "INV-97", patch=part("strategy_for", _with))
+class _RedeliveryNotCounted(Shared):
+    """A redelivered message has redelivery count 0."""
+
+    def _give_back(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
+        super()._give_back(consumer, entry_ids)
+        self._redelivery_counts.clear()
+
+
+@WORKLOAD.mutant("redelivery-forgotten", "INV-96", patch=part("strategy_for", _with))
+class _RedeliveryForgotten(Shared):
+    """A negatively acknowledged message is never redelivered."""
+
+    def returned(self, consumer: ConsumerState, entry_ids: object) -> None:
+        for entry_id in list(consumer.pending.by_entry):
+            consumer.pending.take(entry_id)

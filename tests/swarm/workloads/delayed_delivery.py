@@ -18,15 +18,16 @@ from emulator.core.dispatch.delayed import Delayed
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import Delivery, Read, Wake
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan
 from tests.swarm.workload import Act, Stage, Workload
 
 NAME = "delay"
+WORKLOAD = Workload(NAME)
 TOPIC = "later"
 SUBSCRIPTIONS = {"later-shared": "SHARED", "later-by-key": "KEY_SHARED"}
 
@@ -70,6 +71,7 @@ class Delay(Act):
         stage.note_publish(TOPIC, number, payload, "ok", message_id=str(place))
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Senders everywhere, and consumers of both kinds in one region, or two."""
     seconds = plan.break_seconds
@@ -106,6 +108,7 @@ def _delays(random: Random, seconds: float) -> tuple[float, ...]:
 # INV-29
 
 
+@WORKLOAD.checker("never-before-due", "INV-29")
 def never_early(evidence: Evidence) -> Found:
     """No consumer receives a message before its delivery time."""
     for event in _deliveries(evidence.events):
@@ -124,8 +127,20 @@ def _deliveries(events: Iterable[HistoryEvent]) -> Iterable[HistoryEvent]:
     return (one for one in events if one.op == "receive" and one.subscription in SUBSCRIPTIONS)
 
 
-class _LooksAtNoClock(Shared):
-    """It hands out as if it were always later than any time."""
+def _with(careless: type[Shared]) -> object:
+    def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
+        return (
+            careless(cursor, limits)
+            if type_ is SubscriptionType.SHARED
+            else strategy_for(type_, cursor, limits)
+        )
+
+    return made
+
+
+@WORKLOAD.mutant("delivered-before-due", "INV-29", patch=part("strategy_for", _with))
+class _DeliveredBeforeDue(Shared):
+    """A message is dispatched before its delivery time if its consumer has permits."""
 
     def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
         return super().next(end_entry_id, now_ms, _LATE_MS)
@@ -145,41 +160,10 @@ class _Forgetful(Delayed):
             super().add(due_ms, entry_id)
 
 
-class _ForgetsWhatWaits(Shared):
+@WORKLOAD.mutant("delayed-messages-forgotten", "INV-5", patch=part("strategy_for", _with))
+class _DelayedMessagesForgotten(Shared):
+    """Only a few of the messages that wait for their delivery time are remembered."""
+
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.delayed = _Forgetful()
-
-
-def _with(careless: type[Shared]) -> object:
-    def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
-        return (
-            careless(cursor, limits)
-            if type_ is SubscriptionType.SHARED
-            else strategy_for(type_, cursor, limits)
-        )
-
-    return made
-
-
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(InvariantCheck("never-before-due", "INV-29", never_early),),
-    mutants=(
-        Mutant(
-            "delivered-before-due",
-            "A message is dispatched before its delivery time if its consumer has permits.",
-            ("INV-29",),
-            parts(strategy_for=_with(_LooksAtNoClock)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "delayed-messages-forgotten",
-            "Only a few of the messages that wait for their delivery time are remembered.",
-            ("INV-5",),
-            parts(strategy_for=_with(_ForgetsWhatWaits)),
-            seed_name=NAME,
-        ),
-    ),
-)

@@ -6,11 +6,14 @@ from dataclasses import replace
 from random import Random
 
 from emulator.broker.topic.topic import Topic
-from tests.swarm.mutant import Mutant, topic
+from tests.swarm.mutant import topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
 
+WORKLOAD = Workload("repeat", acts=False, runs_in="swarm")
 
+
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Only where regions deduplicate, and not in batches: everywhere else it stores twice, as it should."""
     if random.random() >= 0.2:
@@ -25,24 +28,12 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, producers=producers)
 
 
-class _AnswersDuplicatesFirst(Topic):
+@WORKLOAD.mutant("duplicate-acknowledged-first", "INV-1", patch=topic)
+class _DuplicateAcknowledgedFirst(Topic):
+    """A duplicate is acknowledged before earlier appends are durable."""
+
     def flush(self) -> None:
         batch, self.publishing.batch = self.publishing.batch, []
         self._acknowledge([publish for publish in batch if publish.duplicate])
         self.publishing.batch = [publish for publish in batch if not publish.duplicate]
         super().flush()
-
-
-WORKLOAD = Workload(
-    "repeat",
-    draw,
-    mutants=(
-        Mutant(
-            "duplicate-acknowledged-first",
-            "A duplicate is acknowledged before earlier appends are durable.",
-            ("INV-1",),
-            topic(_AnswersDuplicatesFirst),
-        ),
-    ),
-    acts=False,
-)

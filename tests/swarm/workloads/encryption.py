@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from random import Random
 from typing import Any, ClassVar
 
@@ -26,16 +26,14 @@ from emulator.client import (
     OnUnreadable,
     Producer,
 )
-from emulator.simulation.checkers import InvariantCheck
 from emulator.simulation.overrides import Overrides
-from tests.swarm.mutant import Mutant
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.topics import TRANSACTED
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.own_topic import OwnTopic
-from tests.swarm.workloads.self_reported import acted, told
 
 NAME = "encrypt"
+WORKLOAD = Workload(NAME)
 SUBSCRIPTION = "insiders"
 MESSAGE_BYTES_MAX = 4_000
 """Of every region: what is longer goes in pieces."""
@@ -199,6 +197,7 @@ class Encrypt(OwnTopic):
                 await consumer.acknowledge(message)
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs in every region, most of which read in another one, too."""
     seconds = plan.break_seconds
@@ -228,18 +227,21 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-113
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
+def _client(type_: type[Client]) -> Callable[[Overrides], Overrides]:
+    return lambda overrides: replace(overrides, client=type_)
 
 
-class _SendsOpenly(Client):
-    """It encrypts nothing, whatever the application asked for."""
+@WORKLOAD.mutant("sent-unencrypted", "INV-113", patch=_client)
+class _SentUnencrypted(Client):
+    """A producer that is configured to encrypt does not encrypt."""
 
     async def producer(self, topic: str, **named: Any) -> Producer:
         return await super().producer(topic, **{**named, "encryption": None})
 
 
-class _ThrowsAway(Client):
-    """What it cannot read it acknowledges, also when it is to leave it to others."""
+@WORKLOAD.mutant("undecryptable-acknowledged", "INV-113", patch=_client)
+class _UndecryptableAcknowledged(Client):
+    """A consumer acknowledges messages that it cannot decrypt."""
 
     async def subscribe(self, topic: Any, subscription: str, **named: Any) -> Consumer:
         decryption: Decryption = named.get("decryption") or Decryption()
@@ -247,41 +249,5 @@ class _ThrowsAway(Client):
         return await super().subscribe(topic, subscription, **named)
 
 
-def _client(type_: type[Client]) -> Callable[[Overrides], Overrides]:
-    return lambda overrides: replace(overrides, client=type_)
-
-
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "key-holders-read-everything",
-            "INV-113",
-            _told(LOST, "not received with the key"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "nothing-readable-without-key",
-            "INV-113",
-            _told(OPEN, "readable without the key"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "sent-unencrypted",
-            "A producer that is configured to encrypt does not encrypt.",
-            ("INV-113",),
-            _client(_SendsOpenly),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "undecryptable-acknowledged",
-            "A consumer acknowledges messages that it cannot decrypt.",
-            ("INV-113",),
-            _client(_ThrowsAway),
-            seed_name=NAME,
-        ),
-    ),
-)
+WORKLOAD.reports("key-holders-read-everything", "INV-113", LOST, "not received with the key")
+WORKLOAD.reports("nothing-readable-without-key", "INV-113", OPEN, "readable without the key")

@@ -34,6 +34,9 @@ DONE = 204
 PATIENCE_MS = (0, 200, 1_000, 5_000)
 
 
+WORKLOAD = Workload("claim")
+
+
 @dataclass(frozen=True, slots=True)
 class Unload(Act):
     """An administrator has the topic unloaded."""
@@ -49,6 +52,7 @@ class Unload(Act):
         stage.did("accepted" if answer.status == DONE else "refused", topic=full(TOPIC))
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.25:
         return plan
@@ -147,4 +151,5 @@ def _with_patience(topology: Topology, milliseconds: int) -> Topology:
     return replace(topology, clusters=clusters)
 
 
-WORKLOAD = Workload("claim", draw, checks=CHECKS, mutants=MUTANTS)
+WORKLOAD.checks += CHECKS
+WORKLOAD.mutants += MUTANTS

@@ -9,20 +9,38 @@ from typing import TYPE_CHECKING, Any
 from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.topic import Topic
 from emulator.core.access import Access, AccessGrant, Claimant, Decision
-from tests.swarm.mutant import Mutant, parts, topic
+from tests.swarm.mutant import Mutants, part, topic
 
 if TYPE_CHECKING:
     from emulator.broker.topic.producer import ConnectedProducer
     from emulator.simulation.overrides import Overrides
 
 
-class _TellsAtOnce(TopicAccess):
+MUTANTS = Mutants()
+
+
+def _shell(type_: type[TopicAccess]) -> Callable[[Overrides], Overrides]:
+    """A topic whose access is carried out so."""
+
+    class CarelessTopic(Topic):
+        access_type = type_
+
+    return topic(CarelessTopic)
+
+
+@MUTANTS.mutant("epoch-notified-before-durable", "INV-26", "INV-25", patch=_shell)
+class _EpochNotifiedBeforeDurable(TopicAccess):
+    """An owner is notified of its epoch when the grant is issued, not when it is durable."""
+
     async def make_durable(self, grant: AccessGrant, why: str) -> None:
         storing = self.store(grant, why)
         storing.add_done_callback(lambda done: done.exception())
 
 
-class _BeginsTooSoon(TopicAccess):
+@MUTANTS.mutant("grant-before-pending-writes", "INV-25", patch=_shell)
+class _GrantBeforePendingWrites(TopicAccess):
+    """A grant does not wait for pending writes of the former owner."""
+
     async def everything_issued(self) -> None:
         pass
 
@@ -32,19 +50,26 @@ class _LetsThemPublish(TopicAccess):
         pass
 
 
-class _BelievesOldEpochs(Access):
+@MUTANTS.mutant("stale-epoch-in-wait-queue", "INV-27", patch=part("access"))
+class _StaleEpochInWaitQueue(Access):
+    """A producer that lost the topic may wait for it again with its old epoch."""
+
     def is_stale(self, claimant: Claimant) -> bool:
         return False
 
 
-class _PromotesOnce(Access):
+@MUTANTS.mutant("promotion-not-retried", "INV-28", patch=part("access"))
+class _PromotionNotRetried(Access):
+    """When a promotion cannot be stored, no other producer is promoted."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rules = replace(self.rules, promotes_once=True)
 
 
-class _KeepsTheDeadInLine(Access):
-    """Their names are free again, so that their next lives can queue too."""
+@MUTANTS.mutant("dead-waiter-promoted", "INV-28", "INV-15", patch=part("access"))
+class _DeadWaiterPromoted(Access):
+    """A producer that left the wait queue is promoted when its turn comes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -64,64 +89,20 @@ class _KeepsTheDeadInLine(Access):
         return next((one for one in living if one.producer_name == name), None)
 
 
-class _FirstComeFirstServed(Access):
+@MUTANTS.mutant("priority-ignored", "INV-28", patch=part("access"))
+class _PriorityIgnored(Access):
+    """Producers are promoted in order of arrival, regardless of priority."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rules = replace(self.rules, first_come_first_served=True)
 
 
-def _shell(type_: type[TopicAccess]) -> Callable[[Overrides], Overrides]:
-    """A topic whose access is carried out so."""
-
-    class CarelessTopic(Topic):
-        access_type = type_
-
-    return topic(CarelessTopic)
-
-
 keeps_publishing = _shell(_LetsThemPublish)
 
-MUTANTS = (
-    Mutant(
-        "epoch-notified-before-durable",
-        "An owner is notified of its epoch when the grant is issued, not when it is durable.",
-        ("INV-26", "INV-25"),
-        _shell(_TellsAtOnce),
-    ),
-    Mutant(
-        "grant-before-pending-writes",
-        "A grant does not wait for pending writes of the former owner.",
-        ("INV-25",),
-        _shell(_BeginsTooSoon),
-    ),
-    Mutant(
-        "fenced-producer-publishes",
-        "A fenced producer is not disconnected: its messages are stored.",
-        ("INV-25", "INV-27"),
-        keeps_publishing,
-    ),
-    Mutant(
-        "stale-epoch-in-wait-queue",
-        "A producer that lost the topic may wait for it again with its old epoch.",
-        ("INV-27",),
-        parts(access=_BelievesOldEpochs),
-    ),
-    Mutant(
-        "promotion-not-retried",
-        "When a promotion cannot be stored, no other producer is promoted.",
-        ("INV-28",),
-        parts(access=_PromotesOnce),
-    ),
-    Mutant(
-        "dead-waiter-promoted",
-        "A producer that left the wait queue is promoted when its turn comes.",
-        ("INV-28", "INV-15"),
-        parts(access=_KeepsTheDeadInLine),
-    ),
-    Mutant(
-        "priority-ignored",
-        "Producers are promoted in order of arrival, regardless of priority.",
-        ("INV-28",),
-        parts(access=_FirstComeFirstServed),
-    ),
-)
+MUTANTS.mutant(
+    "fenced-producer-publishes",
+    "INV-25",
+    "INV-27",
+    safeguard="A fenced producer is not disconnected: its messages are stored.",
+)(keeps_publishing)

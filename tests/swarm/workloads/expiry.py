@@ -8,25 +8,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 
 from emulator.client import ClientError, Consumer, InitialPosition, Producer
 from emulator.core.policies.lifetime import Quotas
 from emulator.core.topic.retention import Ages, Backlog, Exceeded, Seen, exceeded
 from emulator.model.stored_keys import CursorKey
-from emulator.simulation.checkers import InvariantCheck
 from emulator.simulation.disk import DiskStore, SimulatedDisk
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import medium, part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import DELETED
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import NAME, PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from tests.swarm.workloads.expiry_policy import EARLY, STAYS, Eviction, Expiry, by_quota
-from tests.swarm.workloads.self_reported import acted, told
 
 BACK = "back: "
 LOST = "lost: "
+
+
+WORKLOAD = Workload(NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,7 @@ class Deletion(Mortal):
         stage.did("accepted", topic=self.topic(stage))
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs of both kinds; most of the first read in another region."""
     seconds = plan.break_seconds
@@ -117,32 +118,37 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-87 to INV-89
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-class _NothingIsYoung(Ages):
-    """Whatever is looked at has expired."""
+@WORKLOAD.mutant("expiry-ignores-age", "INV-87", patch=part("ages"))
+class _ExpiryIgnoresAge(Ages):
+    """A message expires before its time to live."""
 
     def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
         return True
 
 
-class _NothingIsOld(Ages):
-    """Nothing ever expires."""
+@WORKLOAD.mutant("nothing-expires", "INV-88", patch=part("ages"))
+class _NothingExpires(Ages):
+    """No message expires, regardless of its age."""
 
     def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
         return False
 
 
-def _everything_is_too_much(*_: int) -> int:
+@WORKLOAD.mutant("quota-always-exceeded", "INV-87", patch=part("backlog_bytes"))
+def _quota_always_exceeded(*_: int) -> int:
+    """Every backlog counts as over its quota."""
     return 2**40
 
 
-def _nothing_is_too_much(*_: int) -> int:
+@WORKLOAD.mutant("quota-never-exceeded", "INV-88", patch=part("backlog_bytes"))
+def _quota_never_exceeded(*_: int) -> int:
+    """No backlog counts as over its quota."""
     return 0
 
 
-def _no_backlog_is_too_old(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+@WORKLOAD.mutant("quota-never-too-old", "INV-88", patch=part("exceeded"))
+def _quota_never_too_old(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    """A quota by age is never exceeded, regardless of the age of the backlog."""
     return exceeded(quotas, backlog._replace(age_ms=0))
 
 
@@ -157,82 +163,19 @@ class _KeepsCursorsStore(DiskStore):
         return kept
 
 
-class _KeepsCursors(SimulatedDisk):
+@WORKLOAD.mutant("cursors-outlive-topics", "INV-89", patch=medium("disk"))
+class _CursorsOutliveTopics(SimulatedDisk):
+    """Deleting a topic does not delete the cursors of its subscriptions."""
+
     def make_store(self, owner: int) -> DiskStore:
         return _KeepsCursorsStore(self, owner)
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "nothing-expires-early",
-            "INV-87",
-            _told(EARLY, "skipped by its subscription before the policy allows it"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "expired-is-removed",
-            "INV-88",
-            _told(STAYS, "beyond its policy, and still stored"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "deleted-messages-stay-deleted",
-            "INV-89",
-            _told(BACK, "delivered after its topic was deleted"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "recreated-topic-complete",
-            "INV-89",
-            _told(LOST, "published after the topic was deleted, and never delivered"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "expiry-ignores-age",
-            "A message expires before its time to live.",
-            ("INV-87",),
-            parts(ages=_NothingIsYoung),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "nothing-expires",
-            "No message expires, regardless of its age.",
-            ("INV-88",),
-            parts(ages=_NothingIsOld),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "quota-always-exceeded",
-            "Every backlog counts as over its quota.",
-            ("INV-87",),
-            parts(backlog_bytes=_everything_is_too_much),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "quota-never-exceeded",
-            "No backlog counts as over its quota.",
-            ("INV-88",),
-            parts(backlog_bytes=_nothing_is_too_much),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "quota-never-too-old",
-            "A quota by age is never exceeded, regardless of the age of the backlog.",
-            ("INV-88",),
-            parts(exceeded=_no_backlog_is_too_old),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "cursors-outlive-topics",
-            "Deleting a topic does not delete the cursors of its subscriptions.",
-            ("INV-89",),
-            lambda overrides: replace(overrides, disk=_KeepsCursors),
-            seed_name=NAME,
-        ),
-    ),
+WORKLOAD.reports(
+    "nothing-expires-early", "INV-87", EARLY, "skipped by its subscription before the policy allows it"
+)
+WORKLOAD.reports("expired-is-removed", "INV-88", STAYS, "beyond its policy, and still stored")
+WORKLOAD.reports("deleted-messages-stay-deleted", "INV-89", BACK, "delivered after its topic was deleted")
+WORKLOAD.reports(
+    "recreated-topic-complete", "INV-89", LOST, "published after the topic was deleted, and never delivered"
 )

@@ -18,7 +18,7 @@ from emulator.core.admission import ClientProducer, EntrySizeLimits, Peer, Publi
 from emulator.errors import ServerError
 from emulator.model.markers import Marker, SubscriptionUpdate
 from emulator.model.values import Position
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
 from emulator.wire.codec import send_frame
 from emulator.wire.commands import create_producer
@@ -27,13 +27,16 @@ from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.markers import encode_marker
 from emulator.wire.protobuf import length_delimited, tag, varint
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part, parts
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, Stage, Workload
 
 FAR = 10**9
 """A sequence id and a position beyond any of a run."""
 ANSWER_SECONDS = 5.0
+
+
+WORKLOAD = Workload("forge", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,7 @@ class _Sender:
         self._settle(None)
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.25:
         return plan
@@ -144,6 +148,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *acts))
 
 
+@WORKLOAD.checker("forged-claims-rejected", "INV-21")
 def forgeries_refused(evidence: Evidence) -> Found:
     """No region takes for true what a client cannot know."""
     for operation in evidence.operations:
@@ -172,47 +177,30 @@ def _overlooks(**shown: Any) -> Callable[..., Refusal | None]:
     return careless
 
 
-def _believes_a_name(
+@WORKLOAD.mutant("forged-producer-accepted", "INV-3", "INV-1", "INV-21", patch=part("check_entry"))
+def _forged_producer_accepted(
     publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
 ) -> Refusal | None:
+    """Deduplication uses the producer name in the entry, not the name of its sender."""
     named = ClientProducer(entry.producer_name, "?") if isinstance(publisher, ClientProducer) else publisher
     return check(named, entry, marker, entry_bytes, limits)
 
 
-def _believes_a_regions_name(peer: Peer | None, name: str, connection: str) -> Publisher:
+@WORKLOAD.mutant("forged-replicator-accepted", "INV-2", "INV-3", "INV-21", patch=part("publisher_of"))
+def _forged_replicator_accepted(peer: Peer | None, name: str, connection: str) -> Publisher:
+    """Any producer with the name of a replicator is accepted as that replicator."""
     if name.startswith(REPLICATOR_PREFIX):
         return Peer(name.removeprefix(REPLICATOR_PREFIX).partition("-->")[0])
     return publisher_of(peer, name, connection)
 
 
-WORKLOAD = Workload(
-    "forge",
-    draw,
-    checks=(InvariantCheck("forged-claims-rejected", "INV-21", forgeries_refused),),
-    mutants=(
-        Mutant(
-            "forged-origin-accepted",
-            "A client may claim that its message came from another region, with a source position.",
-            ("INV-3", "INV-2", "INV-21"),
-            parts(check_entry=_overlooks(replicated_from=None, source_position=None)),
-        ),
-        Mutant(
-            "forged-producer-accepted",
-            "Deduplication uses the producer name in the entry, not the name of its sender.",
-            ("INV-3", "INV-1", "INV-21"),
-            parts(check_entry=_believes_a_name),
-        ),
-        Mutant(
-            "client-marker-accepted",
-            "A client may write markers.",
-            ("INV-21", "INV-2", "INV-14"),
-            parts(check_entry=_overlooks(marker_type=None)),
-        ),
-        Mutant(
-            "forged-replicator-accepted",
-            "Any producer with the name of a replicator is accepted as that replicator.",
-            ("INV-2", "INV-3", "INV-21"),
-            parts(publisher_of=_believes_a_regions_name),
-        ),
-    ),
-)
+WORKLOAD.mutant(
+    "forged-origin-accepted",
+    "INV-3",
+    "INV-2",
+    "INV-21",
+    safeguard="A client may claim that its message came from another region, with a source position.",
+)(parts(check_entry=_overlooks(replicated_from=None, source_position=None)))
+WORKLOAD.mutant(
+    "client-marker-accepted", "INV-21", "INV-2", "INV-14", safeguard="A client may write markers."
+)(parts(check_entry=_overlooks(marker_type=None)))

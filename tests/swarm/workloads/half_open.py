@@ -13,10 +13,10 @@ from typing import ClassVar
 
 from emulator.broker.connection.liveness import Liveness
 from emulator.client import ConsumerType, InitialPosition
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.host import Host, HostState
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan, with_settings
 from tests.swarm.workload import Act, Stage, Workload
 
@@ -25,6 +25,9 @@ SECONDS_MAX = 2 * KEEP_ALIVE_MS / 1000 + 0.5
 """A PING may be sent one interval after the last frame, and is unanswered for another interval."""
 LOOK_SECONDS = 0.25
 QUEUE = 1_000
+
+
+WORKLOAD = Workload("fall-silent", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class _Lookout:
             stage.world.simulation.at(stage.now + LOOK_SECONDS, self.look)
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.12:
         return plan
@@ -95,6 +99,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, topology=topology, acts=(*plan.acts, *acts))
 
 
+@WORKLOAD.checker("half-open-disconnected", "INV-24")
 def silent_ones_go(evidence: Evidence) -> Found:
     """A region closes a connection from which it receives nothing any more."""
     for operation in evidence.operations:
@@ -105,8 +110,9 @@ def silent_ones_go(evidence: Evidence) -> Found:
             )
 
 
-class _BelievesSilence(Liveness):
-    """Sends PING, and does not require a response."""
+@WORKLOAD.mutant("no-keep-alive-timeout", "INV-24", "INV-5", "INV-14", patch=part("liveness"))
+class _NoKeepAliveTimeout(Liveness):
+    """A client that sends nothing is considered alive."""
 
     def _check(self) -> None:
         self.heard()
@@ -114,18 +120,3 @@ class _BelievesSilence(Liveness):
 
     async def is_alive(self) -> bool:
         return True
-
-
-WORKLOAD = Workload(
-    "fall-silent",
-    draw,
-    checks=(InvariantCheck("half-open-disconnected", "INV-24", silent_ones_go),),
-    mutants=(
-        Mutant(
-            "no-keep-alive-timeout",
-            "A client that sends nothing is considered alive.",
-            ("INV-24", "INV-5", "INV-14"),
-            parts(liveness=_BelievesSilence),
-        ),
-    ),
-)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -21,15 +20,14 @@ from emulator.broker.topic.view import ReplicatorHost
 from emulator.client import Client
 from emulator.core.policies.inactivity import DeleteMode
 from emulator.core.replication.progress import ReplicatorState
-from emulator.simulation.checkers import InvariantCheck
-from tests.swarm.mutant import Mutant, topic
+from tests.swarm.mutant import topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import SUBSCRIPTION
-from tests.swarm.workloads.self_reported import acted, told
 from tests.swarm.workloads.topic_termination_acts import LOST, Finishing, Receipts
 
 NAME = "inactive-topic"
+WORKLOAD = Workload(NAME)
 POLICY = {
     "inactiveTopicDeleteMode": DeleteMode.NO_SUBSCRIPTIONS.value,
     "maxInactiveDurationSeconds": 1,
@@ -99,6 +97,7 @@ class Inactive(Finishing):
             await self._let_go(producer)
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Programs in any two regions; none where there is only one."""
     if len(plan.regions) < 2:
@@ -130,8 +129,16 @@ class _KeepsRunning(RetryTimer):
         self._timer = None
 
 
-class _TimerDecides(Replicator):
-    """A retry that is due opens the producer, whatever has happened since it was started."""
+def _with(careless: type[Replicator]) -> type[Topic]:
+    class CarelesslyReplicated(Topic):
+        replicator_type: type[Any] = careless
+
+    return CarelesslyReplicated
+
+
+@WORKLOAD.mutant("retry-timer-decides", "INV-121", patch=lambda part: topic(_with(part)))
+class _RetryTimerDecides(Replicator):
+    """A replicator opens its producer when a retry is due, although its state has changed since."""
 
     def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
         super().__init__(topic, peer)
@@ -147,8 +154,9 @@ class _TimerDecides(Replicator):
             self.peer.open_producer(self, self.topic.full_name)
 
 
-class _RestsForEver(Replicator):
-    """A message that is published while the replicator rests does not open its producer."""
+@WORKLOAD.mutant("inactive-replicator-never-resumes", "INV-121", patch=lambda part: topic(_with(part)))
+class _InactiveReplicatorNeverResumes(Replicator):
+    """The replicator of an inactive topic does not open its producer for a new message."""
 
     def pump(self) -> None:
         if self.life.state is not ReplicatorState.RESTING:
@@ -158,38 +166,4 @@ class _RestsForEver(Replicator):
         return
 
 
-def _with(careless: type[Replicator]) -> type[Topic]:
-    class CarelesslyReplicated(Topic):
-        replicator_type: type[Any] = careless
-
-    return CarelesslyReplicated
-
-
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "inactive-topic-replicates",
-            "INV-121",
-            partial(told, NAME)(LOST, "acknowledged, and not in the other region"),
-            applies=acted(NAME),
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "retry-timer-decides",
-            "A replicator opens its producer when a retry is due, although its state has changed since.",
-            ("INV-121",),
-            topic(_with(_TimerDecides)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "inactive-replicator-never-resumes",
-            "The replicator of an inactive topic does not open its producer for a new message.",
-            ("INV-121",),
-            topic(_with(_RestsForEver)),
-            seed_name=NAME,
-        ),
-    ),
-)
+WORKLOAD.reports("inactive-topic-replicates", "INV-121", LOST, "acknowledged, and not in the other region")

@@ -16,11 +16,11 @@ from emulator.core.dispatch import DispatchLimits, DispatchStrategy, Subscriptio
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.faults import Fault, KillClient, PauseClient, Reset
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
 from tests.swarm.workload import Workload
 
@@ -29,6 +29,10 @@ SUBSCRIPTION = "by-key"
 COMMON_NAME = "sharer"
 
 
+WORKLOAD = Workload("share-keys", acts=False, runs_in="swarm")
+
+
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.15:
         return plan
@@ -99,6 +103,7 @@ def _trouble(random: Random, region: str, clients: list[str], seconds: float) ->
 # INV-69
 
 
+@WORKLOAD.checker("keys-in-order", "INV-69")
 def keys_in_order(evidence: Evidence) -> Found:
     return in_order(evidence, TOPIC, SUBSCRIPTION)
 
@@ -141,24 +146,6 @@ def _earlier_of_its_key(evidence: Evidence, region: str, topic: str) -> dict[str
     return found
 
 
-class _MovesAtOnce(KeyShared):
-    def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
-        return False
-
-
-class _IdentifiesByName(KeyShared):
-    """Consumers with equal names are taken for one."""
-
-    def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
-        hold = self._holds.get(slot)
-        return hold is not None and hold.consumer.name != consumer.name
-
-
-class _ForgetsWhoWaits(KeyShared):
-    def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
-        return False
-
-
 def with_key_shared(careless: type[KeyShared]) -> object:
     def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
         is_careless = type_ is SubscriptionType.KEY_SHARED
@@ -167,30 +154,27 @@ def with_key_shared(careless: type[KeyShared]) -> object:
     return made
 
 
-WORKLOAD = Workload(
-    "share-keys",
-    draw,
-    checks=(InvariantCheck("keys-in-order", "INV-69", keys_in_order),),
-    mutants=(
-        Mutant(
-            "keys-move-immediately",
-            "A key moves to its new consumer while the former one has unacknowledged messages of it.",
-            ("INV-69",),
-            parts(strategy_for=with_key_shared(_MovesAtOnce)),
-        ),
-        Mutant(
-            "equal-consumer-names-merged",
-            "Consumers with equal names count as one: a key moves to one of them while another has "
-            "unacknowledged messages of it.",
-            ("INV-69",),
-            parts(strategy_for=with_key_shared(_IdentifiesByName)),
-        ),
-        Mutant(
-            "key-order-ignored",
-            "A message of a key is dispatched although an earlier one of the same key waits.",
-            ("INV-69",),
-            parts(strategy_for=with_key_shared(_ForgetsWhoWaits)),
-        ),
-    ),
-    acts=False,
-)
+@WORKLOAD.mutant("keys-move-immediately", "INV-69", patch=part("strategy_for", with_key_shared))
+class _KeysMoveImmediately(KeyShared):
+    """A key moves to its new consumer while the former one has unacknowledged messages of it."""
+
+    def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
+        return False
+
+
+@WORKLOAD.mutant("equal-consumer-names-merged", "INV-69", patch=part("strategy_for", with_key_shared))
+class _EqualConsumerNamesMerged(KeyShared):
+    """Consumers with equal names count as one: a key moves to one of them while another has unacknowledged messages
+    of it."""
+
+    def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
+        hold = self._holds.get(slot)
+        return hold is not None and hold.consumer.name != consumer.name
+
+
+@WORKLOAD.mutant("key-order-ignored", "INV-69", patch=part("strategy_for", with_key_shared))
+class _KeyOrderIgnored(KeyShared):
+    """A message of a key is dispatched although an earlier one of the same key waits."""
+
+    def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
+        return False

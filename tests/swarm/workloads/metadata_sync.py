@@ -20,7 +20,7 @@ from emulator.core.metadata.outbox import EventOutbox
 from emulator.core.metadata.record import LATEST, DocumentRecord, ElementState
 from emulator.errors import StorageError
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.world import NAMESPACE
 from emulator.storage.configuration.contract import Conflict
 from tests.swarm.checkers.stored_metadata import EVENT_TOPIC, fold
@@ -36,11 +36,12 @@ from tests.swarm.faults import (
     Pause,
     PowerOff,
 )
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part, parts
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.workload import Act, Stage, Workload
 
 NAME = "change-metadata"
+WORKLOAD = Workload(NAME)
 PUBLISHED_FIRST = "metadata-sync-upstream"
 """Worlds of the same acts in which a change is published before it is made."""
 NAMESPACES = ("public/a", "public/b")
@@ -87,6 +88,7 @@ def own_namespace(cluster: str) -> str:
     return f"public/of-{cluster}"
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     topology = with_settings(
         plan.topology,
@@ -189,6 +191,11 @@ def _trouble(random: Random, plan: Plan, clusters: list[str]) -> Fault:
 # INV-51
 
 
+def _has_metadata(evidence: Evidence) -> bool:
+    return evidence.metadata is not None
+
+
+@WORKLOAD.checker("all-events-received", "INV-51", only_healed=True, applies=_has_metadata)
 def all_is_heard(evidence: Evidence) -> Found:
     """After healing every cluster has applied all metadata events of the others."""
     if evidence.metadata is None:
@@ -203,6 +210,7 @@ def all_is_heard(evidence: Evidence) -> Found:
 # INV-53
 
 
+@WORKLOAD.checker("stores-equal-event-fold", "INV-53", only_healed=True, applies=_has_metadata)
 def stores_are_the_fold(evidence: Evidence) -> Found:
     """After healing every cluster's store has what all events together mean."""
     if evidence.metadata is None:
@@ -221,6 +229,7 @@ def stores_are_the_fold(evidence: Evidence) -> Found:
 # INV-77
 
 
+@WORKLOAD.checker("own-changes-persist", "INV-77", only_healed=True, applies=_has_metadata)
 def own_changes_last(evidence: Evidence) -> Found:
     """After healing every cluster has the last change of what only one cluster changes, among the changes with a known
     outcome."""
@@ -260,10 +269,6 @@ def _possibly_last(operations: list[OperationResult]) -> set[str]:
     return unknown | {one.detail for one in accepted if one.ended >= latest}
 
 
-def _has_metadata(evidence: Evidence) -> bool:
-    return evidence.metadata is not None
-
-
 # Mutants.
 
 
@@ -271,8 +276,9 @@ def _not_earlier(stamp: SyncStamp, present: ElementState | None, here: str) -> b
     return present is None or stamp.reading >= present.stamp.reading
 
 
+@WORKLOAD.mutant("outbox-in-memory", "INV-51", patch=part("metadata_outbox"))
 class _OutboxInMemory(EventOutbox):
-    """Publishes only the changes that the sync leader itself saw."""
+    """Unpublished metadata events are only in the memory of the sync leader."""
 
     def __init__(self, cluster: str, incarnation: str, published: int) -> None:
         super().__init__(cluster, incarnation, published)
@@ -293,8 +299,9 @@ class _OutboxInMemory(EventOutbox):
         )
 
 
-class _SaysDone(Metadata):
-    """Whatever the store says."""
+@WORKLOAD.mutant("failed-change-confirmed", "INV-77", patch=part("metadata"))
+class _FailedChangeConfirmed(Metadata):
+    """A change that the configuration store rejected is confirmed."""
 
     async def put(self, path: str, value: bytes | None, expected: int | None = None, **how: Any) -> int:
         try:
@@ -305,48 +312,11 @@ class _SaysDone(Metadata):
             return self.revision
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "all-events-received", "INV-51", all_is_heard, only_healed=True, applies=_has_metadata
-        ),
-        InvariantCheck(
-            "stores-equal-event-fold", "INV-53", stores_are_the_fold, only_healed=True, applies=_has_metadata
-        ),
-        InvariantCheck(
-            "own-changes-persist", "INV-77", own_changes_last, only_healed=True, applies=_has_metadata
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "ties-not-broken",
-            "Of two metadata events with the same timestamp the one that arrives last wins.",
-            ("INV-53",),
-            parts(metadata_rule=replace(LATEST, wins=_not_earlier)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "metadata-deletion-forgotten",
-            "A cluster forgets metadata deletions.",
-            ("INV-53",),
-            parts(metadata_rule=replace(LATEST, has_tombstones=False)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "outbox-in-memory",
-            "Unpublished metadata events are only in the memory of the sync leader.",
-            ("INV-51",),
-            parts(metadata_outbox=_OutboxInMemory),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "failed-change-confirmed",
-            "A change that the configuration store rejected is confirmed.",
-            ("INV-77",),
-            parts(metadata=_SaysDone),
-            seed_name=NAME,
-        ),
-    ),
+WORKLOAD.mutant(
+    "ties-not-broken",
+    "INV-53",
+    safeguard="Of two metadata events with the same timestamp the one that arrives last wins.",
+)(parts(metadata_rule=replace(LATEST, wins=_not_earlier)))
+WORKLOAD.mutant("metadata-deletion-forgotten", "INV-53", safeguard="A cluster forgets metadata deletions.")(
+    parts(metadata_rule=replace(LATEST, has_tombstones=False))
 )

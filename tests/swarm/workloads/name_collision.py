@@ -18,6 +18,10 @@ COLLIDING = (
 """(topic, subscription): one key each, or one for both."""
 
 
+WORKLOAD = Workload("neighbours", acts=False)
+
+
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() < 0.2:
         plan = _with_namespace(random, plan)
@@ -72,6 +76,3 @@ def _with(
         replicated,
     )
     return replace(plan, producers=(*plan.producers, producer), consumers=(*plan.consumers, consumer))
-
-
-WORKLOAD = Workload("neighbours", draw, acts=False)

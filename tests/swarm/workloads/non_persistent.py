@@ -8,22 +8,22 @@ disks show whether anything is stored.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from random import Random
 
 from emulator.client import ConsumerType
 from emulator.core.flow.meters import Drops
 from emulator.core.topic.deduplication import SourceWatermarks
 from emulator.model.values import Position
-from emulator.simulation.checkers import InvariantCheck
 from emulator.storage.contract import Store
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
 from tests.swarm.workloads.non_persistent_acts import GIVEN, LEFT, NAME, UNCOUNTED, Fleeting, Listener
-from tests.swarm.workloads.self_reported import acted, told
+
+WORKLOAD = Workload(NAME)
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs in every region, most of which have consumers in another one, too."""
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
@@ -56,63 +56,30 @@ def _listener(random: Random, place: str, number: int) -> Listener:
 # INV-103
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-class _EverythingIsNew(SourceWatermarks):
-    """Messages that another region resends are delivered again."""
+@WORKLOAD.mutant("non-persistent-duplicates-delivered", "INV-103", patch=part("watermarks"))
+class _NonPersistentDuplicatesDelivered(SourceWatermarks):
+    """A message of a non-persistent topic that another region sends again is delivered twice."""
 
     def accepts(self, source_region: str, position: Position) -> bool:
         return True
 
 
-class _NothingIsCounted(Drops):
+@WORKLOAD.mutant("drops-not-counted", "INV-103", patch=part("drops"))
+class _DropsNotCounted(Drops):
     """Dropped messages are not counted."""
 
     def count(self, messages: int, now_ms: int) -> None:
         return
 
 
-def _kept_by_the_region(store: Store) -> Store:
+@WORKLOAD.mutant("non-persistent-state-stored", "INV-103", patch=part("store_of_fleeting"))
+def _non_persistent_state_stored(store: Store) -> Store:
+    """The state of non-persistent topics is stored."""
     return store
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "received-once-in-order", "INV-103", _told(GIVEN, "delivered wrongly"), applies=_acted
-        ),
-        InvariantCheck(
-            "drops-are-counted",
-            "INV-103",
-            _told(UNCOUNTED, "delivered and dropped messages do not add up to those sent"),
-            applies=_acted,
-        ),
-        InvariantCheck("nothing-is-stored", "INV-103", _told(LEFT, "stored on a disk"), applies=_acted),
-    ),
-    mutants=(
-        Mutant(
-            "non-persistent-duplicates-delivered",
-            "A message of a non-persistent topic that another region sends again is delivered twice.",
-            ("INV-103",),
-            parts(watermarks=_EverythingIsNew),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "drops-not-counted",
-            "Dropped messages are not counted.",
-            ("INV-103",),
-            parts(drops=_NothingIsCounted),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "non-persistent-state-stored",
-            "The state of non-persistent topics is stored.",
-            ("INV-103",),
-            parts(store_of_fleeting=_kept_by_the_region),
-            seed_name=NAME,
-        ),
-    ),
+WORKLOAD.reports("received-once-in-order", "INV-103", GIVEN, "delivered wrongly")
+WORKLOAD.reports(
+    "drops-are-counted", "INV-103", UNCOUNTED, "delivered and dropped messages do not add up to those sent"
 )
+WORKLOAD.reports("nothing-is-stored", "INV-103", LEFT, "stored on a disk")

@@ -15,14 +15,14 @@ from emulator.core.admission import EntrySizeLimits, Publisher, Refusal, Scanned
 from emulator.errors import ServerError
 from emulator.model.markers import Marker
 from emulator.run.history_events import payload_digest
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
 from emulator.wire.codec import Receipt, send_frame
 from emulator.wire.commands import create_producer
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.protobuf import length_delimited, tag, varint
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan, ProducerPlan, with_settings
 from tests.swarm.workload import Act, Stage, Workload
 
@@ -38,6 +38,9 @@ EXCESS: dict[str, tuple[int, int]] = {
     "a replicated form": (0, 1),
 }
 """By kind: by how many bytes the payload, and the whole entry, exceed what is allowed."""
+
+
+WORKLOAD = Workload("oversize", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,7 @@ class _Sender:
         self._settle(None)
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.12:
         return plan
@@ -165,6 +169,7 @@ def _that_fit(producer: ProducerPlan) -> ProducerPlan:
     return replace(producer, batching=Batching(2, delay_ms_max=producer.batching.delay_ms_max))
 
 
+@WORKLOAD.checker("oversized-rejected", "INV-23")
 def oversized_refused(evidence: Evidence) -> Found:
     """What cannot travel is refused where it came in, and nothing that can."""
     for operation in evidence.operations:
@@ -179,22 +184,9 @@ def oversized_refused(evidence: Evidence) -> Found:
             )
 
 
-def _forgets_that_it_travels(
+@WORKLOAD.mutant("replicated-size-ignored", "INV-23", "INV-2", "INV-6", patch=part("check_entry"))
+def _replicated_size_ignored(
     publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
 ) -> Refusal | None:
+    """An entry may be so large that it leaves no room for what replication adds."""
     return check(publisher, entry, marker, entry_bytes, replace(limits, entry_bytes=2 * limits.entry_bytes))
-
-
-WORKLOAD = Workload(
-    "oversize",
-    draw,
-    checks=(InvariantCheck("oversized-rejected", "INV-23", oversized_refused),),
-    mutants=(
-        Mutant(
-            "replicated-size-ignored",
-            "An entry may be so large that it leaves no room for what replication adds.",
-            ("INV-23", "INV-2", "INV-6"),
-            parts(check_entry=_forgets_that_it_travels),
-        ),
-    ),
-)

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import ClassVar
 
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Producer
-from emulator.simulation.checkers import InvariantCheck
 from emulator.simulation.world import CLIENT_SETTINGS
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import parts
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.compaction import KeepsTheFirst
 from tests.swarm.workloads.exclusive_access_mutants import keeps_publishing
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, Mortal
-from tests.swarm.workloads.self_reported import acted, told
 
 NAME = "own-all"
+WORKLOAD = Workload(NAME)
 KEYS = 12
 MIXED, LOST, SHUT, OTHER = "mixed: ", "lost: ", "shut: ", "other: "
 CREATED = (204, 409)
@@ -215,6 +213,7 @@ def _mixed(logs: list[Log]) -> str:
     return ""
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 2)))))
 
@@ -243,44 +242,17 @@ def _program(random: Random, plan: Plan) -> OwnAll:
 # INV-117
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "all-partitions-or-none", "INV-117", _told(MIXED, "it had two owners"), applies=_acted
-        ),
-        InvariantCheck(
-            "owners-messages-not-lost",
-            "INV-117",
-            _told(LOST, "a message of an owner is missing"),
-            applies=_acted,
-        ),
-        InvariantCheck("next-owner-gets-all-partitions", "INV-117", _told(SHUT, "no owner"), applies=_acted),
-        InvariantCheck(
-            "compaction-keeps-last-owner",
-            "INV-33",
-            _told(OTHER, "its compacted view differs"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "fenced-owner-publishes-to-partition",
-            "A producer that lost a partition continues to publish to it.",
-            ("INV-117",),
-            keeps_publishing,
-            seed_name=NAME,
-        ),
-        Mutant(
-            "compaction-keeps-first-owner",
-            "Compaction keeps the first owner's value of a key, not the last owner's.",
-            ("INV-33",),
-            parts(latest_of_keys=KeepsTheFirst),
-            seed_name=NAME,
-        ),
-    ),
-)
+WORKLOAD.reports("all-partitions-or-none", "INV-117", MIXED, "it had two owners")
+WORKLOAD.reports("owners-messages-not-lost", "INV-117", LOST, "a message of an owner is missing")
+WORKLOAD.reports("next-owner-gets-all-partitions", "INV-117", SHUT, "no owner")
+WORKLOAD.reports("compaction-keeps-last-owner", "INV-33", OTHER, "its compacted view differs")
+WORKLOAD.mutant(
+    "fenced-owner-publishes-to-partition",
+    "INV-117",
+    safeguard="A producer that lost a partition continues to publish to it.",
+)(keeps_publishing)
+WORKLOAD.mutant(
+    "compaction-keeps-first-owner",
+    "INV-33",
+    safeguard="Compaction keeps the first owner's value of a key, not the last owner's.",
+)(parts(latest_of_keys=KeepsTheFirst))

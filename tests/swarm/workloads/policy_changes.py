@@ -17,13 +17,16 @@ from typing import ClassVar
 from emulator.core.topic.state import TopicState
 from emulator.net.http import NoAnswer
 from emulator.simulation.host import Host
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, Stage, Workload
 
 PATH = "/admin/v2/namespaces/public/default/replication"
 DONE = 204
 AGAIN_SECONDS = 1.0
+
+
+WORKLOAD = Workload("administer", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class TakeOut(Act):
             return 0
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if len(plan.regions) < 2 or random.random() >= 0.08:
         return plan
@@ -71,21 +75,9 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, act))
 
 
-class _TakesAnybodysWord(TopicState):
+@WORKLOAD.mutant("absent-region-acknowledged", "INV-5", patch=part("topic_state"))
+class _AbsentRegionAcknowledged(TopicState):
+    """An update acknowledges messages of a region that was not in the namespace when its snapshot was taken."""
+
     def unvouched(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
         return iter(())
-
-
-WORKLOAD = Workload(
-    "administer",
-    draw,
-    mutants=(
-        Mutant(
-            "absent-region-acknowledged",
-            "An update acknowledges messages of a region that was not in the namespace when its "
-            "snapshot was taken.",
-            ("INV-5",),
-            parts(topic_state=_TakesAnybodysWord),
-        ),
-    ),
-)

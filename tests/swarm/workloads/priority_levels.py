@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import ClassVar
 
@@ -20,21 +19,20 @@ from emulator.core.dispatch import DispatchLimits, DispatchStrategy, Subscriptio
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
 from emulator.core.dispatch.types import ConsumerState
-from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.checkers.key_shared_sittings import (
     MARGIN_SECONDS,
     left_waiting,
     passed_over,
     unevenly_spread,
 )
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, Mortal
 from tests.swarm.workloads.priority_consumers import Place, Publisher, Seat, Taker
-from tests.swarm.workloads.self_reported import acted, told
 
 NAME = "rank"
+WORKLOAD = Workload(NAME)
 SETTLES_SECONDS = 2.0
 """Until a joined or closed consumer has taken effect; longer than the failover delay of a region."""
 PASSED_OVER, UNEVEN, WAITS = "passed over: ", "uneven: ", "waits: "
@@ -162,6 +160,7 @@ class Rank(Mortal):
         return ""
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Programs of all kinds: Shared, Failover, and Failover of a topic with partitions."""
     return replace(plan, acts=(*plan.acts, *(_rank(random, plan) for _ in range(random.randint(1, 3)))))
@@ -202,39 +201,6 @@ def _seat(random: Random, seconds: float) -> Seat:
 # INV-100
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-class _KnowsNoLevels(Shared):
-    """Ignores priority levels: any consumer with permits may be next."""
-
-    def _next_in_turn(self) -> ConsumerState | None:
-        able = [consumer for consumer in self.consumers if self._may_serve(consumer)]
-        self._turn += 1
-        return able[self._turn % len(able)] if able else None
-
-
-class _WaitsForTheBest(Shared):
-    """Lower levels receive nothing, even when the consumers of the best level have no permits."""
-
-    def _next_in_turn(self) -> ConsumerState | None:
-        best = min((consumer.priority for consumer in self.consumers), default=0)
-        found = super()._next_in_turn()
-        return found if found is not None and found.priority == best else None
-
-
-class _FirstComeIsActive(SingleActive):
-    def _chosen(self) -> ConsumerState | None:
-        return self.consumers[0] if self.consumers else None
-
-
-class _OneIsActiveForAll(SingleActive):
-    """Every partition goes to the same consumer."""
-
-    def _chosen(self) -> ConsumerState | None:
-        return min(self.consumers, key=lambda one: (one.priority, one.name), default=None)
-
-
 def _with(careless: type[DispatchStrategy]) -> object:
     def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
         shipped = strategy_for(type_, cursor, limits)
@@ -243,58 +209,44 @@ def _with(careless: type[DispatchStrategy]) -> object:
     return made
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "best-level-first",
-            "INV-100",
-            _told(PASSED_OVER, "a better priority level was ignored"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "partitions-balanced",
-            "INV-100",
-            _told(UNEVEN, "partitions are not spread evenly over the best level"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "lower-levels-used",
-            "INV-100",
-            _told(WAITS, "published, and delivered to no consumer"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "priority-levels-ignored",
-            "A Shared subscription dispatches round-robin to all consumers, regardless of their "
-            "priority levels.",
-            ("INV-100",),
-            parts(strategy_for=_with(_KnowsNoLevels)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "only-best-level-served",
-            "A Shared subscription dispatches only to the best priority level, also when it has no permits.",
-            ("INV-100",),
-            parts(strategy_for=_with(_WaitsForTheBest)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "failover-ignores-level",
-            "The first consumer of a Failover subscription is active, regardless of its priority level.",
-            ("INV-100",),
-            parts(strategy_for=_with(_FirstComeIsActive)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "failover-partitions-not-spread",
-            "All partitions of a Failover subscription have the same active consumer of the best level.",
-            ("INV-100",),
-            parts(strategy_for=_with(_OneIsActiveForAll)),
-            seed_name=NAME,
-        ),
-    ),
+@WORKLOAD.mutant("priority-levels-ignored", "INV-100", patch=part("strategy_for", _with))
+class _PriorityLevelsIgnored(Shared):
+    """A Shared subscription dispatches round-robin to all consumers, regardless of their priority levels."""
+
+    def _next_in_turn(self) -> ConsumerState | None:
+        able = [consumer for consumer in self.consumers if self._may_serve(consumer)]
+        self._turn += 1
+        return able[self._turn % len(able)] if able else None
+
+
+@WORKLOAD.mutant("only-best-level-served", "INV-100", patch=part("strategy_for", _with))
+class _OnlyBestLevelServed(Shared):
+    """A Shared subscription dispatches only to the best priority level, also when it has no permits."""
+
+    def _next_in_turn(self) -> ConsumerState | None:
+        best = min((consumer.priority for consumer in self.consumers), default=0)
+        found = super()._next_in_turn()
+        return found if found is not None and found.priority == best else None
+
+
+@WORKLOAD.mutant("failover-ignores-level", "INV-100", patch=part("strategy_for", _with))
+class _FailoverIgnoresLevel(SingleActive):
+    """The first consumer of a Failover subscription is active, regardless of its priority level."""
+
+    def _chosen(self) -> ConsumerState | None:
+        return self.consumers[0] if self.consumers else None
+
+
+@WORKLOAD.mutant("failover-partitions-not-spread", "INV-100", patch=part("strategy_for", _with))
+class _FailoverPartitionsNotSpread(SingleActive):
+    """All partitions of a Failover subscription have the same active consumer of the best level."""
+
+    def _chosen(self) -> ConsumerState | None:
+        return min(self.consumers, key=lambda one: (one.priority, one.name), default=None)
+
+
+WORKLOAD.reports("best-level-first", "INV-100", PASSED_OVER, "a better priority level was ignored")
+WORKLOAD.reports(
+    "partitions-balanced", "INV-100", UNEVEN, "partitions are not spread evenly over the best level"
 )
+WORKLOAD.reports("lower-levels-used", "INV-100", WAITS, "published, and delivered to no consumer")

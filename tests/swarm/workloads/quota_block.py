@@ -10,22 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
 from emulator.client import Client, ClientError, Producer
 from emulator.core.policies.lifetime import QuotaAction, Quotas
 from emulator.core.topic.retention import Backlog, Exceeded, exceeded
-from emulator.simulation.checkers import InvariantCheck
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from tests.swarm.workloads.expiry_policy import AGE, SIZE, STAYS
-from tests.swarm.workloads.self_reported import acted, told
 
 NAME = "keep-away"
+WORKLOAD = Workload(NAME)
 SHUT = "shut: "
 FAILURES = 3
 """After this number of failures in a row it is blocked: there are no faults any more, and our client retries every
@@ -133,6 +131,7 @@ class Writer:
             return
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Programs in all regions, with little room each."""
 
@@ -154,71 +153,31 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(keep_away() for _ in range(random.randint(1, 4)))))
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-def _nobody_is_kept_away(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+@WORKLOAD.mutant("quota-never-blocks", "INV-88", patch=part("exceeded"))
+def _quota_never_blocks(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    """A quota that should hold or reject producers admits all of them."""
     return [one for one in exceeded(quotas, backlog) if one.action is QuotaAction.EVICT]
 
 
-def _nothing_is_old(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+@WORKLOAD.mutant("quota-by-age-never-blocks", "INV-88", patch=part("exceeded"))
+def _quota_by_age_never_blocks(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    """A quota by age blocks no producer, regardless of the age of the oldest message."""
     return exceeded(quotas, backlog._replace(age_ms=0))
 
 
-def _evicts_instead(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+@WORKLOAD.mutant("blocking-quota-evicts", "INV-5", patch=part("exceeded"))
+def _blocking_quota_evicts(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    """A quota that should hold or reject producers evicts messages."""
     return [one._replace(action=QuotaAction.EVICT) for one in exceeded(quotas, backlog)]
 
 
-def _stays_over(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
-    """A topic with a quota always exceeds it."""
+@WORKLOAD.mutant("quota-blocks-forever", "INV-88", patch=part("exceeded"))
+def _quota_blocks_forever(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    """A topic with a quota always counts as over it, regardless of its backlog."""
     return exceeded(quotas, backlog._replace(size_bytes=2**40, age_ms=2**40))
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "quota-blocks-producers",
-            "INV-88",
-            _told(STAYS, "over its quota, and clients still publish"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "producers-unblocked",
-            "INV-88",
-            _told(SHUT, "everything was acknowledged, and no client can publish"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "quota-never-blocks",
-            "A quota that should hold or reject producers admits all of them.",
-            ("INV-88",),
-            parts(exceeded=_nobody_is_kept_away),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "quota-by-age-never-blocks",
-            "A quota by age blocks no producer, regardless of the age of the oldest message.",
-            ("INV-88",),
-            parts(exceeded=_nothing_is_old),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "blocking-quota-evicts",
-            "A quota that should hold or reject producers evicts messages.",
-            ("INV-5",),
-            parts(exceeded=_evicts_instead),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "quota-blocks-forever",
-            "A topic with a quota always counts as over it, regardless of its backlog.",
-            ("INV-88",),
-            parts(exceeded=_stays_over),
-            seed_name=NAME,
-        ),
-    ),
+WORKLOAD.reports("quota-blocks-producers", "INV-88", STAYS, "over its quota, and clients still publish")
+WORKLOAD.reports(
+    "producers-unblocked", "INV-88", SHUT, "everything was acknowledged, and no client can publish"
 )

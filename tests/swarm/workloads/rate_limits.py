@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from random import Random
 
 from emulator.core.flow.rate_limit import Published, RateLimit, Throttle, ThrottleFactory
 from emulator.core.topic.limits import TopicLimits
 from emulator.errors import ProtocolError
-from emulator.simulation.checkers import InvariantCheck
 from tests.swarm.checkers.limits import Allowance
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
 from tests.swarm.workloads.expiring_program import Mortal
 from tests.swarm.workloads.rate_limits_crowd import CROWDED, KEPT_OUT, LIMITS, NAME, Crowd
 from tests.swarm.workloads.rate_limits_pacing import STARVED, TOO_FAST, Draining, Publishing
-from tests.swarm.workloads.self_reported import acted, told
+
+WORKLOAD = Workload(NAME)
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_act(random, plan) for _ in range(random.randint(2, 4)))))
 
@@ -49,11 +49,9 @@ def _act(random: Random, plan: Plan) -> Mortal:
 # INV-101
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-class _CountsNobody(TopicLimits):
-    """A topic is never full."""
+@WORKLOAD.mutant("limit-not-enforced", "INV-101", patch=part("caps"))
+class _LimitNotEnforced(TopicLimits):
+    """Every client is admitted to a topic, regardless of its limits."""
 
     def check_producers(self, present: int, topic: str) -> None:
         return
@@ -65,8 +63,9 @@ class _CountsNobody(TopicLimits):
         return
 
 
-class _StaysFull(TopicLimits):
-    """After the first rejection every request is rejected."""
+@WORKLOAD.mutant("limit-never-released", "INV-101", patch=part("caps"))
+class _LimitNeverReleased(TopicLimits):
+    """A topic that rejected one client rejects every later one."""
 
     def check_producers(self, present: int, topic: str) -> None:
         self._check(super().check_producers, present, topic)
@@ -88,15 +87,24 @@ class _StaysFull(TopicLimits):
             raise
 
 
-class _TakesNothing(Throttle):
-    """Messages are not counted."""
+def _throttle(careless: type[Throttle]) -> ThrottleFactory:
+    def made(rate: RateLimit, now_ms: float, published: Published | None = None) -> Throttle | None:
+        return careless(rate, now_ms, published) if rate.is_limited else None
+
+    return made
+
+
+@WORKLOAD.mutant("rate-not-counted", "INV-101", patch=part("throttle_of", _throttle))
+class _RateNotCounted(Throttle):
+    """Published and dispatched messages do not count against a rate."""
 
     def take(self, messages: int, size_bytes: int, now_ms: float) -> None:
         return
 
 
-class _PilesUp(Throttle):
-    """Unused permits of the rate accumulate without a bound."""
+@WORKLOAD.mutant("unused-rate-accumulates", "INV-101", patch=part("throttle_of", _throttle))
+class _UnusedRateAccumulates(Throttle):
+    """Unused allowance of a rate accumulates without bound."""
 
     def __init__(self, rate: RateLimit, now_ms: float, published: Published | None = None) -> None:
         super().__init__(rate, now_ms, published)
@@ -105,8 +113,9 @@ class _PilesUp(Throttle):
                 bucket._most = float("inf")
 
 
-class _NeverFills(Throttle):
-    """The permits of the first period are never renewed."""
+@WORKLOAD.mutant("rate-never-refills", "INV-101", patch=part("throttle_of", _throttle))
+class _RateNeverRefills(Throttle):
+    """A rate allows the messages of one period, and none after it."""
 
     def __init__(self, rate: RateLimit, now_ms: float, published: Published | None = None) -> None:
         super().__init__(rate, now_ms, published)
@@ -115,61 +124,7 @@ class _NeverFills(Throttle):
                 bucket._per_ms = 1e-6
 
 
-def _throttle(careless: type[Throttle]) -> ThrottleFactory:
-    def made(rate: RateLimit, now_ms: float, published: Published | None = None) -> Throttle | None:
-        return careless(rate, now_ms, published) if rate.is_limited else None
-
-    return made
-
-
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "limits-enforced", "INV-101", _told(CROWDED, "more clients than its limit"), applies=_acted
-        ),
-        InvariantCheck(
-            "admitted-below-limit", "INV-101", _told(KEPT_OUT, "rejected below the limit"), applies=_acted
-        ),
-        InvariantCheck("rates-enforced", "INV-101", _told(TOO_FAST, "faster than its rate"), applies=_acted),
-        InvariantCheck("rates-reached", "INV-101", _told(STARVED, "slower than its rate"), applies=_acted),
-    ),
-    mutants=(
-        Mutant(
-            "limit-not-enforced",
-            "Every client is admitted to a topic, regardless of its limits.",
-            ("INV-101",),
-            parts(caps=_CountsNobody),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "limit-never-released",
-            "A topic that rejected one client rejects every later one.",
-            ("INV-101",),
-            parts(caps=_StaysFull),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "rate-not-counted",
-            "Published and dispatched messages do not count against a rate.",
-            ("INV-101",),
-            parts(throttle_of=_throttle(_TakesNothing)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "unused-rate-accumulates",
-            "Unused allowance of a rate accumulates without bound.",
-            ("INV-101",),
-            parts(throttle_of=_throttle(_PilesUp)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "rate-never-refills",
-            "A rate allows the messages of one period, and none after it.",
-            ("INV-101",),
-            parts(throttle_of=_throttle(_NeverFills)),
-            seed_name=NAME,
-        ),
-    ),
-)
+WORKLOAD.reports("limits-enforced", "INV-101", CROWDED, "more clients than its limit")
+WORKLOAD.reports("admitted-below-limit", "INV-101", KEPT_OUT, "rejected below the limit")
+WORKLOAD.reports("rates-enforced", "INV-101", TOO_FAST, "faster than its rate")
+WORKLOAD.reports("rates-reached", "INV-101", STARVED, "slower than its rate")

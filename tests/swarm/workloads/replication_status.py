@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -19,15 +18,14 @@ from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.subscription_updates import ReplicatedSubscription
 from emulator.model.markers import Snapshot
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import InvariantCheck
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part, parts
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION
-from tests.swarm.workloads.self_reported import acted, told
 from tests.swarm.workloads.subscription_retention_program import Carried
 
 NAME = "replication-status"
+WORKLOAD = Workload(NAME)
 LATE = "late"
 """A second subscription, which is turned on when the topic is quiet."""
 TURNED_ON = "turned on: "
@@ -179,6 +177,7 @@ def _first(missing: set[bytes]) -> str:
     return f"{min(missing).decode()} and {len(missing) - 1} more"
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Programs in any two regions; none where there is only one."""
     if len(plan.regions) < 2:
@@ -208,100 +207,55 @@ def _program(random: Random, plan: Plan) -> Switched:
 # INV-119 and INV-120
 
 
-def _turns_on(cursor: Cursor, is_durable: bool, follows_upstream: bool) -> bool:
+@WORKLOAD.mutant("update-enables-replication", "INV-119", patch=part("takes_updates"))
+def _update_enables_replication(cursor: Cursor, is_durable: bool, follows_upstream: bool) -> bool:
+    """An update of another region turns replication of a subscription on."""
     if is_durable:
         cursor.set_replicated(True)
     return is_durable
 
 
-class _ForgetsWhoTurnedItOff(Cursor):
+@WORKLOAD.mutant("subscribe-overrides-administrator", "INV-119", patch=part("cursor"))
+class _SubscribeOverridesAdministrator(Cursor):
+    """A consumer that requests replication turns it on although an administrator turned it off."""
+
     def disable_replication(self) -> None:
         self.set_replicated(False)
 
 
-class _ForgetsRefused(Cursor):
+@WORKLOAD.mutant("unapplied-position-forgotten", "INV-120", patch=part("cursor"))
+class _UnappliedPositionForgotten(Cursor):
+    """A position that was not applied is forgotten when the subscription is turned on."""
+
     def note_unapplied(self, source: str, entry_id: int, named: Iterable[str]) -> None:
         pass
 
 
-class _BeginsWithNothing(ReplicatedSubscription):
+@WORKLOAD.mutant("enabled-without-snapshots", "INV-120", patch=part("replicated_subscription"))
+class _EnabledWithoutSnapshots(ReplicatedSubscription):
+    """A subscription that is turned on has none of the earlier snapshots."""
+
     def remember(self, snapshots: Iterable[Snapshot]) -> None:
         pass
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "disabled-stays-disabled",
-            "INV-119",
-            _told(TURNED_ON, "turned off by an administrator, and replicated again"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "unreplicated-position-kept",
-            "INV-119",
-            _told(MOVED, "not replicated, and moved by another region"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "readers-are-not-replicated",
-            "INV-119",
-            _told(FLEETING, "a reader's subscription can be set to replicated"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "enabled-is-updated",
-            "INV-120",
-            _told(BEHIND, "turned on in a quiet topic, and not updated"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "update-enables-replication",
-            "An update of another region turns replication of a subscription on.",
-            ("INV-119",),
-            parts(takes_updates=_turns_on),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "update-moves-unreplicated",
-            "An update of another region moves a subscription that is not replicated.",
-            ("INV-119",),
-            parts(takes_updates=lambda cursor, is_durable, follows_upstream: is_durable),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "subscribe-overrides-administrator",
-            "A consumer that requests replication turns it on although an administrator turned it off.",
-            ("INV-119",),
-            parts(cursor=_ForgetsWhoTurnedItOff),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "reader-subscription-replicated",
-            "A subscription that is not durable can be replicated.",
-            ("INV-119",),
-            parts(check_replicable=lambda name, durable: None),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "enabled-without-snapshots",
-            "A subscription that is turned on has none of the earlier snapshots.",
-            ("INV-120",),
-            parts(replicated_subscription=_BeginsWithNothing),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "unapplied-position-forgotten",
-            "A position that was not applied is forgotten when the subscription is turned on.",
-            ("INV-120",),
-            parts(cursor=_ForgetsRefused),
-            seed_name=NAME,
-        ),
-    ),
+WORKLOAD.reports(
+    "disabled-stays-disabled", "INV-119", TURNED_ON, "turned off by an administrator, and replicated again"
 )
+WORKLOAD.reports(
+    "unreplicated-position-kept", "INV-119", MOVED, "not replicated, and moved by another region"
+)
+WORKLOAD.reports(
+    "readers-are-not-replicated", "INV-119", FLEETING, "a reader's subscription can be set to replicated"
+)
+WORKLOAD.reports("enabled-is-updated", "INV-120", BEHIND, "turned on in a quiet topic, and not updated")
+WORKLOAD.mutant(
+    "update-moves-unreplicated",
+    "INV-119",
+    safeguard="An update of another region moves a subscription that is not replicated.",
+)(parts(takes_updates=lambda cursor, is_durable, follows_upstream: is_durable))
+WORKLOAD.mutant(
+    "reader-subscription-replicated",
+    "INV-119",
+    safeguard="A subscription that is not durable can be replicated.",
+)(parts(check_replicable=lambda name, durable: None))

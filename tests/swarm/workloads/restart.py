@@ -9,9 +9,9 @@ from random import Random
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
 
+WORKLOAD = Workload("restart", acts=False)
 
+
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, dies_at_the_end=True) if random.random() < 0.15 else plan
-
-
-WORKLOAD = Workload("restart", draw, acts=False)

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import Any
 
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
 from emulator.core.topic.retention import Ages, LogHold, Seen, Trimming
-from emulator.simulation.checkers import InvariantCheck
-from tests.swarm.mutant import Mutant, parts, topic
+from tests.swarm.mutant import part, topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
 from tests.swarm.workloads.retention_program import LOST, NAME, SHORT, STAYS, Retaining
-from tests.swarm.workloads.self_reported import acted, told
+
+WORKLOAD = Workload(NAME)
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Programs everywhere, some with large messages."""
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
@@ -50,33 +50,34 @@ def _program(random: Random, plan: Plan) -> Retaining:
 # INV-104
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-class _NothingIsYoung(Ages):
-    """Whatever is looked at is old enough to go."""
+@WORKLOAD.mutant("retention-ignores-age", "INV-104", patch=part("ages"))
+class _RetentionIgnoresAge(Ages):
+    """Acknowledged messages are removed regardless of their age."""
 
     def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
         return True
 
 
-class _NothingIsOld(Ages):
-    """Nothing is ever old enough to go."""
+@WORKLOAD.mutant("retention-never-ends", "INV-104", patch=part("ages"))
+class _RetentionNeverEnds(Ages):
+    """Acknowledged messages are never removed, regardless of their age."""
 
     def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
         return False
 
 
-class _NeverTooMuch(Trimming):
-    """However large a log is, its size lets nothing go."""
+@WORKLOAD.mutant("size-never-exceeded", "INV-104", patch=part("trimming"))
+class _SizeNeverExceeded(Trimming):
+    """A log grows beyond its retention by size."""
 
     def goes(self, entry: Seen) -> bool:
         self._left_bytes = 0
         return super().goes(entry)
 
 
-class _AlwaysTooMuch(Trimming):
-    """However small a log is, it is taken to be too large."""
+@WORKLOAD.mutant("size-always-exceeded", "INV-104", patch=part("trimming"))
+class _SizeAlwaysExceeded(Trimming):
+    """A log always counts as larger than its retention allows."""
 
     def goes(self, entry: Seen) -> bool:
         self._left_bytes = 2**40
@@ -95,70 +96,19 @@ class _AsksWhoIsThere(Trimmer):
         """Their cursors stay behind the trimmed entries."""
 
 
-class _SparesWhoIsThere(Topic):
+@WORKLOAD.mutant("trimming-ignores-slow-subscriptions", "INV-36", patch=topic)
+class _TrimmingIgnoresSlowSubscriptions(Topic):
+    """Trimming ignores subscriptions without consumers."""
+
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.trimmer = _AsksWhoIsThere(self)
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "retained-is-readable",
-            "INV-104",
-            _told(SHORT, "within retention, and no reader received it"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "retention-keeps-backlog",
-            "INV-36",
-            _told(LOST, "needed by a slow subscription, and never delivered to it"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "beyond-retention-removed",
-            "INV-104",
-            _told(STAYS, "acknowledged, beyond retention, and still stored"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "retention-ignores-age",
-            "Acknowledged messages are removed regardless of their age.",
-            ("INV-104",),
-            parts(ages=_NothingIsYoung),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "retention-never-ends",
-            "Acknowledged messages are never removed, regardless of their age.",
-            ("INV-104",),
-            parts(ages=_NothingIsOld),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "size-always-exceeded",
-            "A log always counts as larger than its retention allows.",
-            ("INV-104",),
-            parts(trimming=_AlwaysTooMuch),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "size-never-exceeded",
-            "A log grows beyond its retention by size.",
-            ("INV-104",),
-            parts(trimming=_NeverTooMuch),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "trimming-ignores-slow-subscriptions",
-            "Trimming ignores subscriptions without consumers.",
-            ("INV-36",),
-            topic(_SparesWhoIsThere),
-            seed_name=NAME,
-        ),
-    ),
+WORKLOAD.reports("retained-is-readable", "INV-104", SHORT, "within retention, and no reader received it")
+WORKLOAD.reports(
+    "retention-keeps-backlog", "INV-36", LOST, "needed by a slow subscription, and never delivered to it"
+)
+WORKLOAD.reports(
+    "beyond-retention-removed", "INV-104", STAYS, "acknowledged, beyond retention, and still stored"
 )

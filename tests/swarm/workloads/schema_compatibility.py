@@ -11,7 +11,6 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -20,15 +19,14 @@ from emulator.core.schemas.compatibility import CompatibilityStrategy
 from emulator.core.schemas.problems import Incompatible
 from emulator.errors import ServerError
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import InvariantCheck
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, Mortal
-from tests.swarm.workloads.self_reported import acted, told
 
 NAME = "comply"
+WORKLOAD = Workload(NAME)
 FIELDS = "abc"
 LET_IN, KEPT_OUT, DIFFERENT = "let in: ", "kept out: ", "different: "
 STRATEGIES = tuple(one for one in CompatibilityStrategy if one is not CompatibilityStrategy.UNDEFINED)
@@ -209,6 +207,7 @@ class Comply(Mortal):
         return True
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Programs everywhere; each in two regions of one cluster, if it has two."""
     return replace(plan, acts=(*plan.acts, *(_act(random, plan) for _ in range(random.randint(1, 4)))))
@@ -242,51 +241,18 @@ def _record(random: Random) -> Record:
 # INV-114
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-def _everything_follows(_earlier: Schema, _new: Schema, _strategy: CompatibilityStrategy) -> None:
+@WORKLOAD.mutant("any-schema-accepted", "INV-114", patch=part("check_follows"))
+def _any_schema_accepted(_earlier: Schema, _new: Schema, _strategy: CompatibilityStrategy) -> None:
+    """Every schema is accepted, regardless of the compatibility strategy."""
     return
 
 
-def _nothing_follows(_earlier: Schema, _new: Schema, _strategy: CompatibilityStrategy) -> None:
+@WORKLOAD.mutant("no-schema-accepted", "INV-114", patch=part("check_follows"))
+def _no_schema_accepted(_earlier: Schema, _new: Schema, _strategy: CompatibilityStrategy) -> None:
+    """A topic with a schema rejects every other schema, regardless of the compatibility strategy."""
     raise Incompatible("nothing may")
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "incompatible-schemas-rejected",
-            "INV-114",
-            _told(LET_IN, "an incompatible schema was accepted"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "compatible-schemas-accepted",
-            "INV-114",
-            _told(KEPT_OUT, "a compatible schema was rejected"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "schema-versions-agree", "INV-41", _told(DIFFERENT, "versions differ"), applies=_acted
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "any-schema-accepted",
-            "Every schema is accepted, regardless of the compatibility strategy.",
-            ("INV-114",),
-            parts(check_follows=_everything_follows),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "no-schema-accepted",
-            "A topic with a schema rejects every other schema, regardless of the compatibility strategy.",
-            ("INV-114",),
-            parts(check_follows=_nothing_follows),
-            seed_name=NAME,
-        ),
-    ),
-)
+WORKLOAD.reports("incompatible-schemas-rejected", "INV-114", LET_IN, "an incompatible schema was accepted")
+WORKLOAD.reports("compatible-schemas-accepted", "INV-114", KEPT_OUT, "a compatible schema was rejected")
+WORKLOAD.reports("schema-versions-agree", "INV-41", DIFFERENT, "versions differ")

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
 from emulator.client import EARLIEST, ClientError, Message, Schema, SchemaType
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, Stage, Workload
 
@@ -24,6 +24,9 @@ SCHEMAS = 5
 PROPERTY = "written-with"
 READING_SECONDS = 30.0
 MEANS_ANOTHER = "means another: "
+
+
+WORKLOAD = Workload("evolve", runs_in="swarm")
 
 
 def schema(number: int) -> Schema:
@@ -97,6 +100,7 @@ def _wrong(message: Message, found: Schema | None) -> str:
     return f"{message.producer_name} was written with schema {number}, and has version {version}"
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.2 or len(plan.regions) < 2:
         return plan
@@ -113,6 +117,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *evolving, *reading))
 
 
+@WORKLOAD.checker("schemas-replicated", "INV-42")
 def schemas_travel(evidence: Evidence) -> Found:
     """A message says a version by which the region that has it gives the schema that it was written with."""
     for operation in evidence.operations:
@@ -123,21 +128,9 @@ def schemas_travel(evidence: Evidence) -> Found:
             )
 
 
-class _BelievesNumbers(RemoteSchemaVersions):
+@WORKLOAD.mutant("remote-schema-version-kept", "INV-42", patch=part("schema_numbers"))
+class _RemoteSchemaVersionKept(RemoteSchemaVersions):
+    """A replicated message keeps the schema version of its origin region."""
+
     def there(self, version: bytes) -> bytes:
         return version
-
-
-WORKLOAD = Workload(
-    "evolve",
-    draw,
-    checks=(InvariantCheck("schemas-replicated", "INV-42", schemas_travel),),
-    mutants=(
-        Mutant(
-            "remote-schema-version-kept",
-            "A replicated message keeps the schema version of its origin region.",
-            ("INV-42",),
-            parts(schema_numbers=_BelievesNumbers),
-        ),
-    ),
-)

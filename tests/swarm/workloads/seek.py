@@ -15,12 +15,12 @@ from typing import ClassVar
 from emulator.client import EARLIEST, MessageId
 from emulator.core.cursor.cursor import Cursor
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import Found, InvariantCheck, witness_of
+from emulator.simulation.checkers import Found, witness_of
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full
 from tests.swarm.actors.clients import ConsumerActor
 from tests.swarm.evidence import Evidence, OperationResult
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, Stage, Workload
 from tests.swarm.workloads.consumer_acts import ConsumerAct
@@ -28,6 +28,9 @@ from tests.swarm.workloads.consumer_acts import ConsumerAct
 TARGETS = ("earliest", "known", "time", "end")
 READ_SECONDS = 5.0
 """How long a reader that sought waits for a message."""
+
+
+WORKLOAD = Workload("seek", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class SeekReader(Act):
             await client.close()
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     acts: list[Act] = []
     if random.random() < 0.3:
@@ -112,6 +116,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-16
 
 
+@WORKLOAD.checker("seek-redelivers", "INV-16", only_healed=True)
 def given_from_there(evidence: Evidence) -> Found:
     """A subscription that was moved back receives every message from there on once more.
 
@@ -182,6 +187,7 @@ def _is_of(event: HistoryEvent, seek: OperationResult) -> bool:
     return event.subscription == seek.subscription and event.region == seek.region
 
 
+@WORKLOAD.checker("readers-seek-back", "INV-16")
 def reader_began_again(evidence: Evidence) -> Found:
     """A reader that seeks to the beginning receives the first message."""
     for operation in evidence.operations:
@@ -196,24 +202,9 @@ def reader_began_again(evidence: Evidence) -> Found:
                 )
 
 
-class _StaysWhereItIs(Cursor):
+@WORKLOAD.mutant("seek-ignored", "INV-16", patch=part("cursor"))
+class _SeekIgnored(Cursor):
+    """A seek is confirmed, and the cursor does not move."""
+
     def seek(self, next_entry_id: int) -> None:
         pass
-
-
-WORKLOAD = Workload(
-    "seek",
-    draw,
-    checks=(
-        InvariantCheck("seek-redelivers", "INV-16", given_from_there, only_healed=True),
-        InvariantCheck("readers-seek-back", "INV-16", reader_began_again),
-    ),
-    mutants=(
-        Mutant(
-            "seek-ignored",
-            "A seek is confirmed, and the cursor does not move.",
-            ("INV-16",),
-            parts(cursor=_StaysWhereItIs),
-        ),
-    ),
-)

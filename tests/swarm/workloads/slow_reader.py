@@ -12,12 +12,12 @@ from typing import ClassVar
 
 from emulator.broker.connection.flow_control import ANSWERS_BYTES_MAX, FlowControl, PauseReason
 from emulator.client import ClientError
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.host import Host
 from emulator.simulation.world import SERVICE_PORT
 from emulator.wire.commands import PROTOCOL_VERSION, Connect, Lookup
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, Stage, Workload
 
@@ -28,6 +28,9 @@ TOPIC = "persistent://" + "long" * 480
 """Is in no namespace, and the refusal of a lookup repeats it: 2 KB an answer."""
 LOOKS = 20
 LOOK_SECONDS = 0.1
+
+
+WORKLOAD = Workload("hoard", runs_in="swarm")
 
 
 class _Deaf(asyncio.Protocol):
@@ -85,6 +88,7 @@ def _waiting_bytes(stage: Stage, host: Host) -> int:
     return sum(one.get_write_buffer_size() for one in endpoints if one.peer_name[0] == host.name)
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.06:
         return plan
@@ -92,6 +96,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, Hoard(at, random.choice(plan.regions))))
 
 
+@WORKLOAD.checker("memory-is-bounded", "INV-22")
 def memory_is_bounded(evidence: Evidence) -> Found:
     """A region stops reading a client that does not read."""
     for operation in evidence.operations:
@@ -102,21 +107,9 @@ def memory_is_bounded(evidence: Evidence) -> Found:
             )
 
 
-class _NeverStops(FlowControl):
+@WORKLOAD.mutant("no-backpressure", "INV-22", patch=part("flow_control"))
+class _NoBackpressure(FlowControl):
+    """A region reads from a client regardless of the memory that its pending responses use."""
+
     def pause(self, reason: PauseReason) -> None:
         pass
-
-
-WORKLOAD = Workload(
-    "hoard",
-    draw,
-    checks=(InvariantCheck("memory-is-bounded", "INV-22", memory_is_bounded),),
-    mutants=(
-        Mutant(
-            "no-backpressure",
-            "A region reads from a client regardless of the memory that its pending responses use.",
-            ("INV-22",),
-            parts(flow_control=_NeverStops),
-        ),
-    ),
-)

@@ -17,16 +17,17 @@ from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
 from emulator.model.hashing import murmur3
 from emulator.run.history_events import payload_digest
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.history import place_of, text_of
 from tests.swarm.actors.clients import told_ranges
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
 from tests.swarm.workload import Act, Stage, Workload
 from tests.swarm.workloads.key_shared import in_order, with_key_shared
 
 NAME = "stick-to-ranges"
+WORKLOAD = Workload(NAME)
 TOPIC = "sticky"
 STICKY, STICKY_LOOSE, ANY_ORDER = "by-range", "by-range-loose", "any-order"
 """Subscriptions: of ranges; of ranges, out of order; divided by the region, out of order."""
@@ -99,6 +100,7 @@ class Visit(Act):
         )
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Producers everywhere, and in one region consumers of each kind, with visitors."""
     region = random.choice(plan.regions)
@@ -183,6 +185,7 @@ def _visit(random: Random, plan: Plan, region: str, subscription: str, ranges: R
 # INV-99
 
 
+@WORKLOAD.checker("range-owners-only", "INV-99", applies=WORKLOAD.acted)
 def owners_only(evidence: Evidence) -> Found:
     """A consumer with sticky ranges receives no message of a key outside of them."""
     ranges: dict[tuple[str, str], Ranges] = {}
@@ -207,6 +210,7 @@ def _ranges_in(told: str) -> Ranges:
     return tuple((int(first), int(last)) for first, last in pairs)
 
 
+@WORKLOAD.checker("sticky-in-order", "INV-69", applies=WORKLOAD.acted)
 def sticky_in_order(evidence: Evidence) -> Found:
     """INV-69, of consumers that named ranges and did not give up the order."""
     return in_order(evidence, TOPIC, STICKY)
@@ -231,20 +235,27 @@ class _FindsANeighbour(Shares[ConsumerState]):
         return self._ranges[0][2] if found is None and self._ranges else found
 
 
-class _AsksNoRange(KeyShared):
+@WORKLOAD.mutant("sticky-ranges-ignored", "INV-99", patch=part("strategy_for", with_key_shared))
+class _StickyRangesIgnored(KeyShared):
+    """A message is dispatched to any consumer, regardless of sticky ranges."""
+
     def __init__(self, *of: object) -> None:
         super().__init__(*of)  # type: ignore[arg-type]
         self.shares = _GivesToAnybody()
 
 
-class _LeavesNothingUnowned(KeyShared):
+@WORKLOAD.mutant("unowned-keys-delivered", "INV-99", patch=part("strategy_for", with_key_shared))
+class _UnownedKeysDelivered(KeyShared):
+    """Keys outside all sticky ranges are dispatched to a consumer."""
+
     def __init__(self, *of: object) -> None:
         super().__init__(*of)  # type: ignore[arg-type]
         self.shares = _FindsANeighbour()
 
 
-class _ForgetsWhatMoves(KeyShared):
-    """When keys move, what waited for their former owners is forgotten."""
+@WORKLOAD.mutant("moved-keys-not-delivered", "INV-5", patch=part("strategy_for", with_key_shared))
+class _MovedKeysNotDelivered(KeyShared):
+    """With out-of-order delivery, messages that wait for the owner of a key are lost when the key moves."""
 
     def _try_all_again(self) -> None:
         if not self.shares.may_reorder:
@@ -253,37 +264,3 @@ class _ForgetsWhatMoves(KeyShared):
         self._aside_for_consumer.clear()
         self._aside_for_slot.clear()
         self._aside_count = 0
-
-
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck("range-owners-only", "INV-99", owners_only, applies=_acted),
-        InvariantCheck("sticky-in-order", "INV-69", sticky_in_order, applies=_acted),
-    ),
-    mutants=(
-        Mutant(
-            "sticky-ranges-ignored",
-            "A message is dispatched to any consumer, regardless of sticky ranges.",
-            ("INV-99",),
-            parts(strategy_for=with_key_shared(_AsksNoRange)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "unowned-keys-delivered",
-            "Keys outside all sticky ranges are dispatched to a consumer.",
-            ("INV-99",),
-            parts(strategy_for=with_key_shared(_LeavesNothingUnowned)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "moved-keys-not-delivered",
-            "With out-of-order delivery, messages that wait for the owner of a key are lost when the "
-            "key moves.",
-            ("INV-5",),
-            parts(strategy_for=with_key_shared(_ForgetsWhatMoves)),
-            seed_name=NAME,
-        ),
-    ),
-)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import ClassVar
 
@@ -17,15 +16,14 @@ from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.client import Client, Consumer
 from emulator.core.policies.lifetime import MS_PER_MINUTE
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import InvariantCheck
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS
-from tests.swarm.workloads.self_reported import acted, told
 from tests.swarm.workloads.topic_termination_acts import Finishing, Receipts
 
 NAME = "idle"
+WORKLOAD = Workload(NAME)
 USED_NAME, UNUSED_NAME = "used", "unused"
 MINUTES = 1
 GONE, STAYS, LOST, EARLY = "gone: ", "stays: ", "lost: ", "early: "
@@ -154,6 +152,7 @@ class Idle(Finishing):
         )
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
 
@@ -175,77 +174,35 @@ def _program(random: Random, plan: Plan) -> Idle:
 # INV-116
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-class _ExpiresAtOnce(InactivityTracker):
-    """An unused subscription expires at once."""
+@WORKLOAD.mutant("subscription-expires-immediately", "INV-116", patch=part("disuse"))
+class _SubscriptionExpiresImmediately(InactivityTracker):
+    """A subscription without consumers expires at the first check."""
 
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
         await super().expire_subscriptions(minutes, now_ms)
         await super().expire_subscriptions(minutes, now_ms + minutes * MS_PER_MINUTE)
 
 
-class _NothingExpires(InactivityTracker):
+@WORKLOAD.mutant("subscription-never-expires", "INV-116", patch=part("disuse"))
+class _SubscriptionNeverExpires(InactivityTracker):
+    """Unused subscriptions never expire, regardless of the policy."""
+
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
         return
 
 
-class _AllExpire(InactivityTracker):
-    """Subscriptions with consumers expire, too."""
+@WORKLOAD.mutant("used-subscription-expires", "INV-116", patch=part("disuse"))
+class _UsedSubscriptionExpires(InactivityTracker):
+    """Subscriptions expire although consumers are attached."""
 
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
         for subscription in list(self._topic.subscriptions.values()):
             await subscription.delete()
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "used-subscription-kept",
-            "INV-116",
-            _told(GONE, "in use, and its deletion was not rejected"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "no-early-subscription-expiry", "INV-116", _told(EARLY, "removed before its time"), applies=_acted
-        ),
-        InvariantCheck(
-            "unused-subscription-removed",
-            "INV-116",
-            _told(STAYS, "unused, and still there"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "other-subscriptions-complete",
-            "INV-116",
-            _told(LOST, "acknowledged to its producer, and never delivered"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "subscription-expires-immediately",
-            "A subscription without consumers expires at the first check.",
-            ("INV-116",),
-            parts(disuse=_ExpiresAtOnce),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "subscription-never-expires",
-            "Unused subscriptions never expire, regardless of the policy.",
-            ("INV-116",),
-            parts(disuse=_NothingExpires),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "used-subscription-expires",
-            "Subscriptions expire although consumers are attached.",
-            ("INV-116",),
-            parts(disuse=_AllExpire),
-            seed_name=NAME,
-        ),
-    ),
+WORKLOAD.reports("used-subscription-kept", "INV-116", GONE, "in use, and its deletion was not rejected")
+WORKLOAD.reports("no-early-subscription-expiry", "INV-116", EARLY, "removed before its time")
+WORKLOAD.reports("unused-subscription-removed", "INV-116", STAYS, "unused, and still there")
+WORKLOAD.reports(
+    "other-subscriptions-complete", "INV-116", LOST, "acknowledged to its producer, and never delivered"
 )

@@ -10,21 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import ClassVar, Literal
 
 from emulator.client import Client, ClientError, Consumer, InitialPosition
 from emulator.core.cursor.cursor import Cursor
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import InvariantCheck
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
-from tests.swarm.workloads.self_reported import acted, told
 
 NAME = "label"
+WORKLOAD = Workload(NAME)
 OTHER, LEFT = "other: ", "left: "
 Step = Literal["put", "come", "ask", "unload"]
 Notes = dict[str, str]
@@ -139,6 +137,7 @@ class Label(Mortal):
         return None
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     def program() -> Label:
         seconds = plan.break_seconds
@@ -160,48 +159,27 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-115
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-class _KeepsInMemory(Cursor):
-    """Notes are not stored."""
+@WORKLOAD.mutant("properties-not-stored", "INV-115", patch=part("cursor"))
+class _PropertiesNotStored(Cursor):
+    """Changed properties of a subscription are not stored."""
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         self.properties = dict(properties)
 
 
-class _FirstNotesStay(Cursor):
+@WORKLOAD.mutant("properties-never-updated", "INV-115", patch=part("cursor"))
+class _PropertiesNeverUpdated(Cursor):
+    """Properties of a subscription cannot be changed by an administrator."""
+
     def set_properties(self, properties: Mapping[str, str]) -> None:
         if not self.properties:
             super().set_properties(properties)
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck("properties-kept", "INV-115", _told(OTHER, "its properties differ"), applies=_acted),
-        InvariantCheck(
-            "properties-deleted-with-subscription",
-            "INV-115",
-            _told(LEFT, "a new subscription has the properties of the deleted one"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "properties-not-stored",
-            "Changed properties of a subscription are not stored.",
-            ("INV-115",),
-            parts(cursor=_KeepsInMemory),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "properties-never-updated",
-            "Properties of a subscription cannot be changed by an administrator.",
-            ("INV-115",),
-            parts(cursor=_FirstNotesStay),
-            seed_name=NAME,
-        ),
-    ),
+WORKLOAD.reports("properties-kept", "INV-115", OTHER, "its properties differ")
+WORKLOAD.reports(
+    "properties-deleted-with-subscription",
+    "INV-115",
+    LEFT,
+    "a new subscription has the properties of the deleted one",
 )

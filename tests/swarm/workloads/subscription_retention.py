@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -19,12 +18,10 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.topic.retention import LogHold
-from emulator.simulation.checkers import InvariantCheck
-from tests.swarm.mutant import Mutant, parts, topic
+from tests.swarm.mutant import part, topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
 from tests.swarm.workloads.expiry_policy import Eviction, Expiry, LettingGo
-from tests.swarm.workloads.self_reported import acted, told
 from tests.swarm.workloads.subscription_retention_program import (
     LOST,
     NAME,
@@ -36,7 +33,10 @@ from tests.swarm.workloads.subscription_retention_program import (
     Roaming,
 )
 
+WORKLOAD = Workload(NAME)
 
+
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Programs everywhere, each between two regions."""
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(2, 4)))))
@@ -69,9 +69,6 @@ def _policy(random: Random, common: tuple[Any, ...]) -> LettingGo:
 # INV-102 and INV-37
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
 class _HoldsNoGaps(Trimmer):
     """Trims everything before the last acknowledged message, acknowledged or not."""
 
@@ -82,14 +79,18 @@ class _HoldsNoGaps(Trimmer):
                 yield LogHold(max(cursor.highest_acked, cursor.mark_delete) + 1, f"subscription {name}")
 
 
-class _TrimmedOverGaps(Topic):
+@WORKLOAD.mutant("unacknowledged-gaps-trimmed", "INV-102", patch=topic)
+class _UnacknowledgedGapsTrimmed(Topic):
+    """A log is trimmed up to the last acknowledgement, also over messages that are not acknowledged."""
+
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.trimmer = _HoldsNoGaps(self)
 
 
-class _PassedIsAcknowledged(Cursor):
-    """Expired messages count as acknowledged by consumers of this region."""
+@WORKLOAD.mutant("expired-counts-as-acknowledged", "INV-37", patch=part("cursor"))
+class _ExpiredCountsAsAcknowledged(Cursor):
+    """Expired messages count as acknowledged and are included in updates to other regions."""
 
     def ack_range(self, first: int, last: int) -> bool:
         changed = super().ack_range(first, last)
@@ -97,8 +98,9 @@ class _PassedIsAcknowledged(Cursor):
         return changed
 
 
-class _PassingEndsLead(Cursor):
-    """A cursor that skipped unacknowledged messages does not count as ahead of other regions any more."""
+@WORKLOAD.mutant("expiry-stops-updates", "INV-102", patch=part("cursor"))
+class _ExpiryStopsUpdates(Cursor):
+    """A subscription that skipped expired messages sends no more updates to other regions."""
 
     def ack_range(self, first: int, last: int) -> bool:
         changed = super().ack_range(first, last)
@@ -107,53 +109,15 @@ class _PassingEndsLead(Cursor):
         return changed
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "continues-in-other-region",
-            "INV-102",
-            _told(
-                LOST,
-                "published, not acknowledged by its subscription, and never delivered where that continued",
-            ),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "acknowledged-is-trimmed",
-            "INV-102",
-            _told(STAYS, "acknowledged by its only subscription, and still stored"),
-            applies=_acted,
-        ),
-        InvariantCheck(
-            "expiry-is-local",
-            "INV-37",
-            _told(PASSED, "expired in one region, and skipped in another one as well"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "unacknowledged-gaps-trimmed",
-            "A log is trimmed up to the last acknowledgement, also over messages that are not acknowledged.",
-            ("INV-102",),
-            topic(_TrimmedOverGaps),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "expiry-stops-updates",
-            "A subscription that skipped expired messages sends no more updates to other regions.",
-            ("INV-102",),
-            parts(cursor=_PassingEndsLead),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "expired-counts-as-acknowledged",
-            "Expired messages count as acknowledged and are included in updates to other regions.",
-            ("INV-37",),
-            parts(cursor=_PassedIsAcknowledged),
-            seed_name=NAME,
-        ),
-    ),
+WORKLOAD.reports(
+    "continues-in-other-region",
+    "INV-102",
+    LOST,
+    "published, not acknowledged by its subscription, and never delivered where that continued",
+)
+WORKLOAD.reports(
+    "acknowledged-is-trimmed", "INV-102", STAYS, "acknowledged by its only subscription, and still stored"
+)
+WORKLOAD.reports(
+    "expiry-is-local", "INV-37", PASSED, "expired in one region, and skipped in another one as well"
 )

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import ClassVar
 
 from emulator.broker.topic_directory.deletions import Deletions
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import InvariantCheck
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import DELETED
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
-from tests.swarm.workloads.self_reported import acted, told
 
 NAME = "delete-here"
+WORKLOAD = Workload(NAME)
 BACK, LOST = "back: ", "lost: "
 QUIET_SECONDS = 10.0
 """How long the program checks that an unused topic stays deleted."""
@@ -181,6 +179,7 @@ class DeleteHere(Mortal):
         return f"{min(payloads).decode()} and {len(payloads) - 1} more"
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Programs in any two regions; none where there is only one."""
     if len(plan.regions) < 2:
@@ -199,37 +198,15 @@ def _program(random: Random, plan: Plan) -> DeleteHere:
 # INV-38 and INV-118
 
 
-_told, _acted = partial(told, NAME), acted(NAME)
-
-
-class _ForgetsDeletions(Deletions):
-    """Any region's replicator may have the topic made again."""
+@WORKLOAD.mutant("topic-deletion-forgotten", "INV-38", patch=part("deletions"))
+class _TopicDeletionForgotten(Deletions):
+    """A region forgets which topics were deleted in it."""
 
     async def remember(self, name: str, now_ms: int) -> None:
         return
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "deleted-topic-stays-deleted", "INV-38", _told(BACK, "deleted, and exists again"), applies=_acted
-        ),
-        InvariantCheck(
-            "new-messages-not-lost",
-            "INV-118",
-            _told(LOST, "acknowledged to its producer, and never delivered"),
-            applies=_acted,
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "topic-deletion-forgotten",
-            "A region forgets which topics were deleted in it.",
-            ("INV-38",),
-            parts(deletions=_ForgetsDeletions),
-            seed_name=NAME,
-        ),
-    ),
+WORKLOAD.reports("deleted-topic-stays-deleted", "INV-38", BACK, "deleted, and exists again")
+WORKLOAD.reports(
+    "new-messages-not-lost", "INV-118", LOST, "acknowledged to its producer, and never delivered"
 )

@@ -47,6 +47,9 @@ COUNT = BrokerSettings().transaction_coordinators
 TIMEOUT_MS = 30_000
 
 
+WORKLOAD = Workload(NAME)
+
+
 @dataclass(frozen=True, slots=True)
 class ComeBetween(Act):
     """Another program connects under the key, publishes in a transaction, and ends it late or never."""
@@ -135,6 +138,7 @@ class ComeBetween(Act):
             work.told = "committed"
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Draw workers in one region or two, their faults, and the programs that use their keys in between."""
     seconds = plan.break_seconds
@@ -236,4 +240,5 @@ def _trouble(random: Random, region: str, workers: list[str], seconds: float) ->
     return random.choice(kinds)
 
 
-WORKLOAD = Workload(NAME, draw, checks=CHECKS, mutants=MUTANTS)
+WORKLOAD.checks += CHECKS
+WORKLOAD.mutants += MUTANTS

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from emulator.client import EARLIEST, Client, Producer
 from emulator.core.topic.state import TopicState
 from emulator.core.topic.visibility import Visibility
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
 from tests.swarm.workload import Act, Stage, Workload
@@ -107,6 +107,10 @@ async def _readable(client: Client, topic: str) -> list[bytes]:
     return found
 
 
+WORKLOAD = Workload(Transact.workload, runs_in="swarm")
+
+
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.12:
         return plan
@@ -119,6 +123,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *acts))
 
 
+@WORKLOAD.checker("only-committed-readable", "INV-63")
 def committed_and_nothing_else(evidence: Evidence) -> Found:
     """Readers receive all committed messages and nothing else."""
     for operation in evidence.operations:
@@ -126,7 +131,10 @@ def committed_and_nothing_else(evidence: Evidence) -> Found:
             yield f"in {operation.region}, {operation.detail}", {"region": operation.region}
 
 
-class _OpenIsReadable(TopicState):
+@WORKLOAD.mutant("open-transaction-readable", "INV-63", patch=part("topic_state"))
+class _OpenTransactionReadable(TopicState):
+    """Messages of open transactions are readable."""
+
     @property
     def readable_end(self) -> int:
         return self.stored_end
@@ -137,28 +145,10 @@ class _HidesNothing(Visibility):
         pass
 
 
-class _AbortedIsShown(TopicState):
+@WORKLOAD.mutant("aborted-transaction-readable", "INV-63", patch=part("topic_state"))
+class _AbortedTransactionReadable(TopicState):
+    """Messages of aborted transactions are not hidden."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.visibility = _HidesNothing()
-
-
-WORKLOAD = Workload(
-    Transact.workload,
-    draw,
-    checks=(InvariantCheck("only-committed-readable", "INV-63", committed_and_nothing_else),),
-    mutants=(
-        Mutant(
-            "open-transaction-readable",
-            "Messages of open transactions are readable.",
-            ("INV-63",),
-            parts(topic_state=_OpenIsReadable),
-        ),
-        Mutant(
-            "aborted-transaction-readable",
-            "Messages of aborted transactions are not hidden.",
-            ("INV-63",),
-            parts(topic_state=_AbortedIsShown),
-        ),
-    ),
-)

@@ -18,15 +18,16 @@ from emulator.broker.topic.trimming import Trimmer
 from emulator.client import Client, ClientError, Consumer
 from emulator.core.topic.retention import LogHold
 from emulator.net.http import NoAnswer
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, topic
+from tests.swarm.mutant import topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Workload
+from tests.swarm.workload import Stage, Workload, has_operations
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "trim"
+WORKLOAD = Workload(NAME)
 SUBSCRIPTION = "keeper"
 STEP_SECONDS = 8.0
 """For what may be impossible while things go wrong: then the program knows less, and goes on."""
@@ -133,6 +134,7 @@ async def _log_bytes(act: Stream, stage: Stage, region: str) -> int | None:
     return None if stats is None else int(stats["storageSize"])
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs in every region, most of which read in another one."""
     seconds = plan.break_seconds
@@ -154,6 +156,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-36 and INV-60
 
 
+@WORKLOAD.checker("nothing-needed-is-trimmed", "INV-36", applies=has_operations)
 def nothing_needed_goes(evidence: Evidence) -> Found:
     """Every acknowledged publish that is not consumed is delivered to the subscription."""
     for operation in evidence.operations:
@@ -162,6 +165,7 @@ def nothing_needed_goes(evidence: Evidence) -> Found:
             yield sentence, {"region": operation.region, "topic": operation.topic}
 
 
+@WORKLOAD.checker("disk-space-released", "INV-60", applies=has_operations)
 def disks_are_given_back(evidence: Evidence) -> Found:
     """Messages that every subscription has passed are trimmed."""
     for operation in evidence.operations:
@@ -169,27 +173,6 @@ def disks_are_given_back(evidence: Evidence) -> Found:
             size = operation.detail.removeprefix(STAYS)
             sentence = f"{operation.topic} is acknowledged, and its logs still have bytes: {size}"
             yield sentence, {"region": operation.region, "topic": operation.topic}
-
-
-class _AsksNoCursor(Trimmer):
-    """Trims messages that subscriptions have not acknowledged."""
-
-    def _cursors(self) -> Iterable[LogHold]:
-        return ()
-
-
-class _AsksNoReplicator(Trimmer):
-    """What other regions do not have goes."""
-
-    def _replicators(self) -> Iterable[LogHold]:
-        return ()
-
-
-class _KeepsEverything(Trimmer):
-    """Nothing goes."""
-
-    async def trim(self, before_entry_id: int) -> None:
-        return
 
 
 def _with(careless: type[Trimmer]) -> type[Topic]:
@@ -201,44 +184,25 @@ def _with(careless: type[Trimmer]) -> type[Topic]:
     return TrimmedCarelessly
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck(
-            "nothing-needed-is-trimmed",
-            "INV-36",
-            nothing_needed_goes,
-            applies=lambda evidence: bool(evidence.operations),
-        ),
-        InvariantCheck(
-            "disk-space-released",
-            "INV-60",
-            disks_are_given_back,
-            applies=lambda evidence: bool(evidence.operations),
-        ),
-    ),
-    mutants=(
-        Mutant(
-            "trimming-ignores-cursors",
-            "Trimming ignores the positions of subscriptions.",
-            ("INV-36", "INV-5"),
-            topic(_with(_AsksNoCursor)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "trimming-ignores-replicators",
-            "Trimming ignores the positions of replicators.",
-            ("INV-36",),
-            topic(_with(_AsksNoReplicator)),
-            seed_name=NAME,
-        ),
-        Mutant(
-            "nothing-trimmed",
-            "Messages that every cursor has passed are not trimmed.",
-            ("INV-60",),
-            topic(_with(_KeepsEverything)),
-            seed_name=NAME,
-        ),
-    ),
-)
+@WORKLOAD.mutant("trimming-ignores-cursors", "INV-36", "INV-5", patch=lambda part: topic(_with(part)))
+class _TrimmingIgnoresCursors(Trimmer):
+    """Trimming ignores the positions of subscriptions."""
+
+    def _cursors(self) -> Iterable[LogHold]:
+        return ()
+
+
+@WORKLOAD.mutant("trimming-ignores-replicators", "INV-36", patch=lambda part: topic(_with(part)))
+class _TrimmingIgnoresReplicators(Trimmer):
+    """Trimming ignores the positions of replicators."""
+
+    def _replicators(self) -> Iterable[LogHold]:
+        return ()
+
+
+@WORKLOAD.mutant("nothing-trimmed", "INV-60", patch=lambda part: topic(_with(part)))
+class _NothingTrimmed(Trimmer):
+    """Messages that every cursor has passed are not trimmed."""
+
+    async def trim(self, before_entry_id: int) -> None:
+        return

@@ -13,14 +13,16 @@ from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.subscriptions import SubscribedTopic, Subscriptions
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import Mutant, topic
+from tests.swarm.mutant import topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Stage, Workload
 from tests.swarm.workloads.consumer_acts import ConsumerAct
 from tests.swarm.workloads.seek import not_given
+
+WORKLOAD = Workload("unsubscribe", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Unsubscribe(ConsumerAct):
         stage.did("accepted", began=began, region=region, topic=name, subscription=subscription)
 
 
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.15:
         return plan
@@ -51,6 +54,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-16
 
 
+@WORKLOAD.checker("recreated-subscription-is-new", "INV-16", only_healed=True)
 def begins_anew(evidence: Evidence) -> Found:
     """A subscription that is deleted and created again at the earliest message receives everything once more.
 
@@ -89,20 +93,8 @@ class _RemembersTheDeleted(Subscriptions):
         return super().create(name, cursor, durable=durable)
 
 
-class _ReusesCursors(Topic):
+@WORKLOAD.mutant("deleted-cursor-reused", "INV-16", patch=topic)
+class _DeletedCursorReused(Topic):
+    """A subscription that is created again continues at the position of the deleted one."""
+
     subscriptions_type = _RemembersTheDeleted
-
-
-WORKLOAD = Workload(
-    "unsubscribe",
-    draw,
-    checks=(InvariantCheck("recreated-subscription-is-new", "INV-16", begins_anew, only_healed=True),),
-    mutants=(
-        Mutant(
-            "deleted-cursor-reused",
-            "A subscription that is created again continues at the position of the deleted one.",
-            ("INV-16",),
-            topic(_ReusesCursors),
-        ),
-    ),
-)

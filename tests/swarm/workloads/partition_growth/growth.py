@@ -12,7 +12,7 @@ from dataclasses import replace
 from random import Random
 
 from emulator.client import Batching
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.checkers import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
@@ -28,7 +28,7 @@ from tests.swarm.workloads.partition_growth.environment import (
     Reading,
     Remaking,
 )
-from tests.swarm.workloads.partition_growth.mutants import mutants
+from tests.swarm.workloads.partition_growth.mutants import MUTANTS
 from tests.swarm.workloads.partition_growth.program import (
     ASTRAY,
     DISORDER,
@@ -42,7 +42,10 @@ from tests.swarm.workloads.partition_growth.program import (
     Spread,
 )
 
+WORKLOAD = Workload(NAME)
 
+
+@WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
     acts = [_spread(random, plan) for _ in range(random.choice((1, 1, 2)))]
     return replace(plan, acts=(*plan.acts, *acts))
@@ -139,16 +142,10 @@ def _acted(evidence: Evidence) -> bool:
     return any(operation.workload == NAME for operation in evidence.operations)
 
 
-WORKLOAD = Workload(
-    NAME,
-    draw,
-    checks=(
-        InvariantCheck("all-partitions-delivered", "INV-93", _told((LOST, STUCK)), applies=_acted),
-        InvariantCheck("growth-reaches-all-regions", "INV-93", _told((SMALL,)), applies=_acted),
-        InvariantCheck("keys-in-order-per-partition", "INV-94", _told((DISORDER, ASTRAY)), applies=_acted),
-        InvariantCheck("only-matching-topics", "INV-94", _told((STRANGE,)), applies=_acted),
-        InvariantCheck("no-unrequested-delivery", "INV-94", _told((EARLY,)), applies=_acted),
-        InvariantCheck("table-views-current", "INV-95", _told((TABLE,)), applies=_acted),
-    ),
-    mutants=mutants(NAME),
-)
+WORKLOAD.mutants += MUTANTS
+WORKLOAD.checker("all-partitions-delivered", "INV-93", applies=WORKLOAD.acted)(_told((LOST, STUCK)))
+WORKLOAD.checker("growth-reaches-all-regions", "INV-93", applies=WORKLOAD.acted)(_told((SMALL,)))
+WORKLOAD.checker("keys-in-order-per-partition", "INV-94", applies=WORKLOAD.acted)(_told((DISORDER, ASTRAY)))
+WORKLOAD.checker("only-matching-topics", "INV-94", applies=WORKLOAD.acted)(_told((STRANGE,)))
+WORKLOAD.checker("no-unrequested-delivery", "INV-94", applies=WORKLOAD.acted)(_told((EARLY,)))
+WORKLOAD.checker("table-views-current", "INV-95", applies=WORKLOAD.acted)(_told((TABLE,)))

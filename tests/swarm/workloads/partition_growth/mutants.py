@@ -11,19 +11,24 @@ from emulator.client import EARLIEST, Client, ClientError, Consumer, TableView
 from emulator.client.topic_names import PatternTopics, TopicSource
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
-from tests.swarm.mutant import Mutant, parts
+from tests.swarm.mutant import Mutants, part
+
+MUTANTS = Mutants("spread")
 
 
 def _client(type_: type[Client]) -> Any:
     return lambda overrides: replace(overrides, client=type_)
 
 
-def _begins_with_nothing(index: int, first_entry_id: int, end_entry_id: int) -> bool:
+@MUTANTS.mutant("new-partition-without-subscriptions", "INV-5", patch=part("inherits"))
+def _new_partition_without_subscriptions(index: int, first_entry_id: int, end_entry_id: int) -> bool:
+    """A new partition is created without the subscriptions of partition 0."""
     return False
 
 
-class _AsksOnce(Client):
-    """Reads the number of partitions from the region once, and caches it forever."""
+@MUTANTS.mutant("growth-ignored-by-client", "INV-93", patch=_client)
+class _GrowthIgnoredByClient(Client):
+    """A client requests the number of partitions only once."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -40,13 +45,17 @@ class _WatchesOnce(PatternTopics):
         """As if nothing had happened."""
 
 
-class _ForgetsToWatch(Client):
+@MUTANTS.mutant("topic-watch-lost-on-reconnect", "INV-93", patch=_client)
+class _TopicWatchLostOnReconnect(Client):
+    """After a reconnect a client does not watch the list of topics."""
+
     def topics_that_fit(self, pattern: str) -> TopicSource:
         return _WatchesOnce(self, pattern)
 
 
-class _FitsTheBeginning(Client):
-    """A pattern is taken to fit whatever begins as it says."""
+@MUTANTS.mutant("pattern-matches-prefix", "INV-94", patch=_client)
+class _PatternMatchesPrefix(Client):
+    """A pattern matches every name that it is a prefix of."""
 
     async def subscribe(
         self, topic: str | Sequence[str] | re.Pattern[str], subscription: str, **named: Any
@@ -56,13 +65,17 @@ class _FitsTheBeginning(Client):
         return await super().subscribe(topic, subscription, **named)
 
 
-class _NeverPauses(Client):
+@MUTANTS.mutant("paused-start-ignored", "INV-94", patch=_client)
+class _PausedStartIgnored(Client):
+    """A consumer that starts paused requests messages at once."""
+
     async def subscribe(self, *args: Any, **named: Any) -> Consumer:
         return await super().subscribe(*args, **{**named, "start_paused": False})
 
 
-class _AsksAhead(Client):
-    """Without a queue it asks for the next message while it has one."""
+@MUTANTS.mutant("zero-queue-prefetches", "INV-94", patch=_client)
+class _ZeroQueuePrefetches(Client):
+    """A consumer with queue size 0 requests messages in advance."""
 
     async def subscribe(self, *args: Any, **named: Any) -> Consumer:
         queue = max(2, named["receiver_queue_size"])
@@ -84,85 +97,26 @@ class _EndsAtAReconnect(TableView):
             self._read_more.set()
 
 
-class _TablesEnd(Client):
+@MUTANTS.mutant("table-view-lost-on-reconnect", "INV-95", patch=_client)
+class _TableViewLostOnReconnect(Client):
+    """A table view receives no more updates after a reconnect."""
+
     async def table_view(self, topic: str, **_: Any) -> TableView:
         view = _EndsAtAReconnect(await self.reader(topic, EARLIEST, inclusive=True, read_compacted=True))
         await view.start()
         return view
 
 
-def _first_news_only(index: int, known: int) -> bool:
+@MUTANTS.mutant("growth-ignored-by-cluster", "INV-93", patch=part("is_news"))
+def _growth_ignored_by_cluster(index: int, known: int) -> bool:
+    """A cluster requests the number of partitions from other clusters only once."""
     return known == 0
 
 
-def _failover_shares(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
+@MUTANTS.mutant("failover-delivers-to-all", "INV-94", patch=part("strategy_for"))
+def _failover_delivers_to_all(
+    type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits
+) -> DispatchStrategy:
+    """All consumers of a Failover subscription receive messages, not the active one alone."""
     shared = type_ is SubscriptionType.FAILOVER
     return strategy_for(SubscriptionType.SHARED if shared else type_, cursor, limits)
-
-
-def mutants(seed_name: str) -> tuple[Mutant, ...]:
-    return (
-        Mutant(
-            "new-partition-without-subscriptions",
-            "A new partition is created without the subscriptions of partition 0.",
-            ("INV-5",),
-            parts(inherits=_begins_with_nothing),
-            seed_name=seed_name,
-        ),
-        Mutant(
-            "growth-ignored-by-client",
-            "A client requests the number of partitions only once.",
-            ("INV-93",),
-            _client(_AsksOnce),
-            seed_name=seed_name,
-        ),
-        Mutant(
-            "growth-ignored-by-cluster",
-            "A cluster requests the number of partitions from other clusters only once.",
-            ("INV-93",),
-            parts(is_news=_first_news_only),
-            seed_name=seed_name,
-        ),
-        Mutant(
-            "topic-watch-lost-on-reconnect",
-            "After a reconnect a client does not watch the list of topics.",
-            ("INV-93",),
-            _client(_ForgetsToWatch),
-            seed_name=seed_name,
-        ),
-        Mutant(
-            "failover-delivers-to-all",
-            "All consumers of a Failover subscription receive messages, not the active one alone.",
-            ("INV-94",),
-            parts(strategy_for=_failover_shares),
-            seed_name=seed_name,
-        ),
-        Mutant(
-            "pattern-matches-prefix",
-            "A pattern matches every name that it is a prefix of.",
-            ("INV-94",),
-            _client(_FitsTheBeginning),
-            seed_name=seed_name,
-        ),
-        Mutant(
-            "paused-start-ignored",
-            "A consumer that starts paused requests messages at once.",
-            ("INV-94",),
-            _client(_NeverPauses),
-            seed_name=seed_name,
-        ),
-        Mutant(
-            "zero-queue-prefetches",
-            "A consumer with queue size 0 requests messages in advance.",
-            ("INV-94",),
-            _client(_AsksAhead),
-            seed_name=seed_name,
-        ),
-        Mutant(
-            "table-view-lost-on-reconnect",
-            "A table view receives no more updates after a reconnect.",
-            ("INV-95",),
-            _client(_TablesEnd),
-            seed_name=seed_name,
-        ),
-    )
