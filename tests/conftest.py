@@ -34,10 +34,15 @@ settings.load_profile("patient")
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        if not isinstance(item, pytest.Function):
+            continue
+        if inspect.iscoroutinefunction(item.obj):
             item.fixturenames.append("runner")
+        if {"spark", "spark_cluster"} & set(item.fixturenames):
+            item.add_marker(pytest.mark.real)
 
 
 @pytest.hookimpl(tryfirst=True)

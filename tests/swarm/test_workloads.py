@@ -14,8 +14,10 @@ from tests.swarm.search import WorkloadResult, run_workload
 from tests.swarm.workload import Workload
 from tests.swarm.workloads import NAMED_WORKLOADS, SWARM_WORKLOADS
 
+pytestmark = pytest.mark.long
+
 SEEDS = 12
-"""CI looks at a few; `geoemu simulate transaction-key --seeds 500` at more."""
+"""CI runs a few; `make swarm WORKLOAD=transaction-key SEEDS=500` runs more."""
 
 
 @cache

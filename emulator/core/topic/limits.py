@@ -6,6 +6,7 @@ time; a full one is forgotten, so memory is bounded by the consumers of one peri
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from emulator.core.flow.rate_limit import UNLIMITED, RateLimit, Throttle
@@ -58,8 +59,8 @@ class SubscribeRateLimiter:
 
     def __init__(self) -> None:
         self._rate: RateLimit = UNLIMITED
-        self._budgets: dict[tuple[str, str, int], tuple[Throttle, float]] = {}
-        """With when each was used; the one that was used last is last."""
+        self._budgets: OrderedDict[tuple[str, str, int], tuple[Throttle, float]] = OrderedDict()
+        """With when each was used; the one that was used last is last. Ordered, so that each admission is O(1)."""
 
     def admit(self, consumer: tuple[str, str, int], rate: RateLimit, now_ms: float) -> bool:
         """Whether it may subscribe once more; then that counts."""
@@ -80,10 +81,11 @@ class SubscribeRateLimiter:
     def _forget(self, now_ms: float) -> None:
         """Those that are full again, and the oldest of too many."""
         full_before_ms = now_ms - self._rate.period_seconds * 1000
-        for consumer, (_, used_ms) in list(self._budgets.items()):
+        while self._budgets:
+            _, used_ms = next(iter(self._budgets.values()))
             if used_ms > full_before_ms and len(self._budgets) < CONSUMERS_MAX:
                 return
-            del self._budgets[consumer]
+            self._budgets.popitem(last=False)
 
     def __len__(self) -> int:
         return len(self._budgets)
