@@ -8,7 +8,8 @@ shipped implementations. The simulation replaces single components by mutants, t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.connection.liveness import Liveness
@@ -59,100 +60,69 @@ from emulator.wire.message_metadata import EntryInfo, scan_entry
 
 
 @dataclass(frozen=True, slots=True)
-class Components:
-    """One replaceable component per field. A class stands for its constructor (and `from_json`, `from_bytes`)."""
+class ConnectionComponents:
+    """Limits of one client, and who it is."""
 
-    # Limits per client.
     flow_control: type[FlowControl] = FlowControl
     liveness: type[Liveness] = Liveness
-
-    # Partitioned topics.
-    is_news: Callable[[int, int], bool] = is_news
-    """(index of another region's partition, known number of partitions): whether to request their number from that
-    region."""
-
-    # Publishers, and the admission of entries.
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
     """(region that the connection is authenticated as, name of the producer, where the connection comes from)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageComponents:
+    """How small states become durable."""
+
+    debounced_writer: type[DebouncedWriter] = DebouncedWriter
+    """Of cursors, the progress of replicators and others."""
+    transaction_journal: type[TransactionJournal] = TransactionJournal
+    """Makes the decisions of a coordinator durable."""
+    non_persistent_store: Callable[[Store], Store] = nothing_kept
+    """(the region's store): the store for the state of a non-persistent topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicComponents:
+    """What a topic admits, and what it derives from its log."""
+
     scan_entry: Callable[..., EntryInfo] = scan_entry
     """(entry, verify=whether to check its checksum): the metadata that a broker needs. ProtocolError when it cannot be
     read."""
     check_entry: Callable[[Publisher, Scanned, Marker | None, int, EntrySizeLimits], Refusal | None] = check
     """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
-
     access: type[Access] = Access
-
-    # Deduplication.
     topic_state: type[TopicState] = TopicState
     deduplication: type[ProducerDeduplication] = ProducerDeduplication
     watermarks: type[SourceWatermarks] = SourceWatermarks
+    topic_limits: Callable[[int, int, int, int], TopicLimits] = TopicLimits
+    """(producers, consumers, consumers of a subscription, subscriptions): the maximum numbers of a topic."""
+    throttle_of: ThrottleFactory = throttle_of
+    """(rate, now in ms): the limiter of that rate."""
+    drops: type[Drops] = Drops
+    """Counts messages of non-persistent topics that were not delivered."""
 
-    # Replication.
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionComponents:
+    cursor: type[Cursor] = Cursor
+    cursor_parts: type[CursorParts] = CursorParts
+    """The stored form of a cursor."""
+    dispatcher: type[Dispatcher] = Dispatcher
+    strategy_for: StrategyFactory = strategy_for
+    """(type, cursor, limits): the strategy that dispatches entries to the consumers of a subscription of that type."""
+    inherits: Callable[[int, int, int], bool] = inherits
+    """(index of a partition, its first id, its end): whether it copies the subscriptions of partition 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationComponents:
+    """Replication of messages, and replicated subscriptions (PIP-33)."""
+
     forwarding: Callable[[str, str | None, tuple[str, ...], int | None], Forwarding] = forwarding
     """(remote, replicated_from, replicate_to, marker_type)."""
     replication_progress: type[ReplicationProgress] = ReplicationProgress
     schema_numbers: type[RemoteSchemaVersions] = RemoteSchemaVersions
     """The versions of a topic's schemas in other regions."""
-    check_follows: Callable[[Schema, Schema, Compatibility], None] = check_follows
-    """(earlier schema, new one, strategy): Incompatible or BadSchema when the new one is not allowed."""
-
-    # Subscriptions.
-    cursor: type[Cursor] = Cursor
-    dispatcher: type[Dispatcher] = Dispatcher
-    cursor_parts: type[CursorParts] = CursorParts
-    """The stored form of a cursor."""
-    strategy_for: StrategyFactory = strategy_for
-    """(type, cursor, limits): the strategy that dispatches entries to the consumers of a subscription of that type."""
-    inherits: Callable[[int, int, int], bool] = inherits
-    """(index of a partition, its first id, its end): whether it copies the subscriptions of partition 0."""
-    debounced_writer: type[DebouncedWriter] = DebouncedWriter
-    """Makes small states durable: cursors, the progress of replicators."""
-
-    # Limits of numbers and rates.
-    caps: Callable[[int, int, int, int], TopicLimits] = TopicLimits
-    """(producers, consumers, consumers of a subscription, subscriptions): the maximum numbers of a topic."""
-    throttle_of: ThrottleFactory = throttle_of
-    """(rate, now in ms): the limiter of that rate."""
-
-    # Transactions.
-    coordinator: type[Coordinator] = Coordinator
-    key_book: type[KeyBook] = KeyBook
-    """The holders of transaction keys."""
-    transaction_journal: type[TransactionJournal] = TransactionJournal
-    """Makes the decisions of a coordinator durable."""
-    pending_acks: type[PendingAcks] = PendingAcks
-    "Pending acknowledgements of a subscription."
-
-    # Metadata that clusters share.
-    metadata_rule: Rule = LATEST
-    """The rule by which one of two metadata events wins."""
-    metadata_outbox: type[EventOutbox] = EventOutbox
-    """Events that have to be sent to other clusters."""
-    metadata: type[Metadata] = Metadata
-    """The cluster's configuration store, as a region uses it."""
-
-    # Expiry, trimming and deletion.
-    ages: type[Ages] = Ages
-    trimming: type[Trimming] = Trimming
-    """(retention, ages, time, bytes of the log): which of its oldest entries are trimmed."""
-    disuse: type[InactivityTracker] = InactivityTracker
-    """Decides whether a topic is unused, and since when."""
-    deletions: type[Deletions] = Deletions
-    """Remembers the topics that were deleted in this region while other regions still have them."""
-    backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
-    """(bytes of a log, its first id, the first that is needed, its end): estimated bytes of the needed entries."""
-    exceeded: Callable[[Quotas, Backlog], list[Exceeded]] = exceeded
-    """The quotas that a backlog exceeds."""
-
-    # Non-persistent topics.
-    drops: type[Drops] = Drops
-    store_of_fleeting: Callable[[Store], Store] = nothing_kept
-    """(the region's store): the store for the state of such a topic."""
-
-    # Compaction.
-    latest_of_keys: type[LatestOfKeys] = LatestOfKeys
-
-    # Replicated subscriptions (PIP-33).
     snapshots: Callable[..., SnapshotController] = SnapshotController
     replicated_subscription: type[ReplicatedSubscription] = ReplicatedSubscription
     own_entry_id: Callable[[SubscriptionUpdate, str, int], int | None] = own_entry_id
@@ -164,6 +134,77 @@ class Components:
     takes_updates: Callable[[Cursor, bool, bool], bool] = takes_updates
     """(cursor, is durable, follows upstream): whether an update of another region may move an existing subscription."""
     never_reaches: Callable[..., bool] = never_reaches
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionComponents:
+    coordinator: type[Coordinator] = Coordinator
+    key_book: type[KeyBook] = KeyBook
+    """The holders of transaction keys."""
+    pending_acks: type[PendingAcks] = PendingAcks
+    """Pending acknowledgements of a subscription."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataComponents:
+    """The configuration store of a cluster, and what clusters share of it."""
+
+    metadata: type[Metadata] = Metadata
+    """The cluster's configuration store, as a region uses it."""
+    metadata_rule: Rule = LATEST
+    """The rule by which one of two metadata events wins."""
+    metadata_outbox: type[EventOutbox] = EventOutbox
+    """Events that have to be sent to other clusters."""
+    check_follows: Callable[[Schema, Schema, Compatibility], None] = check_follows
+    """(earlier schema, new one, strategy): Incompatible or BadSchema when the new one is not allowed."""
+    is_news: Callable[[int, int], bool] = is_news
+    """(index of another region's partition, known number of partitions): whether to request their number from that
+    region."""
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimeComponents:
+    """Expiry, trimming, compaction and deletion."""
+
+    ages: type[Ages] = Ages
+    trimming: type[Trimming] = Trimming
+    """(retention, ages, time, bytes of the log): which of its oldest entries are trimmed."""
+    backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
+    """(bytes of a log, its first id, the first that is needed, its end): estimated bytes of the needed entries."""
+    exceeded: Callable[[Quotas, Backlog], list[Exceeded]] = exceeded
+    """The quotas that a backlog exceeds."""
+    inactivity: type[InactivityTracker] = InactivityTracker
+    """Decides whether a topic is unused, and since when."""
+    deletions: type[Deletions] = Deletions
+    """Remembers the topics that were deleted in this region while other regions still have them."""
+    latest_of_keys: type[LatestOfKeys] = LatestOfKeys
+    """Decides which messages of a topic stay when it is compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The replaceable components by subject. A class stands for its constructor (and `from_json`, `from_bytes`)."""
+
+    connections: ConnectionComponents = ConnectionComponents()
+    storage: StorageComponents = StorageComponents()
+    topics: TopicComponents = TopicComponents()
+    subscriptions: SubscriptionComponents = SubscriptionComponents()
+    replication: ReplicationComponents = ReplicationComponents()
+    transactions: TransactionComponents = TransactionComponents()
+    metadata: MetadataComponents = MetadataComponents()
+    lifetime: LifetimeComponents = LifetimeComponents()
+
+    def with_replaced(self, **components: Any) -> Components:
+        """Replace single components, by the names of their fields. TypeError for an unknown name."""
+        groups = {}
+        for group in fields(self):
+            present = getattr(self, group.name)
+            names = components.keys() & {component.name for component in fields(present)}
+            if names:
+                groups[group.name] = replace(present, **{name: components.pop(name) for name in names})
+        if components:
+            raise TypeError(f"no components of a broker: {', '.join(components)}")
+        return replace(self, **groups)
 
 
 SHIPPED = Components()

@@ -72,7 +72,7 @@ class Region:
         self.config = config
         self.environment = environment
         self.store: Store = environment.store
-        self.metadata = environment.components.metadata(environment.configuration, self.spawn)
+        self.metadata = environment.components.metadata.metadata(environment.configuration, self.spawn)
         self.policies = Policies(self.metadata, config.region)
         self.connections: dict[ClientConnection, None] = {}
         self.memory = MemoryBudget("region")
@@ -87,7 +87,7 @@ class Region:
         """Set when a newer owner fenced the log: this process must end."""
         self.is_over = asyncio.Event()
         """Set when the process must end: it is fenced, or an admin call stops it."""
-        self.deletions = environment.components.deletions(self.store)
+        self.deletions = environment.components.lifetime.deletions(self.store)
         self.housekeeper = Housekeeper(self, self._delete_unused)
         self._starts = 0
         self.partitioned = PartitionedTopics(
@@ -95,7 +95,7 @@ class Region:
             self.policies,
             self.peers,
             creates_by_default=config.settings.allow_auto_topic_creation,
-            is_news=environment.components.is_news,
+            is_news=environment.components.metadata.is_news,
         )
         self._assembly = Assembly(
             self,
@@ -114,7 +114,7 @@ class Region:
             environment.wall_clock_ms,
             bytes_max=config.settings.schema_bytes_max,
             versions_max=config.settings.schema_versions_max,
-            check_follows=environment.components.check_follows,
+            check_follows=environment.components.metadata.check_follows,
         )
         self.tenancy = Tenancy(self.metadata, self.partitioned, self.schemas)
         self.directory = TopicDirectory(
@@ -185,8 +185,8 @@ class Region:
             self.config,
             environment.wall_clock_ms,
             lambda: draw(32),
-            environment.components.metadata_rule,
-            environment.components.metadata_outbox,
+            environment.components.metadata.metadata_rule,
+            environment.components.metadata.metadata_outbox,
         )
         if settings is not None:
             self.metadata.shared = settings

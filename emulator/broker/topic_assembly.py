@@ -75,7 +75,9 @@ class Assembly:
         await self._deletions.forget(str(name))
         base = name.partitioned
         if base is not None and name.partition_index < self._partitions(base):
-            await begin_like_the_first(self._region.store, name, log, self._region.environment.components)
+            await begin_like_the_first(
+                self._region.store, name, log, self._region.environment.components.subscriptions
+            )
         try:
             return await self._load(name, log)
         except CheckpointDamaged as damage:
@@ -130,7 +132,7 @@ class Assembly:
         return remote_regions(policies, self._region.config.region, self._peers)
 
     def _restore_subscriptions(self, topic: Topic) -> None:
-        parts_type = self._region.environment.components.cursor_parts
+        parts_type = self._region.environment.components.subscriptions.cursor_parts
         store = topic.region.store
         pending_rows = pending_rows_of_topic(store, topic.full_name)
         for stored in cursors_of_topic(store, topic.full_name, parts_type):

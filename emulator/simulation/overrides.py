@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emulator.broker.components import Components
+from emulator.broker.components import SHIPPED, Components
 from emulator.broker.topic.topic import Topic
 from emulator.client import Client
 from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.evidence import scan_once
 from emulator.simulation.remote_log import RemoteLog
 
-SIMULATED = Components(scan_entry=scan_once)
+SIMULATED = SHIPPED.with_replaced(scan_entry=scan_once)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Overrides:
 
     def with_parts(self, **changes: Any) -> Overrides:
         """The same with other parts of the broker, by the names of their fields."""
-        return replace(self, components=replace(self.components, **changes))
+        return replace(self, components=self.components.with_replaced(**changes))
 
 
 AS_SHIPPED = Overrides()

@@ -179,7 +179,7 @@ class Compaction:
         if self._deleting:
             await asyncio.wait(self._deleting)
         await self._tidy()
-        latest: LatestOfKeys = topic.region.environment.components.latest_of_keys()
+        latest: LatestOfKeys = topic.region.environment.components.lifetime.latest_of_keys()
         async for entry in self._entries(end):
             latest.note(entry.entry_id, read_keys(entry.data))
         log = await self._store.open_log(log_name(topic.name, generation))

@@ -100,7 +100,7 @@ class ClientConnection(asyncio.Protocol):
         self._answers: list[bytes] = []
         """Responses that are sent at the end of this turn of the loop."""
         self._transport: asyncio.Transport | None = None
-        settings, components = region.config.settings, region.environment.components
+        settings, components = region.config.settings, region.environment.components.connections
         self.flow_control = components.flow_control(
             region.client_memory,
             self._stop_reading,

@@ -58,7 +58,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     """Return False when the client closed the consumer meanwhile; then nothing is left behind."""
     type_ = _checked(command)
     if command.replicated:
-        components = connection.region.environment.components
+        components = connection.region.environment.components.replication
         components.check_replicable(command.subscription, durable=command.durable)
     wish = OpenMode.CREATE if command.may_create_topic else OpenMode.EXISTING
     topic = await connection.region.directory.acquire(command.topic, wish)
@@ -138,7 +138,7 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
             )
     if subscription is None:
         topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
-        cursor = topic.region.environment.components.cursor(begin - 1)
+        cursor = topic.region.environment.components.subscriptions.cursor(begin - 1)
         cursor.set_properties(command.subscription_properties)
         subscription = topic.subscriptions.create(command.subscription, cursor, durable=command.durable)
     elif subscription.durable != command.durable:

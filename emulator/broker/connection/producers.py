@@ -80,7 +80,7 @@ async def _open(connection: ClientConnection, command: CreateProducer) -> None:
     version = await schemas.of_producer(connection, topic.name, command.schema)
     await _create_initial_subscription(topic, command.initial_subscription_name)
     name = command.producer_name or connection.region.new_producer_name()
-    publisher_of = connection.region.environment.components.publisher_of
+    publisher_of = connection.region.environment.components.connections.publisher_of
     publisher = publisher_of(connection.peer, name, connection.address)
     producer = ConnectedProducer(connection, command.producer_id, topic, name, publisher, command)
     producer.schema_version = version
@@ -152,7 +152,7 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
     subscription = topic.subscriptions.get(name)
     if subscription is None:
         topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
-        cursor = topic.region.environment.components.cursor(topic.first_entry_id - 1)
+        cursor = topic.region.environment.components.subscriptions.cursor(topic.first_entry_id - 1)
         subscription = topic.subscriptions.create(name, cursor)
     await subscription.persisted()
 

@@ -37,7 +37,7 @@ class Replicator:
     """Owned by its topic. A LinkUser."""
 
     def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
-        components = topic.region.environment.components
+        components = topic.region.environment.components.replication
         self.topic = topic
         self.peer = peer
         self.remote = peer.config.region

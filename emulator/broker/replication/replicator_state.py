@@ -32,12 +32,12 @@ class StoredProgress:
         self._topic = topic
         self._remote = remote
         key = ProgressKey(topic.full_name, remote).text
-        self.progress: ReplicationProgress = components.replication_progress(
+        self.progress: ReplicationProgress = components.replication.replication_progress(
             self._stored(key),
             entries_max=settings.replication_window_entries,
             bytes_max=settings.replication_window_bytes,
         )
-        self.writer = components.debounced_writer(
+        self.writer = components.storage.debounced_writer(
             topic.region.store, key, one_key(key, self._encoded), topic.failed
         )
 

@@ -27,7 +27,7 @@ class Budget:
     def __init__(self, topic: SubscriptionHost, owner: QueuedTask, subscription: str) -> None:
         self._topic = topic
         self._owner = owner
-        self._throttle_of = topic.region.environment.components.throttle_of
+        self._throttle_of = topic.region.environment.components.topics.throttle_of
         self._throttle = self._made(topic.subscriptions.rate_of(subscription))
 
     def set_rate(self, rate: RateLimit) -> None:

@@ -66,10 +66,10 @@ class PendingAcksOfSubscription:
     def __init__(self, subscription: TransactionalSubscription) -> None:
         self._subscription = subscription
         topic = subscription.topic
-        self.acks = topic.region.environment.components.pending_acks()
+        self.acks = topic.region.environment.components.transactions.pending_acks()
         self._rows = PendingRows(self.acks)
         self._key = PendingAckKey(topic.full_name, subscription.name, "")
-        self._keeper = topic.region.environment.components.debounced_writer(
+        self._keeper = topic.region.environment.components.storage.debounced_writer(
             topic.region.store,
             f"pending acknowledgements of {subscription.name}",
             self._changes,

@@ -50,8 +50,8 @@ class ReplicatedSubscriptions:
         self.publisher: Publisher = Own(topic.region.config.region)
         settings = topic.region.config.settings
         self.topic = topic
-        self._parts = topic.region.environment.components
-        self.controller = self._parts.snapshots(
+        self._components = topic.region.environment.components.replication
+        self.controller = self._components.snapshots(
             topic.region.config.region,
             frozenset(remotes),
             interval_ms=settings.snapshot_interval_ms,
@@ -78,7 +78,7 @@ class ReplicatedSubscriptions:
         """Replicate a subscription from now on. It starts with all known snapshots: a topic without traffic takes no
         others."""
         if subscription.name not in self._subscriptions:
-            machine = self._parts.replicated_subscription(subscription.name, self._cache_size)
+            machine = self._components.replicated_subscription(subscription.name, self._cache_size)
             self._subscriptions[subscription.name] = machine
             subscription.move(self._catch_up)
             machine.remember(self._snapshots.snapshots)
@@ -185,7 +185,7 @@ class ReplicatedSubscriptions:
 
     def _update_stored(self, update: SubscriptionUpdate, source: str) -> None:
         topic = self.topic
-        entry_id = self._parts.own_entry_id(update, topic.region.config.region, topic.ledger_id)
+        entry_id = self._components.own_entry_id(update, topic.region.config.region, topic.ledger_id)
         if entry_id is None:
             return
         subscription = topic.subscriptions.get(update.subscription)
@@ -194,7 +194,9 @@ class ReplicatedSubscriptions:
         if subscription.closed:
             return
         named = [name for name, _ in update.positions]
-        if not self._parts.takes_updates(subscription.cursor, subscription.durable, self._applies_always):
+        if not self._components.takes_updates(
+            subscription.cursor, subscription.durable, self._applies_always
+        ):
             self.updates_not_applied += 1
             if subscription.durable:
                 known = self._known_among(named)
@@ -219,20 +221,20 @@ class ReplicatedSubscriptions:
         """Create it only if no subscription has the name: an existing one is replicated only if this region enabled
         that."""
         subscription = self.topic.subscriptions.create(
-            name, self._parts.cursor(self.topic.first_entry_id - 1)
+            name, self.topic.region.environment.components.subscriptions.cursor(self.topic.first_entry_id - 1)
         )
         self.topic.subscriptions.replicate(subscription)
         return subscription
 
     def _follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Sequence[str]) -> None:
-        parts = self._parts
+        components = self._components
         applied = self.topic.state.follow(
             cursor,
             source,
             own_entry_id,
             named=named,
-            never=parts.never_reaches,
-            apply=parts.apply_update,
+            never=components.never_reaches,
+            apply=components.apply_update,
         )
         if applied is Applied.REFUSED:
             logger.warning("%s: update of %s refused: %s", self.topic.full_name, source, applied.value)

@@ -49,10 +49,12 @@ class Subscription:
         self.skipped = 0
         """Entries that it skipped by TTL or backlog eviction."""
         self.consumers: dict[ConsumerState, ConnectedConsumer] = {}
-        parts = topic.region.environment.components
+        components = topic.region.environment.components
         self._wall_clock_ms = topic.region.environment.wall_clock_ms
-        self.dispatcher = parts.dispatcher(cursor, topic.subscriptions.limits, parts.strategy_for)
-        self._keeper = parts.debounced_writer(
+        self.dispatcher = components.subscriptions.dispatcher(
+            cursor, topic.subscriptions.limits, components.subscriptions.strategy_for
+        )
+        self._keeper = components.storage.debounced_writer(
             topic.region.store, f"cursor {name}", stored.take_changes, self._not_written
         )
         self.pending_acks: PendingAcksOfSubscription | None = None

@@ -59,7 +59,7 @@ class Backlogs:
 
     def __init__(self, topic: KeptTopic) -> None:
         self._topic = topic
-        parts = topic.region.environment.components
+        parts = topic.region.environment.components.lifetime
         self._ages = parts.ages()
         self._backlog_bytes = parts.backlog_bytes
         self._exceeded = parts.exceeded

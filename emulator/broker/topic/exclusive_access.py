@@ -103,7 +103,7 @@ class TopicAccess:
         newest = newest_grant(region.store, topic.full_name)
         self._granted_to = "" if newest is None else newest.owner
         """Name of the last owner."""
-        self._machine: Access = region.environment.components.access(
+        self._machine: Access = region.environment.components.topics.access(
             newest,
             reserved=self._patience_seconds > 0,
             queued_before=line_before,
@@ -336,7 +336,7 @@ class TopicAccess:
         if self._keeper is None:
             key, keeper = (
                 LineKey(self._topic.full_name).text,
-                self._topic.region.environment.components.debounced_writer,
+                self._topic.region.environment.components.storage.debounced_writer,
             )
             self._keeper = keeper(self._store, key, one_key(key, self._line_bytes), _line_not_kept)
         self._keeper.soon(LINE_WRITE_DELAY_SECONDS)

@@ -201,8 +201,8 @@ class ConnectedProducer:
         self.topic = topic
         self.producer_name = name
         self.publisher = publisher
-        parts = topic.region.environment.components
-        self._scan, self._check = parts.scan_entry, parts.check_entry
+        components = topic.region.environment.components.topics
+        self._scan, self._check = components.scan_entry, components.check_entry
         self.source_region = publisher.region if isinstance(publisher, Peer) else None
         """The region whose replicator this is; None for a client's producer."""
         self.request = request

@@ -75,7 +75,7 @@ class TopicPublishing:
             self.client_limits = limits
         if new.differs(old, PUBLISH_RATE):
             now_ms = asyncio.get_running_loop().time() * 1000
-            self._throttle = topic.region.environment.components.throttle_of(new[PUBLISH_RATE], now_ms)
+            self._throttle = topic.region.environment.components.topics.throttle_of(new[PUBLISH_RATE], now_ms)
             for producer in self.producers.values():
                 producer.connection.flow_control.speed_up()
         wanted = new[DEDUPLICATION]

@@ -85,7 +85,7 @@ class Subscriptions(dict[str, Subscription]):
         if new.differs(old, DISPATCH_RATE):
             now_ms = asyncio.get_running_loop().time() * 1000
             publish_rate = self._topic.metrics.publish_rate
-            self.throttle = self._components.throttle_of(new[DISPATCH_RATE], now_ms, publish_rate)
+            self.throttle = self._components.topics.throttle_of(new[DISPATCH_RATE], now_ms, publish_rate)
             self._topic.pump()
         if new.differs(old, *SUBSCRIPTION_RATES):
             for subscription in self.values():
@@ -111,7 +111,7 @@ class Subscriptions(dict[str, Subscription]):
     def create(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
         """Add a subscription that does not exist yet. Not durable before its `persisted` returns."""
         assert name not in self
-        parts = self._components.cursor_parts(cursor)
+        parts = self._components.subscriptions.cursor_parts(cursor)
         return self.add(StoredCursor(CursorKey(self._topic.full_name, name), parts), durable=durable)
 
     def add(self, stored: StoredCursor, *, durable: bool = True) -> Subscription:
@@ -132,7 +132,7 @@ class Subscriptions(dict[str, Subscription]):
 
     def check_replicable(self, subscription: CarriedSubscription) -> None:
         """ProtocolError when it cannot be replicated."""
-        self._components.check_replicable(subscription.name, durable=subscription.durable)
+        self._components.replication.check_replicable(subscription.name, durable=subscription.durable)
 
     def replicate(self, subscription: CarriedSubscription) -> None:
         """Send the subscription's position to the other regions from now on, and apply theirs. ProtocolError when it is

@@ -99,12 +99,12 @@ class Topic:
         self.log = log
         self.ledger_id = log.ledger_id
         self.tail = TailCache(log.next_entry_id, region.tails)
-        parts = region.environment.components
-        self.state = parts.topic_state(
+        components = region.environment.components.topics
+        self.state = components.topic_state(
             region.config.region,
             deduplicates=deduplicates,
-            deduplication=parts.deduplication,
-            watermarks=parts.watermarks,
+            deduplication=components.deduplication,
+            watermarks=components.watermarks,
         )
         self.checkpoints = Checkpoints(region.store, self.full_name, log.ledger_id, self.state)
         self.reading = TopicReading(self)
@@ -150,7 +150,9 @@ class Topic:
     @property
     def caps(self) -> TopicLimits:
         """How many clients may use it at once."""
-        return self.region.environment.components.caps(*(self.policies[policy] for policy in CAPS))
+        return self.region.environment.components.topics.topic_limits(
+            *(self.policies[policy] for policy in CAPS)
+        )
 
     # Loading.
 

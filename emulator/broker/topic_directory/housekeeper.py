@@ -45,7 +45,7 @@ class TrackedTopic:
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.backlogs = Backlogs(topic)
-        self.disuse = topic.region.environment.components.disuse(topic)
+        self.disuse = topic.region.environment.components.lifetime.inactivity(topic)
 
     @property
     def is_wanted(self) -> bool:

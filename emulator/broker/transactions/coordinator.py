@@ -99,15 +99,15 @@ class RunningCoordinator:
         )
         self.number = number
         self.figures = figures
-        self.core = components.coordinator(number, bounds)
+        self.core = components.transactions.coordinator(number, bounds)
         self.over = False
         self.teller = ParticipantNotifier(region, lambda: self.core.low_watermark)
         self._region = region
         self._on_failure = on_failure
-        self.journal = components.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
+        self.journal = components.storage.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
         self.keys = KeyRegistry(
-            components.key_book(number, settings.transaction_keys_max),
-            components.transaction_journal(region.store, f"{KEY_LOG}{number}", region.spawn),
+            components.transactions.key_book(number, settings.transaction_keys_max),
+            components.storage.transaction_journal(region.store, f"{KEY_LOG}{number}", region.spawn),
             settings.transaction_coordinators,
             self,
             region.environment.wall_clock_ms,

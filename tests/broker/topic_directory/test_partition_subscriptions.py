@@ -33,7 +33,7 @@ async def keep(
 async def begin(store: MemoryStore, topic: str = SECOND) -> None:
     log = await store.open_log(topic)
     assert log is not None
-    await begin_like_the_first(store, TopicName.parse(topic), log, SHIPPED)
+    await begin_like_the_first(store, TopicName.parse(topic), log, SHIPPED.subscriptions)
 
 
 def cursors(store: MemoryStore, topic: str = SECOND) -> dict[str, tuple[int, bool]]:

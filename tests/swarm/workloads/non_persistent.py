@@ -72,7 +72,7 @@ class _DropsNotCounted(Drops):
         return
 
 
-@WORKLOAD.mutant("non-persistent-state-stored", "INV-103", patch=part("store_of_fleeting"))
+@WORKLOAD.mutant("non-persistent-state-stored", "INV-103", patch=part("non_persistent_store"))
 def _non_persistent_state_stored(store: Store) -> Store:
     """The state of non-persistent topics is stored."""
     return store

@@ -49,7 +49,7 @@ def _act(random: Random, plan: Plan) -> Mortal:
 # INV-101
 
 
-@WORKLOAD.mutant("limit-not-enforced", "INV-101", patch=part("caps"))
+@WORKLOAD.mutant("limit-not-enforced", "INV-101", patch=part("topic_limits"))
 class _LimitNotEnforced(TopicLimits):
     """Every client is admitted to a topic, regardless of its limits."""
 
@@ -63,7 +63,7 @@ class _LimitNotEnforced(TopicLimits):
         return
 
 
-@WORKLOAD.mutant("limit-never-released", "INV-101", patch=part("caps"))
+@WORKLOAD.mutant("limit-never-released", "INV-101", patch=part("topic_limits"))
 class _LimitNeverReleased(TopicLimits):
     """A topic that rejected one client rejects every later one."""
 

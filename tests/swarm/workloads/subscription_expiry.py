@@ -174,7 +174,7 @@ def _program(random: Random, plan: Plan) -> Idle:
 # INV-116
 
 
-@WORKLOAD.mutant("subscription-expires-immediately", "INV-116", patch=part("disuse"))
+@WORKLOAD.mutant("subscription-expires-immediately", "INV-116", patch=part("inactivity"))
 class _SubscriptionExpiresImmediately(InactivityTracker):
     """A subscription without consumers expires at the first check."""
 
@@ -183,7 +183,7 @@ class _SubscriptionExpiresImmediately(InactivityTracker):
         await super().expire_subscriptions(minutes, now_ms + minutes * MS_PER_MINUTE)
 
 
-@WORKLOAD.mutant("subscription-never-expires", "INV-116", patch=part("disuse"))
+@WORKLOAD.mutant("subscription-never-expires", "INV-116", patch=part("inactivity"))
 class _SubscriptionNeverExpires(InactivityTracker):
     """Unused subscriptions never expire, regardless of the policy."""
 
@@ -191,7 +191,7 @@ class _SubscriptionNeverExpires(InactivityTracker):
         return
 
 
-@WORKLOAD.mutant("used-subscription-expires", "INV-116", patch=part("disuse"))
+@WORKLOAD.mutant("used-subscription-expires", "INV-116", patch=part("inactivity"))
 class _UsedSubscriptionExpires(InactivityTracker):
     """Subscriptions expire although consumers are attached."""
 

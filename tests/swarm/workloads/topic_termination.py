@@ -96,7 +96,7 @@ class _DeletionIgnoresUse(Topic):
         return False
 
 
-@WORKLOAD.mutant("deletion-ignores-subscriptions", "INV-105", patch=part("disuse"))
+@WORKLOAD.mutant("deletion-ignores-subscriptions", "INV-105", patch=part("inactivity"))
 class _DeletionIgnoresSubscriptions(InactivityTracker):
     """A topic with subscriptions counts as unused."""
 
@@ -104,7 +104,7 @@ class _DeletionIgnoresSubscriptions(InactivityTracker):
         return not any(one.consumers for one in self._topic.subscriptions.values())
 
 
-@WORKLOAD.mutant("inactivity-not-detected", "INV-105", patch=part("disuse"))
+@WORKLOAD.mutant("inactivity-not-detected", "INV-105", patch=part("inactivity"))
 class _InactivityNotDetected(InactivityTracker):
     """An inactive topic is never detected as inactive."""
 

@@ -37,7 +37,7 @@ async def create(call: AdminRequest) -> Response:
     if any(name in topic.subscriptions for topic in topics):
         raise HttpError(409, "Subscription already exists for topic")
     for topic in topics:
-        cursor = topic.region.environment.components.cursor(_begin(topic, named) - 1)
+        cursor = topic.region.environment.components.subscriptions.cursor(_begin(topic, named) - 1)
         subscription = topic.subscriptions.create(name, cursor)
         if call.query.get("replicated", False):
             topic.subscriptions.replicate(subscription)

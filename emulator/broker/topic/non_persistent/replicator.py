@@ -68,7 +68,7 @@ class LiveReplicator(Replicator):
         dropped = self._waiting.take_before(entry_id)
         if dropped:
             drops = self._forgetting.dropped_for.setdefault(
-                self.remote, self.topic.region.environment.components.drops()
+                self.remote, self.topic.region.environment.components.topics.drops()
             )
             drops.count(dropped, self._forgetting.now_ms())
         if self.progress.next_entry_id < entry_id:

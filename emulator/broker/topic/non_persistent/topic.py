@@ -33,8 +33,8 @@ class VolatileServices:
 
     def __init__(self, region: RegionServices) -> None:
         self._region = region
-        self.store = region.environment.components.store_of_fleeting(region.store)
-        components = replace(region.environment.components, strategy_for=at_most_once)
+        self.store = region.environment.components.storage.non_persistent_store(region.store)
+        components = region.environment.components.with_replaced(strategy_for=at_most_once)
         self.environment = replace(region.environment, store=self.store, components=components)
 
     def __getattr__(self, name: str) -> Any:
@@ -107,7 +107,9 @@ class NonPersistentTopic(Topic):
         is_acked, last = subscription.cursor.is_acked, self.readable_end - 1
         dropped = sum([entry.messages for entry in entries if not is_acked(entry.entry_id)])
         if dropped:
-            drops = self.dropped.setdefault(subscription.name, self.region.environment.components.drops())
+            drops = self.dropped.setdefault(
+                subscription.name, self.region.environment.components.topics.drops()
+            )
             drops.count(dropped, self.now_ms())
             subscription.move(lambda cursor: cursor.ack_range(cursor.mark_delete + 1, last))
 
