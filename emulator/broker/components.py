@@ -18,8 +18,8 @@ from emulator.broker.metadata.store import Metadata
 from emulator.broker.replication.peer_auth import publisher_of
 from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
 from emulator.broker.topic.non_persistent.store import nothing_kept
-from emulator.broker.topic_directory.deletions import Deletions
 from emulator.broker.topic_directory.inactivity import InactivityTracker
+from emulator.broker.topic_directory.stored_topics import Deletions
 from emulator.broker.transactions.journal import TransactionJournal
 from emulator.core.access import Access
 from emulator.core.admission import EntrySizeLimits, Peer, Publisher, Refusal, Scanned, check

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.components import SHIPPED, Components
+from emulator.broker.memory_budgets import MemoryBudget
+from emulator.broker.replication.entry_forms import ReplicatedEntryCache
+from emulator.broker.topic.entry_cache import TailPool
+from emulator.broker.topic.metrics import AccessFigures
 from emulator.config.region import RegionConfig
 from emulator.net.network import Network
 from emulator.storage.configuration.contract import ConfigurationMedium
@@ -19,9 +23,6 @@ from emulator.storage.contract import Store
 
 if TYPE_CHECKING:
     from emulator.broker.metadata.schemas import Schemas
-    from emulator.broker.replication.entry_forms import ReplicatedEntryCache
-    from emulator.broker.topic.entry_cache import TailPool
-    from emulator.broker.topic.metrics import AccessFigures
     from emulator.broker.transactions.contract import TransactionAuthority
 
 
@@ -56,6 +57,22 @@ class Environment:
     """The replaceable components of the broker."""
 
 
+class RegionResources:
+    """What all topics and clients of a region share."""
+
+    def __init__(self, region: str, tail_bytes_max: int) -> None:
+        self.memory = MemoryBudget("region")
+        """Memory of the region; all other budgets are below it."""
+        self.clients = MemoryBudget("clients", self.memory)
+        """Memory of connections. 0 once all clients are gone (B1)."""
+        self.tails = TailPool(MemoryBudget("newest entries", self.memory, tail_bytes_max))
+        """Memory for the newest entries of all topics."""
+        self.forms = ReplicatedEntryCache(region, MemoryBudget("replicated forms", self.memory))
+        """Entries that were sent to other regions last, in their replicated form."""
+        self.access_figures = AccessFigures()
+        """Counters of exclusive producers, for metrics."""
+
+
 class PoliciesObserver(Protocol):
     """The region's housekeeper, as topics see it."""
 
@@ -70,12 +87,7 @@ class RegionServices(Protocol):
     config: RegionConfig
     environment: Environment
     store: Store
-    tails: TailPool
-    """Memory for the newest entries of all topics."""
-    forms: ReplicatedEntryCache
-    """Entries that were sent to other regions last, in their replicated form."""
-    access_figures: AccessFigures
-    """Counters of exclusive producers, for metrics."""
+    resources: RegionResources
     schemas: Schemas
     """The schemas of all topics of the cluster."""
 
@@ -83,7 +95,7 @@ class RegionServices(Protocol):
     def housekeeper(self) -> PoliciesObserver: ...
 
     @property
-    def transactions(self) -> TransactionAuthority:
+    def coordinators(self) -> TransactionAuthority:
         """The region's coordinators, as transaction participants see them."""
         ...
 

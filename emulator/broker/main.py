@@ -112,7 +112,7 @@ async def run(config: RegionConfig) -> int:
         await environment.store.close()
         ports = f"{in_url(config.bind_host)}:{config.service_port} or :{config.admin_port}"
         raise OSError(f"region {config.region} cannot listen on {ports}: {failure.strerror}") from failure
-    served = {"pid": os.getpid(), "service_port": region.service_port, "admin_port": admin_port}
+    served = {"pid": os.getpid(), "service_port": region.clients.service_port, "admin_port": admin_port}
     _write_ready_file(config, served)
     # Objects allocated so far live until the end: exclude them from garbage collection.
     gc.collect()
@@ -146,14 +146,14 @@ async def _until_told_to_stop(config: RegionConfig, region: Region) -> int:
         loop.add_signal_handler(number, stop.set)
     waits: list[asyncio.Task[object]] = [
         loop.create_task(stop.wait()),
-        loop.create_task(region.is_over.wait()),
+        loop.create_task(region.end.wait()),
     ]
     if config.owner_pid:
         waits.append(loop.create_task(_owner_gone(config.owner_pid)))
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
-    return 1 if region.fenced.is_set() else 0
+    return 1 if region.end.is_fenced else 0
 
 
 async def _owner_gone(pid: int) -> None:

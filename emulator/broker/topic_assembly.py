@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from emulator.broker.compaction.stored import log_names_of
+from emulator.broker.connection.connection import ClientConnections
 from emulator.broker.environment import RegionServices
+from emulator.broker.incarnation import Incarnation
 from emulator.broker.metadata.policies import Policies
 from emulator.broker.replication.link import PeerLink
 from emulator.broker.subscription.cursor_store import cursors_of_topic
@@ -20,9 +21,10 @@ from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.topic.non_persistent.topic import NonPersistentTopic
 from emulator.broker.topic.replicators import note_owing, remote_regions
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.deletions import Deletions
 from emulator.broker.topic_directory.housekeeper import Housekeeper
 from emulator.broker.topic_directory.partition_subscriptions import begin_like_the_first
+from emulator.broker.topic_directory.partitions import PartitionedTopics
+from emulator.broker.topic_directory.topic_rules import TopicRules
 from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.errors import CheckpointDamaged, ProtocolError, ServerError
@@ -36,45 +38,42 @@ VOLATILE_BITS: Final = 24
 """2**24 non-persistent topics can be created between two starts of a region before ids repeat."""
 
 
+class AssemblingRegion(RegionServices, Protocol):
+    """The region, as this module needs it."""
+
+    policies: Policies
+    peers: dict[str, PeerLink]
+    partitioned: PartitionedTopics
+    topic_rules: TopicRules
+    incarnation: Incarnation
+    clients: ClientConnections
+    housekeeper: Housekeeper
+
+
 class Assembly:
     """Implements `topic_directory.TopicOpener`."""
 
     def __init__(
         self,
-        region: RegionServices,
-        policies: Policies,
-        peers: Mapping[str, PeerLink],
-        send_away: Callable[[Topic], None],
+        region: AssemblingRegion,
         topic_type: type[Topic],
-        housekeeper: Housekeeper,
-        deletions: Deletions,
-        starts: Callable[[], int],
-        partitions: Callable[[TopicName], int],
     ) -> None:
-        """`starts`: number of starts of the region. `partitions`: number of partitions of a topic, 0 for none."""
         self._region = region
-        self._policies = policies
-        self._peers = peers
         self._topic_type = topic_type
-        self._housekeeper = housekeeper
-        self._deletions = deletions
-        self._starts = starts
-        self._partitions = partitions
         self._volatile_made = 0
         """Number of non-persistent topics created since the region was started."""
-        self._send_away = send_away
 
     async def open(self, name: TopicName, *, create: bool) -> Topic | None:
-        if not self._policies.has_namespace(name.full_namespace):
+        if not self._region.policies.has_namespace(name.full_namespace):
             raise ProtocolError(ServerError.TopicNotFound, f"namespace {name.full_namespace} does not exist")
         if not name.is_persistent:
             return await self._make_volatile(name) if create else None
         log = await self._region.store.open_log(str(name), create=create)
         if log is None:
             return None
-        await self._deletions.forget(str(name))
+        await self._region.topic_rules.deletions.forget(str(name))
         base = name.partitioned
-        if base is not None and name.partition_index < self._partitions(base):
+        if base is not None and name.partition_index < self._region.partitioned.count(base):
             await begin_like_the_first(
                 self._region.store, name, log, self._region.environment.components.subscriptions
             )
@@ -85,21 +84,21 @@ class Assembly:
             return await self._load(name, log)
 
     async def _make_volatile(self, name: TopicName) -> Topic:
-        await self._deletions.forget(str(name))
+        await self._region.topic_rules.deletions.forget(str(name))
         self._volatile_made += 1
-        ledger_id = (self._starts() + 1 << VOLATILE_BITS) + self._volatile_made
-        topic = await NonPersistentTopic.make(self._region, name, ledger_id, self._peers)
+        ledger_id = (self._region.incarnation.starts + 1 << VOLATILE_BITS) + self._volatile_made
+        topic = await NonPersistentTopic.make(self._region, name, ledger_id, self._region.peers)
         self._follow_policies(topic)
         return topic
 
     async def _load(self, name: TopicName, log: Log) -> Topic:
         """CheckpointDamaged when a cursor needs a part of the checkpoint that cannot be read. The checkpoint is then
         discarded, and the next attempt loads the topic from its log."""
-        if self._remotes(self._policies.of_topic(name)):
+        if self._remotes(self._region.policies.of_topic(name)):
             await note_owing(self._region, name)
-        deduplicates = self._policies.of_topic(name)[DEDUPLICATION]
+        deduplicates = self._region.policies.of_topic(name)[DEDUPLICATION]
         topic = await self._topic_type.load(
-            self._region, name, log, deduplicates=deduplicates, peers=self._peers
+            self._region, name, log, deduplicates=deduplicates, peers=self._region.peers
         )
         try:
             self._follow_policies(topic)
@@ -114,7 +113,7 @@ class Assembly:
 
     def _follow_policies(self, topic: Topic) -> None:
         """Apply the topic's policies, now and whenever they change."""
-        self._policies.follow(topic)
+        self._region.policies.follow(topic)
         try:
             remotes = self._remotes(topic.policies)
             if remotes and topic.keeps_messages:
@@ -123,13 +122,13 @@ class Assembly:
             for remote in remotes:
                 topic.replicators.add(remote)
         except BaseException:
-            self._policies.forget(topic)
+            self._region.policies.forget(topic)
             raise
         if topic.keeps_messages:
-            self._housekeeper.follow(topic)
+            self._region.housekeeper.follow(topic)
 
     def _remotes(self, policies: TopicPolicies) -> list[str]:
-        return remote_regions(policies, self._region.config.region, self._peers)
+        return remote_regions(policies, self._region.config.region, self._region.peers)
 
     def _restore_subscriptions(self, topic: Topic) -> None:
         parts_type = self._region.environment.components.subscriptions.cursor_parts
@@ -159,10 +158,10 @@ class Assembly:
         topic.compaction.serve()
 
     def send_away(self, topic: Topic) -> None:
-        self._policies.forget(topic)
-        self._housekeeper.forget(topic)
+        self._region.policies.forget(topic)
+        self._region.housekeeper.forget(topic)
         topic.access.close()  # before its producers are gone: they keep their grant
-        self._send_away(topic)
+        self._region.clients.topic_closed(topic)
 
     # Use and pending work.
 
@@ -170,7 +169,7 @@ class Assembly:
         return topic.is_used
 
     def owes(self, topic: Topic) -> bool:
-        if topic.compaction.is_running or self._housekeeper.has_work(topic):
+        if topic.compaction.is_running or self._region.housekeeper.has_work(topic):
             return True
         if not topic.replicators or not topic.keeps_messages:
             return False
@@ -206,7 +205,7 @@ class Assembly:
     async def erase(self, name: str, *, for_good: bool) -> None:
         store = self._region.store
         if for_good and self._is_shared(name):
-            await self._deletions.remember(name, self._region.environment.wall_clock_ms())
+            await self._region.topic_rules.deletions.remember(name, self._region.environment.wall_clock_ms())
         for compacted in log_names_of(store, TopicName.parse(name)):
             await store.delete_log(compacted)
         keys = [
@@ -219,8 +218,8 @@ class Assembly:
 
     def _is_shared(self, name: str) -> bool:
         """Whether another region may have the topic, and replicate it to us."""
-        sharing = self._policies.of_topic(TopicName.parse(name))[REPLICATION_CLUSTERS]
-        return any(region in self._peers for region in sharing)
+        sharing = self._region.policies.of_topic(TopicName.parse(name))[REPLICATION_CLUSTERS]
+        return any(region in self._region.peers for region in sharing)
 
 
 def _belongs_to(text: str, name: str) -> bool:

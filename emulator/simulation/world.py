@@ -180,8 +180,8 @@ class SimulatedRegion:
             return
         if host is self.host:
             self.broker = broker
-        await broker.is_over.wait()
-        if host is self.host and not broker.fenced.is_set():
+        await broker.end.wait()
+        if host is self.host and not broker.end.is_fenced:
             self.is_wanted = False  # ended by an admin call: it stays down until it is started
         admin.close()
         await broker.stop()

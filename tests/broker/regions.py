@@ -132,20 +132,18 @@ class Regions:
         """Stop in an orderly way. Once its clients are gone the region holds no memory for them (B1)."""
         region = self.running.pop(name)
         await region.stop()
-        await until(lambda: not region.connections and region.client_memory.held_bytes == 0)
+        await until(lambda: not region.clients.connections and region.resources.clients.held_bytes == 0)
 
     async def crash(self, name: str) -> None:
         """Lose everything that is not on the disk, and break all connections."""
         region = self.running.pop(name)
         region.store.crash()  # type: ignore[attr-defined]
-        if region._listener is not None:
-            region._listener.close()
+        region.clients.stop_listening()
         for peer in region.peers.values():
             peer.close()
-        for connection in list(region.connections):
+        for connection in list(region.clients.connections):
             connection.abort()
-        for task in list(region._tasks):
-            task.cancel()
+        region._tasks.close()
         region.directory.close()
 
     def client(self, name: str, *others: str, settings: ClientSettings = QUICK) -> Client:

@@ -85,7 +85,7 @@ async def _region_with_two_ways_in() -> AsyncIterator[tuple[Region, int]]:
 
 async def test_lookups_answer_with_the_address_of_the_side_that_asked() -> None:
     async with _region_with_two_ways_in() as (region, _):
-        inside = int(region.internal_url.rpartition(":")[2])
+        inside = int(region.clients.internal_url.rpartition(":")[2])
         assert await looked_up(region.service_port) == "pulsar://127.0.0.1:16650"
         assert await looked_up(inside) == f"pulsar://us:{inside}"
 
@@ -101,8 +101,8 @@ async def test_lookups_by_http_answer_with_the_address_of_the_side_whose_name_wa
             }
         for host in ("us:8080", "US:8080", "us"):
             assert await _looked_up_by_http(port, host) == {
-                "brokerUrl": region.internal_url,
-                "nativeUrl": region.internal_url,
+                "brokerUrl": region.clients.internal_url,
+                "nativeUrl": region.clients.internal_url,
                 "httpUrl": f"http://{host}",
             }
 

@@ -107,8 +107,8 @@ async def test_a_fenced_region_with_something_left_to_write_ends_in_order(world:
     assert isinstance(former.store, RemoteStore)
     former.store.look()
     await gone(world)
-    assert former.fenced.is_set()
-    assert former.connections == {}
+    assert former.end.is_fenced
+    assert former.clients.connections == {}
     assert (await consumer.receive()).payload == b"x"
 
 

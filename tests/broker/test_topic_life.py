@@ -244,7 +244,7 @@ async def test_subscriptions_keep_a_topic_unless_they_have_caught_up_and_the_pol
             consumer = await client.subscribe(TOPIC, "s")
             await consumer.acknowledge(await consumer.receive())
             await consumer.close()
-        await until(lambda: not us.connections, DEADLINE)
+        await until(lambda: not us.clients.connections, DEADLINE)
         await looked(us, 10)
         await looked(us, 12)
         assert not us.directory.exists(TOPIC)

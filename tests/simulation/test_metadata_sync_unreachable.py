@@ -106,7 +106,7 @@ def test_what_a_region_that_is_being_fenced_off_acknowledged_is_sent_by_its_succ
     async def scenario(world: World, us: Region) -> None:
         world.replace("us")
         await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-        await soon(world, us.fenced.is_set)
+        await soon(world, lambda: us.end.is_fenced)
         assert not is_known(world.regions["eu"].broker)
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 

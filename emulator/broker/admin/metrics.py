@@ -309,7 +309,9 @@ def _of_namespaces(figures: RegionMetrics, region: Region) -> None:
 def _of_region(figures: RegionMetrics, region: Region) -> None:
     cluster = {"cluster": region.config.region}
     figures.add("pulsar_version_info", "gauge", "Of geoemu.", 1, **cluster, version=__version__)
-    figures.add("pulsar_active_connections", "gauge", "Of clients.", len(region.connections), **cluster)
+    figures.add(
+        "pulsar_active_connections", "gauge", "Of clients.", len(region.clients.connections), **cluster
+    )
     for name, peer in sorted(region.peers.items()):
         connected = int(peer.connected)
         figures.add(
@@ -329,12 +331,12 @@ def _of_region(figures: RegionMetrics, region: Region) -> None:
         "geoemu_memory_bytes",
         "gauge",
         "Bytes held for clients and for other purposes.",
-        region.memory.held_bytes,
+        region.resources.memory.held_bytes,
     )
 
 
 def _exclusive(region: Region) -> Iterator[tuple[str, float, str]]:
-    counted = region.access_figures
+    counted = region.resources.access_figures
     waiting = sum(topic.access.waiting_count for topic in region.directory.serving.values())
     yield "waiting_sum", waiting, "Producers that wait for exclusive access, all topics."
     yield (

@@ -79,7 +79,7 @@ class AdminRequest:
     @property
     def service_url(self) -> str:
         """The service URL of the region for clients outside."""
-        return self.context.region.service_url(self.came_by)
+        return self.context.region.clients.service_url(self.came_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final, Self
 
-from emulator.broker.topic_directory.log_kinds import LogKind
+from emulator.broker.topic_directory.stored_topics import LogKind
 from emulator.errors import StorageDamaged
 from emulator.model.stored_keys import CompactionKey
 from emulator.model.values import TopicName

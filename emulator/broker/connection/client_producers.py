@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from emulator.broker.connection.dispatch import CommandingConnection, begin, refuse
 from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.connection.liveness import Liveness
-from emulator.broker.connection.tasks import TaskGroup
+from emulator.broker.tasks import TaskGroup
 from emulator.broker.topic.producer import ConnectedProducer
 from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.errors import ProtocolError, ServerError

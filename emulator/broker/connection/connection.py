@@ -15,25 +15,25 @@ from emulator.broker.connection.client_consumers import ClientConsumers
 from emulator.broker.connection.client_producers import ClientProducers
 from emulator.broker.connection.dispatch import CommandTable
 from emulator.broker.connection.framing import CommandReader
-from emulator.broker.connection.tasks import TaskGroup
 from emulator.broker.connection.topic_watchers import TopicWatcher
 from emulator.broker.environment import RegionServices
-from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.replication.peer_auth import Handshake
 from emulator.broker.subscription.consumer import ConnectedConsumer
+from emulator.broker.tasks import TaskGroup
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError
 from emulator.model.values import TopicName
 from emulator.net.addresses import in_url
-from emulator.net.network import own_address
+from emulator.net.network import Listener, own_address
 from emulator.wire.commands import HANDSHAKE_REQUEST_ID, error_response
 
 if TYPE_CHECKING:
+    from emulator.broker.incarnation import Incarnation
     from emulator.broker.metadata.policies import Policies
     from emulator.broker.topic.topic import Topic
     from emulator.broker.topic_directory.directory import TopicDirectory
-    from emulator.broker.topic_directory.listing import TopicLists
     from emulator.broker.topic_directory.partitions import PartitionedTopics
+    from emulator.broker.topic_directory.topic_rules import TopicRules
     from emulator.broker.transactions.coordinators import TransactionCoordinators
     from emulator.core.transactions.journal_format import Holder
 
@@ -43,26 +43,15 @@ logger = logging.getLogger(__name__)
 class ServingRegion(RegionServices, Protocol):
     """The region, as its clients' connections see it."""
 
-    connections: dict[ClientConnection, None]
-    client_memory: MemoryBudget
+    clients: ClientConnections
+    incarnation: Incarnation
     directory: TopicDirectory
-    topic_lists: TopicLists
+    topic_rules: TopicRules
     partitioned: PartitionedTopics
     policies: Policies
     coordinators: TransactionCoordinators
 
-    def service_url(self, came_by: str) -> str: ...
-
-    @property
-    def internal_url(self) -> str: ...
-
-    def new_producer_name(self) -> str: ...
-
     def check_topic(self, name: str) -> TopicName: ...
-
-    def check_not_deleted(self, topic: TopicName, peer: str) -> None: ...
-
-    def check_open_to_clients(self, topic: str, subscription: str = "") -> None: ...
 
 
 class TransactionKeys:
@@ -102,7 +91,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         settings, components = region.config.settings, region.environment.components.connections
         self.flow_control = components.flow_control(
-            region.client_memory,
+            region.resources.clients,
             self._stop_reading,
             # In a turn of its own: the code that removes the last pause reason has to finish first.
             lambda: asyncio.get_running_loop().call_soon(self._read_on),
@@ -119,11 +108,11 @@ class ClientConnection(asyncio.Protocol):
         self._transport = transport
         self.address = _address(transport.get_extra_info("peername"))
         self._came_by = own_address(transport)
-        self.region.connections[self] = None
+        self.region.clients.connections[self] = None
         self.liveness.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.region.connections.pop(self, None)
+        self.region.clients.connections.pop(self, None)
         self._transport = None
         self.liveness.stop()
         self.tasks.close()
@@ -136,7 +125,8 @@ class ClientConnection(asyncio.Protocol):
     @property
     def service_url(self) -> str:
         """The address of this region that the client connects to: external or internal."""
-        return self.region.internal_url if self.internal else self.region.service_url(self._came_by)
+        clients = self.region.clients
+        return clients.internal_url if self.internal else clients.service_url(self._came_by)
 
     @property
     def is_open(self) -> bool:
@@ -255,10 +245,61 @@ class ClientConnection(asyncio.Protocol):
     def close_consumer(self, consumer: ConnectedConsumer) -> None:
         self.consumers.close(consumer)
 
+
+class ClientConnections:
+    """The connections of one region's clients, and the ports at which it accepts them."""
+
+    def __init__(self, region: ServingRegion, table: CommandTable) -> None:
+        self._region = region
+        self._table = table
+        self.connections: dict[ClientConnection, None] = {}
+        self._listener: Listener | None = None
+        self._internal_listener: Listener | None = None
+
+    async def listen(self) -> None:
+        """Accept clients. OSError when a port is not available."""
+        region, table, config = self._region, self._table, self._region.config
+        listen = region.environment.network.listen
+        self._listener = await listen(
+            lambda: ClientConnection(region, table), config.bind_host, config.service_port
+        )
+        if config.internal_host:
+            self._internal_listener = await listen(
+                lambda: ClientConnection(region, table, internal=True), config.bind_host, config.internal_port
+            )
+
+    def stop_listening(self) -> None:
+        for listener in (self._listener, self._internal_listener):
+            if listener is not None:
+                listener.close()
+
+    def close(self) -> None:
+        """Close all connections in an orderly way."""
+        for connection in list(self.connections):
+            connection.close()
+
     def topic_closed(self, topic: Topic) -> None:
         """Disconnect the producers and consumers of a topic that is no longer served."""
-        self.producers.topic_closed(topic)
-        self.consumers.topic_closed(topic)
+        for connection in list(self.connections):
+            connection.producers.topic_closed(topic)
+            connection.consumers.topic_closed(topic)
+
+    @property
+    def service_port(self) -> int:
+        return self._listener.port if self._listener is not None else self._region.config.service_port
+
+    def service_url(self, came_by: str) -> str:
+        """The address in lookup responses for a client that connected to our address `came_by`."""
+        config = self._region.config
+        port = config.advertised_service_port or self.service_port
+        return f"pulsar://{in_url(config.advertised_host or came_by)}:{port}"
+
+    @property
+    def internal_url(self) -> str:
+        """The address in lookup responses on the internal port."""
+        config = self._region.config
+        port = self._internal_listener.port if self._internal_listener else config.internal_port
+        return f"pulsar://{in_url(config.internal_host)}:{port}"
 
 
 def _address(peer: Any) -> str:

@@ -62,7 +62,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
         components.check_replicable(command.subscription, durable=command.durable)
     wish = OpenMode.CREATE if command.may_create_topic else OpenMode.EXISTING
     topic = await connection.region.directory.acquire(command.topic, wish)
-    connection.region.check_open_to_clients(topic.full_name, command.subscription)
+    connection.region.topic_rules.check_open_to_clients(topic.full_name, command.subscription)
     check_rate(topic, connection.address.rpartition(":")[0], command)
     await schemas.of_consumer(connection, topic, command.schema)
     while True:

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from emulator.broker.authorization import TrustLevel, authorize
 from emulator.broker.connection.command_spec import CommandSpec, Execution, PendingResponse
 from emulator.broker.connection.flow_control import FlowControl
-from emulator.broker.connection.tasks import TaskGroup
 from emulator.broker.memory_budgets import Reservation
+from emulator.broker.tasks import TaskGroup
 from emulator.errors import ProtocolError, ServerError, StorageError
 
 logger = logging.getLogger(__name__)

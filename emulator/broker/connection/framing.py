@@ -13,8 +13,8 @@ from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection.confirming import confirm
 from emulator.broker.connection.dispatch import CommandingConnection, dispatch
 from emulator.broker.connection.flow_control import STRANGER_FRAME_BYTES_MAX, FlowControl
-from emulator.broker.connection.tasks import TaskGroup
 from emulator.broker.subscription.consumer import SubscriptionOfConsumer
+from emulator.broker.tasks import TaskGroup
 from emulator.broker.topic.producer import ProducerHost
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.codec import AckCommand

@@ -82,9 +82,9 @@ def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> Non
     """Return the topics that match the pattern; all of them if the pattern is not supported, and the client filters
     itself. No names when the client has them already."""
     region = connection.region
-    names = region.topic_lists.names(command.namespace) if command.wants_persistent else []
+    names = region.directory.lists.names(command.namespace) if command.wants_persistent else []
     if command.wants_non_persistent:
-        names += region.topic_lists.non_persistent_names(command.namespace)
+        names += region.directory.lists.non_persistent_names(command.namespace)
     fits = _fits(command.pattern)
     if fits is not None:
         names = [name for name in names if fits(name)]

@@ -36,7 +36,7 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
             raise ProtocolError(ServerError.NotAllowedError, sentence)
         if connection.peer is not None:
             named = connection.region.check_topic(command.topic)
-            connection.region.check_not_deleted(named, connection.peer.region)
+            connection.region.topic_rules.check_not_deleted(named, connection.peer.region)
             await connection.region.partitioned.learn(
                 connection.region.directory, connection.peer.region, named
             )
@@ -76,10 +76,10 @@ async def _open(connection: ClientConnection, command: CreateProducer) -> None:
     wish = OpenMode.CREATE if connection.peer is None else OpenMode.REPLICATE
     topic = await connection.region.directory.acquire(command.topic, wish)
     if connection.peer is None:
-        connection.region.check_open_to_clients(topic.full_name)
+        connection.region.topic_rules.check_open_to_clients(topic.full_name)
     version = await schemas.of_producer(connection, topic.name, command.schema)
     await _create_initial_subscription(topic, command.initial_subscription_name)
-    name = command.producer_name or connection.region.new_producer_name()
+    name = command.producer_name or connection.region.incarnation.new_producer_name()
     publisher_of = connection.region.environment.components.connections.publisher_of
     publisher = publisher_of(connection.peer, name, connection.address)
     producer = ConnectedProducer(connection, command.producer_id, topic, name, publisher, command)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from emulator.broker.connection.flow_control import FlowControl
-from emulator.broker.topic_directory.listing import Listing, TopicLists
+from emulator.broker.topic_directory.directory import TopicDirectory
+from emulator.broker.topic_directory.listing import Listing
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.commands import (
     EndWatch,
@@ -22,7 +23,7 @@ WATCHERS_MAX: Final = 100
 
 class WatchedRegion(Protocol):
     @property
-    def topic_lists(self) -> TopicLists: ...
+    def directory(self) -> TopicDirectory: ...
 
 
 class WatchingConnection(Protocol):
@@ -51,7 +52,9 @@ class TopicWatcher:
     def begin(self, request: WatchTopics) -> None:
         """ProtocolError for a pattern that is invalid or not supported."""
         try:
-            self.listing = self._connection.region.topic_lists.watch(request.namespace, request.pattern, self)
+            self.listing = self._connection.region.directory.lists.watch(
+                request.namespace, request.pattern, self
+            )
         except ValueError as problem:
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
         self._told = names = self.listing.names
@@ -86,7 +89,7 @@ class TopicWatcher:
 
     def end(self) -> None:
         if self.listing is not None:
-            self._connection.region.topic_lists.leave(self.listing, self)
+            self._connection.region.directory.lists.leave(self.listing, self)
 
 
 def watch(connection: WatchingConnection, command: WatchTopics) -> None:

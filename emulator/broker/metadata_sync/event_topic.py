@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, cast
 
+from emulator.broker.incarnation import Incarnation
 from emulator.broker.metadata_sync.settings import SUBSCRIPTION
 from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.subscription import Subscription
@@ -43,8 +44,7 @@ class EventTopicHost(Protocol):
     """The region, as this module needs it."""
 
     directory: TopicDirectory
-
-    def new_producer_name(self) -> str: ...
+    incarnation: Incarnation
 
 
 class EventTopic:
@@ -55,7 +55,7 @@ class EventTopic:
 
     def __init__(self, host: EventTopicHost, topic: Topic, on_received: Callable[[], None]) -> None:
         self._topic = topic
-        self._name = host.new_producer_name()
+        self._name = host.incarnation.new_producer_name()
         self.publisher: Publisher = ClientProducer(self._name, self.address)
         self._sequence = 0
         self._on_received = on_received

@@ -186,7 +186,7 @@ class Replicator:
                 raise
 
     def _send(self, entries: Sequence[StoredEntry]) -> None:
-        progress, forms, ledger_id = self.progress, self.topic.region.forms, self.topic.ledger_id
+        progress, forms, ledger_id = self.progress, self.topic.region.resources.forms, self.topic.ledger_id
         confirmed, room = progress.confirmed, progress.room
         parts: list[bytes] = []
         too_large = messages = 0

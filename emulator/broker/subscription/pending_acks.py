@@ -161,7 +161,7 @@ class PendingAcksOfSubscription:
         if txn is None:
             return False
         try:
-            status = self._subscription.topic.region.transactions.status(txn)
+            status = self._subscription.topic.region.coordinators.status(txn)
         except ProtocolError:
             status = None
         if status is None or status.is_over:
@@ -177,7 +177,7 @@ class PendingAcksOfSubscription:
         region = self._subscription.topic.region
         for txn in list(self.acks.by_txn):
             try:
-                status = region.transactions.status(txn)
+                status = region.coordinators.status(txn)
             except ProtocolError:
                 self._look_again()
                 return

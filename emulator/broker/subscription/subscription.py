@@ -223,7 +223,7 @@ class Subscription:
     ) -> None:
         """Hold (ledger, claim) for an open transaction. ProtocolError: none of them is held."""
         topic = self.topic
-        topic.region.transactions.check_acknowledge(txn, topic.full_name, self.name)
+        topic.region.coordinators.check_acknowledge(txn, topic.full_name, self.name)
         if self._seeks:
             raise ProtocolError(
                 ServerError.ServiceNotReady, f"a seek of subscription {self.name} is in progress"

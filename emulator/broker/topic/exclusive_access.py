@@ -110,7 +110,7 @@ class TopicAccess:
             rules=_access_rules(chosen),
         )
         self.standing = OwnershipStatus(region.environment.wall_clock_ms())
-        self._figures = region.access_figures
+        self._figures = region.resources.access_figures
         self._closed = False
         loop_us = int(asyncio.get_running_loop().time() * 1_000_000)
         # The wall clock may have been set back: new producers still queue behind those that waited before.

@@ -98,7 +98,7 @@ class Topic:
         """The effective policies; replaced by `apply`."""
         self.log = log
         self.ledger_id = log.ledger_id
-        self.tail = TailCache(log.next_entry_id, region.tails)
+        self.tail = TailCache(log.next_entry_id, region.resources.tails)
         components = region.environment.components.topics
         self.state = components.topic_state(
             region.config.region,

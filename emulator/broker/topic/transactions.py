@@ -69,7 +69,7 @@ class TopicTransactions:
                 f"{self._topic.full_name} holds too many messages of open transactions; end some of them first",
             )
         try:
-            self._topic.region.transactions.check_publish(txn, self._topic.full_name)
+            self._topic.region.coordinators.check_publish(txn, self._topic.full_name)
         except ProtocolError as problem:
             if problem.code is ServerError.ServiceNotReady:
                 raise
@@ -131,7 +131,7 @@ class TopicTransactions:
         for txn, transaction in list(self._topic.state.buffer.open.items()):
             if name in transaction.producers:
                 logger.info("%s: transaction %s is aborted: %s", self._topic.full_name, txn.text, why)
-                self._topic.region.transactions.abort(txn, why)
+                self._topic.region.coordinators.abort(txn, why)
 
     # Orphaned transactions.
 
@@ -141,7 +141,7 @@ class TopicTransactions:
         self._stop_timer()
         for txn in list(self._topic.state.buffer.open):
             try:
-                status = self._topic.region.transactions.status(txn)
+                status = self._topic.region.coordinators.status(txn)
             except ProtocolError:
                 self._look_again()
                 return

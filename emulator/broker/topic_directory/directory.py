@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.topic_directory.damaged_topics import DamagedTopics
 from emulator.broker.topic_directory.idle_topics import IdleSweeper
+from emulator.broker.topic_directory.listing import TopicLists
 from emulator.broker.topic_directory.loaded_topic import LoadedTopic, LoadState, LoadStateChange, OpenMode
-from emulator.broker.topic_directory.log_kinds import LogKind
+from emulator.broker.topic_directory.stored_topics import LogKind
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.model.values import NON_PERSISTENT, TopicName
 
@@ -76,6 +77,18 @@ class TopicOpener(Protocol):
         ...
 
 
+class CreationRules(Protocol):
+    """Which requests create a missing topic."""
+
+    def may_create(self, topic: TopicName) -> bool:
+        """Whether a request may create the topic. ProtocolError when its namespace has too many topics."""
+        ...
+
+    def was_deleted(self, topic: TopicName) -> bool:
+        """Whether a user deleted it, and no client has used it here since: then another region does not create it."""
+        ...
+
+
 class TopicDirectory:
     """All topics of one region."""
 
@@ -84,22 +97,19 @@ class TopicDirectory:
         opener: TopicOpener,
         logs: StoredLogs,
         spawn: Callable[[Coroutine[Any, Any, Any]], None],
+        rules: CreationRules,
         *,
         check: Callable[[str], TopicName],
-        may_create: Callable[[TopicName], bool],
-        was_deleted: Callable[[TopicName], bool],
         idle_seconds: float,
     ) -> None:
-        """`check`: returns the parsed name of a valid topic, or raises ProtocolError. `may_create`: whether a request
-        creates the topic; `was_deleted`: whether requests of other regions do not, because a user deleted it here.
+        """`check`: returns the parsed name of a topic that the region may have, or raises ProtocolError.
         `idle_seconds`: how long an unused topic stays loaded; 0: for ever."""
         self._opener = opener
         self._log_names = logs.log_names
         self._has_log = logs.has_log
         self._spawn = spawn
         self._check = check
-        self._may_create = may_create
-        self._was_deleted = was_deleted
+        self._rules = rules
         self.idle = IdleSweeper(self, spawn, idle_seconds)
         self._slots: dict[str, LoadedTopic] = {}
         self._lives = 0
@@ -112,6 +122,7 @@ class TopicDirectory:
         """By full name. Read only."""
         self.owing: dict[str, None] = {}
         """Topics with pending work of before the start that are not open yet."""
+        self.lists = TopicLists(self)
 
     # Existing topics.
 
@@ -224,9 +235,9 @@ class TopicDirectory:
     def _creating_wishes(self, name: TopicName) -> set[OpenMode]:
         """Return the modes that create a missing topic now."""
         creating = {OpenMode.CREATE_BY_COMMAND}
-        if self._may_create(name):
+        if self._rules.may_create(name):
             creating.add(OpenMode.CREATE)
-            if not self._was_deleted(name):  # maybe deleted since the region was accepted (L6)
+            if not self._rules.was_deleted(name):  # maybe deleted since the region was accepted (L6)
                 creating.add(OpenMode.REPLICATE)
         return creating
 

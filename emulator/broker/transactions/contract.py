@@ -44,7 +44,7 @@ class SubscriptionParticipant(Protocol):
 
 
 class TransactionAuthority(Protocol):
-    """The coordinators of a region, as participants see them. Nothing here waits. `RegionServices.transactions`."""
+    """The coordinators of a region, as participants see them. Nothing here waits. `RegionServices.coordinators`."""
 
     def status(self, txn: TxnId) -> TransactionStatus | None:
         """None: unknown or forgotten. See T4. ProtocolError ServiceNotReady while its coordinator is being loaded again

@@ -68,7 +68,7 @@ MAX_TOPICS: Policy[int] = Policy(
     codec=NUMBER,
     default=0,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
-    obeyed_by="emulator.broker.region",
+    obeyed_by="emulator.broker.topic_directory.topic_rules",
     doc="Maximum of topics of a namespace, each partition counted. 0: no limit.",
 )
 MAX_MESSAGE_SIZE: Policy[int] = Policy(

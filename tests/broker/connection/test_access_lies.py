@@ -159,7 +159,7 @@ async def test_what_producers_cost_is_counted_and_too_many_are_refused(
     monkeypatch.setattr(flow_control, "PRODUCERS_BYTES_MAX", 1_000_000)
 
     async with regions("us") as world, raw_client(world) as client:
-        held = world.running["us"].client_memory
+        held = world.running["us"].resources.clients
         await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
         said = await asks_saying(client, 2, 900_000)
         assert not said.producer_success.producer_ready
@@ -181,7 +181,7 @@ async def test_one_that_is_closed_while_its_topic_is_unloaded_does_not_come_back
         await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
         await asks(client, 2, "waiter", producer_access_mode=WAITING)
         region = world.running["us"]
-        (connection,) = region.connections
+        (connection,) = region.clients.connections
         connection.data_received(simple_frame(close_producer(2, 10)))
         region.directory.failed(TOPIC, StorageError("out of reach", definite=False), again=True)
         async with asyncio.timeout(5):

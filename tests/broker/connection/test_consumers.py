@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from emulator.broker.connection.tasks import TaskGroup
+from emulator.broker.tasks import TaskGroup
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.positions import last_message
 from emulator.client import Batching

@@ -83,7 +83,7 @@ def test_pending_requests_stop_reading_until_half_of_them_are_over() -> None:
 
 
 def the_connection(world: Regions) -> ClientConnection:
-    return next(iter(world.running["us"].connections))
+    return next(iter(world.running["us"].clients.connections))
 
 
 async def reason_of_the_end(client: RawClient) -> str:
@@ -96,7 +96,7 @@ async def reason_of_the_end(client: RawClient) -> str:
 
 async def test_what_came_of_a_frame_is_counted_until_its_end_or_that_of_its_connection() -> None:
     async with regions("us") as world, raw_client(world) as client:
-        held = world.running["us"].client_memory
+        held = world.running["us"].resources.clients
         await client.open_producer()
         await until(lambda: held.held_bytes < REQUEST_BYTES)
         idle = held.held_bytes  # its producer
@@ -170,7 +170,7 @@ async def test_answers_that_nobody_reads_stop_reading_of_that_client_alone() -> 
             await other.open_producer(number, f"{number}-{'long' * 40}")
         client.writer.write(b"".join(map(get_topics, range(REQUESTS))))
         await until(lambda: connection.flow_control.reasons == PauseReason.ANSWERS)
-        held = world.running["us"].client_memory.held_bytes
+        held = world.running["us"].resources.clients.held_bytes
         assert ANSWERS_BYTES_MAX < held < 2 * ANSWERS_BYTES_MAX
         assert (await other.open_producer(TOPICS, "other")).producer_name
         for number in range(REQUESTS):

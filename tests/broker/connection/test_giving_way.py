@@ -45,7 +45,7 @@ async def test_a_subscription_that_is_deleted_while_another_consumer_waits_for_i
         assert (await old.subscribe()).HasField("success")
         waiting = asyncio.create_task(new.subscribe())
         region = world.running["us"]
-        await until(lambda: any(connection.consumers.opening for connection in region.connections))
+        await until(lambda: any(connection.consumers.opening for connection in region.clients.connections))
         (topic,) = region.directory.serving.values()
         await topic.subscriptions["s"].delete()
         assert (await waiting).HasField("success")
@@ -67,10 +67,10 @@ async def test_what_a_client_waits_for_ends_with_its_connection(monkeypatch: pyt
         )
         new.send(pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=request))
         region = world.running["us"]
-        await until(lambda: any(connection.consumers.opening for connection in region.connections))
-        assert region.client_memory.held_bytes > 0
+        await until(lambda: any(connection.consumers.opening for connection in region.clients.connections))
+        assert region.resources.clients.held_bytes > 0
         new.writer.transport.abort()
-        await until(lambda: len(region.connections) == 1 and region.client_memory.held_bytes == 0)
+        await until(lambda: len(region.clients.connections) == 1 and region.resources.clients.held_bytes == 0)
         (topic,) = region.directory.serving.values()
         assert len(topic.subscriptions["s"].consumers) == 1
 
@@ -114,7 +114,7 @@ async def test_a_producer_that_is_given_up_and_asked_for_again_in_one_breath_is_
             client.send(command)
         assert (await client.next()).success.request_id == 2
         assert (await client.next()).producer_success.request_id == 3
-        (connection,) = world.running["us"].connections
+        (connection,) = world.running["us"].clients.connections
         assert not connection.producers.opening
 
 

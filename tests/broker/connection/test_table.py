@@ -64,7 +64,7 @@ async def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFi
 
     with caplog.at_level(logging.INFO):
         async with regions("us") as world, raw_client(world) as client:
-            connection = next(iter(world.running["us"].connections))
+            connection = next(iter(world.running["us"].clients.connections))
             connection.table = table
             connection.legal_rows = table.legal[connection.trust]
             lookup = pb.CommandLookupTopic(topic="orders", request_id=4)

@@ -102,7 +102,7 @@ async def test_who_comes_back_with_the_hash_is_told_only_what_it_missed() -> Non
 
 async def test_a_watch_that_is_closed_or_lost_leaves_nothing_behind() -> None:
     async with regions("us") as world:
-        lists = world.running["us"].topic_lists
+        lists = world.running["us"].directory.lists
         async with raw_client(world) as client, raw_client(world) as other:
             await client.ask(watch())
             await client.ask(watch(watcher_id=2))
@@ -129,9 +129,9 @@ async def test_a_pattern_that_is_none_is_refused_and_so_are_too_many() -> None:
 async def test_one_that_does_not_read_is_told_of_everything_at_once_when_it_does() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await client.ask(watch())
-        (connection,) = world.running["us"].connections
+        (connection,) = world.running["us"].clients.connections
         connection.pause_writing()
-        lists = world.running["us"].topic_lists
+        lists = world.running["us"].directory.lists
         for topic in ("o1", "o2"):
             await create(world, topic)
             await until(lambda topic=topic: PREFIX + topic in lists._known[NAMESPACE])
@@ -158,7 +158,7 @@ async def test_one_that_did_not_read_while_a_topic_was_made_anew_is_told_of_both
     async with regions("us") as world, raw_client(world) as client:
         await create(world, "one")
         await client.ask(watch())
-        (connection,) = world.running["us"].connections
+        (connection,) = world.running["us"].clients.connections
         (watcher,) = connection.watchers.values()
         connection.pause_writing()
         await delete(world, "one")

@@ -115,7 +115,7 @@ async def test_who_publishes_too_fast_is_read_more_slowly() -> None:
         us = world.running["us"]
         await set_policy(us, PUBLISH_RATE, RateLimit(20, 0, 1))
         producer = await client.producer(TOPIC)
-        (connection,) = us.connections
+        (connection,) = us.clients.connections
         await asyncio.gather(*[producer.send(b"%d" % number) for number in range(21)])
         sending = asyncio.gather(*[producer.send(b"%d" % number) for number in range(21, 30)])
         await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
@@ -147,10 +147,11 @@ async def test_who_has_published_nothing_waits_too_when_others_published_too_muc
         us = world.running["us"]
         await set_policy(us, PUBLISH_RATE, RateLimit(20, 0, 1))
         producers = [await one.producer(TOPIC), await other.producer(TOPIC)]
-        assert len(us.connections) == 2
+        assert len(us.clients.connections) == 2
         await asyncio.gather(*[producers[0].send(b"%d" % number) for number in range(30)])
         await until(
-            lambda: all(PauseReason.RATE in one.flow_control.reasons for one in us.connections), DEADLINE
+            lambda: all(PauseReason.RATE in one.flow_control.reasons for one in us.clients.connections),
+            DEADLINE,
         )
         await producers[1].send(b"later")
 
@@ -161,14 +162,14 @@ async def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years
         us = world.running["us"]
         await set_policy(us, PUBLISH_RATE, RateLimit(0, 1, 1))
         await client.open_producer(1)
-        (connection,) = us.connections
+        (connection,) = us.clients.connections
         for number in range(2):
             send(client, entry(bytes(1_000_000), number), number)
         assert (await client.next()).send_receipt.sequence_id == 0
         await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
         if then == "the client is gone":
             connection.abort()
-            await until(lambda: not us.connections, DEADLINE)
+            await until(lambda: not us.clients.connections, DEADLINE)
             timers = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
             assert not [
                 one

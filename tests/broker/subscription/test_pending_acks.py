@@ -116,7 +116,7 @@ async def again(world: Regions, authority: Authority) -> None:
     """Kill the region, start it, and load the topic."""
     await world.crash("us")
     region = await world.start("us")
-    region.transactions = authority
+    region.coordinators = authority
     async with world.client("us") as client:
         await client.producer(TOPIC)
 
@@ -481,7 +481,7 @@ async def test_what_a_commit_found_is_stored_before_it_leaves_the_books() -> Non
             await world.crash("us")
             ending.cancel()
         region = await world.start("us")
-        region.transactions = authority
+        region.coordinators = authority
         async with world.client("us") as client:
             await client.producer(TOPIC)
         await end(world, T1, committed=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emulator.broker.topic_directory.loaded_topic import NEXT_STATES, LoadState, LoadStateChange, OpenMode
-from emulator.broker.topic_directory.log_kinds import LogKind, kind_of
+from emulator.broker.topic_directory.stored_topics import LogKind, kind_of
 from emulator.client import InitialPosition
 from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import STARTS_KEY, CursorKey, OwesKey, parse_key
@@ -121,7 +121,7 @@ async def test_a_deleted_topic_leaves_nothing_behind() -> None:
             await client.subscribe(TOPIC + "-other", "s")
             with pytest.raises(ProtocolError, match="producers or consumers"):
                 await directory.delete(TOPIC, force=False)
-        await until(lambda: not world.running["us"].connections)
+        await until(lambda: not world.running["us"].clients.connections)
         await asyncio.gather(
             directory.delete(TOPIC, force=True),
             directory.delete(TOPIC, force=True),

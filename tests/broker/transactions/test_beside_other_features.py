@@ -120,7 +120,7 @@ async def test_many_transactions_time_out_at_times_that_no_clock_can_say(world: 
     for number in range(60):
         begun.append(await client.new_transaction(1))
         await asyncio.sleep(0.0137 + number / 7_919)
-    authority = world.regions["us"].broker.transactions  # type: ignore[union-attr]
+    authority = world.regions["us"].broker.coordinators  # type: ignore[union-attr]
     await world.simulation.until(
         lambda: all(authority.status(one.id) is TransactionStatus.ABORTED for one in begun), within_seconds=30
     )

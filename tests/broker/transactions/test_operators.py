@@ -255,9 +255,9 @@ def test_a_key_whose_client_went_away_is_not_connected() -> None:
 
         async def scenario(client: Client) -> list[Any]:
             await begin(client)
-            kept = list(at.region.connections)  # so that the garbage collector changes nothing
+            kept = list(at.region.clients.connections)  # so that the garbage collector changes nothing
             await client.close()
-            await until(lambda: not at.region.connections)
+            await until(lambda: not at.region.clients.connections)
             return kept
 
         kept = play(at, scenario)

@@ -30,8 +30,7 @@ async def test_a_region_that_stops_while_a_key_is_granted_breaks_no_write_that_o
         asking = asyncio.create_task(connect(client, number, key=KEY, epoch=0))
         journal = region.coordinators.life(number).keys._journal
         await until(lambda: journal.newest is not None and not journal.newest.done())
-        for task in list(region._tasks):
-            task.cancel()
+        region._tasks.close()
         for _ in range(5):
             await asyncio.sleep(0)
         store.release()
@@ -115,7 +114,7 @@ async def test_a_key_shows_who_has_it_until_its_connection_is_gone() -> None:
         with pytest.raises(EOFError):
             await first.next()
         life = region.coordinators.life(number)
-        assert list(life.keys.holders["", KEY]) == [next(iter(region.connections))]
+        assert list(life.keys.holders["", KEY]) == [next(iter(region.clients.connections))]
         await life.keys.delete("", KEY)
         assert life.keys.holders == {}
         with pytest.raises(EOFError):

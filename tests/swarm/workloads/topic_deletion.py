@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.broker.topic_directory.deletions import Deletions
+from emulator.broker.topic_directory.stored_topics import Deletions
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
 from emulator.net.http import NoAnswer
 from tests.swarm.mutant import part

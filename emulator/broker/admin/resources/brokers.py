@@ -88,7 +88,7 @@ async def shut_down(call: AdminRequest) -> Response:
     apply: all topics end with their one broker."""
     region = call.context.region
     logger.info("this region was stopped by an admin call")
-    asyncio.get_running_loop().call_later(ANSWER_SECONDS, region.is_over.set)
+    asyncio.get_running_loop().call_later(ANSWER_SECONDS, region.end.set)
     return Response(status=204)
 
 

@@ -19,7 +19,7 @@ async def lookup(call: AdminRequest) -> Response:
     # Both sides use the same port; a client inside uses our internal host name.
     inside = region.config.internal_host.lower()
     if inside and host_in(call.host) == inside:
-        url, http_url = region.internal_url, f"http://{call.host}"
+        url, http_url = region.clients.internal_url, f"http://{call.host}"
     # Clients on the C++ library crash (SIGSEGV) if both of the last two are missing.
     return Response(
         {"brokerUrl": url, "nativeUrl": url, "httpUrl": http_url, "brokerUrlTls": "", "brokerUrlSsl": ""}

@@ -46,7 +46,7 @@ async def create(call: AdminRequest) -> Response:
         raise HttpError(400, "the body must be a number of partitions")
     made: Partitioned = call.body
     try:
-        region.check_room(topic, made.count)
+        region.topic_rules.check_room(topic, made.count)
     except ProtocolError as problem:
         raise HttpError(412, str(problem)) from None
     try:

@@ -1,4 +1,4 @@
-"""The tasks of one connection, which end with it."""
+"""Tasks that end with their owner: a region, or the connection of a client."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class TaskGroup:
     """Like asyncio's own, for an owner that is no coroutine: a protocol's callbacks open and close it."""
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[None], Callable[[], None] | None] = {}
+        self._tasks: dict[asyncio.Task[Any], Callable[[], None] | None] = {}
         self._closed = False
 
-    def start(self, work: Coroutine[Any, Any, None], done: Callable[[], None] | None = None) -> None:
+    def start(self, work: Coroutine[Any, Any, Any], done: Callable[[], None] | None = None) -> None:
         """Run `work`, unless the group is closed; call `done` when it ends, in whatever way. An exception is a bug of
         ours and is logged."""
         if self._closed:
@@ -35,9 +35,9 @@ class TaskGroup:
         for task in list(self._tasks):
             task.cancel()
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _over(self, task: asyncio.Task[Any]) -> None:
         done = self._tasks.pop(task)
         if done is not None:
             done()
         if not task.cancelled() and task.exception() is not None:
-            logger.error("a task of a connection failed", exc_info=task.exception())
+            logger.error("a task failed", exc_info=task.exception())

@@ -1,0 +1,89 @@
+"""What a region's store says about topics: its logs, by kind, and the topics that a user deleted here.
+
+Other regions may still have a topic that was deleted here (docs/components/life.md, L6). A replicator that opens a
+producer for it would create it again unnoticed. It is rejected, with the reason, until a client uses the topic here
+again or the topic is deleted there, too. The deletion of an inactive topic by its policy does not count.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final
+
+from emulator.model.stored_keys import DeletedKey
+from emulator.model.values import TopicName
+from emulator.storage.contract import Store
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED_MAX: Final = 10_000
+"""Above this number the oldest deletions are forgotten."""
+
+
+class LogKind(Enum):
+    """The purpose of a log; the value is the prefix of its name."""
+
+    MESSAGES = "persistent"
+    COMPACTED_VIEW = "compacted"
+    """The newest message of each key of a topic. No client publishes to it."""
+    INTERNAL = "internal"
+    """The region's own: no client sees it."""
+
+
+def kind_of(log_name: str) -> LogKind | None:
+    """None: it is not a log of a region."""
+    domain, separator, rest = log_name.partition("://")
+    if not separator or domain not in {kind.value for kind in LogKind}:
+        return None
+    try:
+        TopicName.parse(f"persistent://{rest}")
+    except ValueError:
+        return None
+    return LogKind(domain)
+
+
+def log_unreachable(store: Store, namespaces: Iterable[str]) -> None:
+    """D5: log the logs that no client can reach; they do not prevent the start."""
+    known = tuple(f"{LogKind.MESSAGES.value}://{namespace}/" for namespace in namespaces)
+    unreachable = []
+    for name in store.log_names():
+        if name.startswith(known):
+            continue
+        kind = kind_of(name)
+        if kind is None:
+            unreachable.append(f"{name!r} is not a topic name")
+        elif kind is LogKind.MESSAGES:
+            unreachable.append(f"the namespace of {name} was deleted")
+    if unreachable:
+        logger.warning(
+            "the store has %d logs of unknown or invalid topic names, which are not changed: %s",
+            len(unreachable),
+            "; ".join(unreachable),
+        )
+
+
+class Deletions:
+    """Deletions of one region, in its own store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __contains__(self, name: str) -> bool:
+        return self._store.get(DeletedKey(name).text) is not None
+
+    async def remember(self, name: str, now_ms: int) -> None:
+        """Record a deletion, before anything of the topic is removed. StorageError."""
+        rows = self._store.scan(DeletedKey.prefix())
+        if len(rows) >= REMEMBERED_MAX:
+            oldest = min(rows, key=lambda row: row[1].value)
+            await self._store.delete(oldest[0])
+        key = DeletedKey(name).text
+        self._store.get(key)  # after a failed put the store rejects the key until it is read (S5)
+        await self._store.put(key, f"{now_ms:020d}".encode())
+
+    async def forget(self, name: str) -> None:
+        """Forget a deletion: the name is used here again. StorageError."""
+        if name in self:
+            await self._store.delete(DeletedKey(name).text)

@@ -1,0 +1,73 @@
+"""Which topics a region may have, and which requests may create or use one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from emulator.broker.metadata.policies import Policies
+from emulator.broker.metadata.tenancy import Tenancy
+from emulator.broker.metadata_sync.synchronizer import Synchronizer
+from emulator.broker.topic_directory.directory import TopicDirectory
+from emulator.broker.topic_directory.partitions import PartitionedTopics
+from emulator.broker.topic_directory.stored_topics import Deletions
+from emulator.config.region import RegionConfig
+from emulator.core.policies.limits import MAX_TOPICS
+from emulator.errors import ProtocolError, ServerError
+from emulator.model.values import TopicName
+from emulator.storage.contract import Store
+
+OBEYS = (MAX_TOPICS,)
+"""Policies that this module acts upon (P1)."""
+
+
+class RuledRegion(Protocol):
+    """The region, as this module needs it."""
+
+    config: RegionConfig
+    store: Store
+    policies: Policies
+    partitioned: PartitionedTopics
+    tenancy: Tenancy
+    directory: TopicDirectory
+    synchronizer: Synchronizer | None
+
+
+class TopicRules:
+    """One per region. Implements `directory.CreationRules`."""
+
+    def __init__(self, region: RuledRegion, deletions: Deletions) -> None:
+        self._region = region
+        self.deletions = deletions
+
+    def may_create(self, topic: TopicName) -> bool:
+        region = self._region
+        if topic.full_namespace in region.tenancy.closing or not region.partitioned.may_be_created(topic):
+            return False
+        if not region.store.has_log(str(topic)):
+            self.check_room(topic, 1)
+        return True
+
+    def was_deleted(self, topic: TopicName) -> bool:
+        return str(topic) in self.deletions or self._region.partitioned.was_deleted(topic)
+
+    def check_room(self, topic: TopicName, more: int) -> None:
+        """ProtocolError when `more` additional topics are too many for the namespace."""
+        namespace = topic.full_namespace
+        most = self._region.policies.of_namespace(namespace, MAX_TOPICS)
+        if most and self._region.directory.count(namespace) + more > most:
+            raise ProtocolError(
+                ServerError.NotAllowedError, f"Exceed maximum number of topics in namespace: {most}"
+            )
+
+    def check_not_deleted(self, topic: TopicName, peer: str) -> None:
+        """Region `peer` replicates a topic to us. ProtocolError when a user deleted it here."""
+        if not self._region.directory.exists(str(topic)) and self.was_deleted(topic):
+            here, name = self._region.config.region, topic.partitioned or topic
+            sentence = f"{name} was deleted in {here}: delete it in {peer}, too, or create it in {here} again"
+            raise ProtocolError(ServerError.TopicNotFound, sentence)
+
+    def check_open_to_clients(self, topic: str, subscription: str = "") -> None:
+        """ProtocolError for a client that would publish to an internal topic of the regions, or consume messages that
+        are meant for the region. `subscription`: the one that it wants to consume; empty: it wants to publish."""
+        if self._region.synchronizer is not None:
+            self._region.synchronizer.settings.check_client(topic, subscription)
