@@ -10,27 +10,27 @@ import logging
 from typing import Final, Protocol
 
 from emulator.broker.compaction.stored import log_names_of
+from emulator.broker.components import SubscriptionComponents
 from emulator.broker.connection.connection import ClientConnections
 from emulator.broker.environment import RegionServices
 from emulator.broker.incarnation import Incarnation
 from emulator.broker.metadata.policies import Policies
 from emulator.broker.replication.link import PeerLink
-from emulator.broker.subscription.cursor_store import cursors_of_topic
+from emulator.broker.subscription.cursor_store import StoredCursor, cursors_of_topic, stored_cursors
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription, pending_rows_of_topic
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.topic.non_persistent.topic import NonPersistentTopic
 from emulator.broker.topic.replicators import note_owing, remote_regions
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.housekeeper import Housekeeper
-from emulator.broker.topic_directory.partition_subscriptions import begin_like_the_first
 from emulator.broker.topic_directory.partitions import PartitionedTopics
 from emulator.broker.topic_directory.topic_rules import TopicRules
 from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.errors import CheckpointDamaged, ProtocolError, ServerError
-from emulator.model.stored_keys import OwesKey, PendingAckKey, keys_of_topic, parse_key
+from emulator.model.stored_keys import CursorKey, OwesKey, PendingAckKey, keys_of_topic, parse_key
 from emulator.model.values import TopicName
-from emulator.storage.contract import Log
+from emulator.storage.contract import Log, Store
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +53,7 @@ class AssemblingRegion(RegionServices, Protocol):
 class Assembly:
     """Implements `topic_directory.TopicOpener`."""
 
-    def __init__(
-        self,
-        region: AssemblingRegion,
-        topic_type: type[Topic],
-    ) -> None:
+    def __init__(self, region: AssemblingRegion, topic_type: type[Topic]) -> None:
         self._region = region
         self._topic_type = topic_type
         self._volatile_made = 0
@@ -74,7 +70,7 @@ class Assembly:
         await self._region.topic_rules.deletions.forget(str(name))
         base = name.partitioned
         if base is not None and name.partition_index < self._region.partitioned.count(base):
-            await begin_like_the_first(
+            await inherit_subscriptions(
                 self._region.store, name, log, self._region.environment.components.subscriptions
             )
         try:
@@ -165,9 +161,6 @@ class Assembly:
 
     # Use and pending work.
 
-    def is_used(self, topic: Topic) -> bool:
-        return topic.is_used
-
     def owes(self, topic: Topic) -> bool:
         if topic.compaction.is_running or self._region.housekeeper.has_work(topic):
             return True
@@ -225,3 +218,36 @@ class Assembly:
 def _belongs_to(text: str, name: str) -> bool:
     key = parse_key(text)
     return key is not None and getattr(key, "topic", None) == name
+
+
+async def inherit_subscriptions(
+    store: Store, name: TopicName, log: Log, components: SubscriptionComponents
+) -> None:
+    """Create each durable subscription of partition 0 in this one, too, from its first entry on. StorageError.
+
+    So consumers also receive messages that were published to a new partition before they noticed it
+    (docs/components/partitions.md, N4). An empty partition gets the subscriptions whenever it is opened, before any
+    producer can publish to it: nothing has to be done after a crash, nor in the other regions, where the first request
+    opens it."""
+    if not components.inherits(name.partition_index, log.first_entry_id, log.next_entry_id):
+        return
+    for model in _subscriptions(store, f"{name.partitioned}-partition-0", components):
+        key = CursorKey(str(name), model.key.subscription)
+        if store.get(key.text) is None:
+            cursor = components.cursor(log.first_entry_id - 1)
+            cursor.set_replicated(model.cursor.replicated)
+            if model.cursor.replication_disabled:
+                cursor.disable_replication()
+            await _put(store, StoredCursor(key, components.cursor_parts(cursor)))
+
+
+def _subscriptions(store: Store, topic: str, components: SubscriptionComponents) -> list[StoredCursor]:
+    """Read only the heads: positions do not matter here, and the topic may be writing the rest."""
+    heads = [(parse_key(text), versioned.value) for text, versioned in store.scan(CursorKey.prefix(topic))]
+    return list(stored_cursors(heads, components.cursor_parts).values())
+
+
+async def _put(store: Store, begun: StoredCursor) -> None:
+    for step in begun.take_changes().puts:
+        for key, value in step.items():
+            await store.put(key, value)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory import damaged_topics
+from emulator.broker.topic_directory import loaded_topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import ClientError, InitialPosition
 from emulator.core.cursor.id_set import PART_IDS
@@ -94,7 +94,7 @@ async def test_a_damaged_topic_is_not_looked_at_for_everybody_who_asks(
 
 
 async def test_a_damaged_topic_that_was_mended_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damaged_topics, "DAMAGED_SECONDS", 0.02)
+    monkeypatch.setattr(loaded_topic, "DAMAGED_SECONDS", 0.02)
 
     async with regions("us", "eu") as world:
         whole = await broken(world)

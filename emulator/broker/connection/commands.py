@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from emulator.broker.authorization import Action, ProtectedResource, TrustLevel
 from emulator.broker.connection import (
-    acknowledging,
     consumers,
     lookups,
     producers,
-    publishing,
     schemas,
     session,
     topic_watchers,
     transactions,
 )
-from emulator.broker.connection.command_spec import CommandSpec, Execution, command_number
-from emulator.broker.connection.dispatch import AnyCommandSpec, CommandTable
+from emulator.broker.connection.dispatch import (
+    AnyCommandSpec,
+    CommandSpec,
+    CommandTable,
+    Execution,
+    command_number,
+)
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import codec, commands
+from emulator.wire import codec
+from emulator.wire import commands as wire
 from emulator.wire.codec import CommandType
 
 if TYPE_CHECKING:
@@ -32,31 +37,38 @@ REQUEST_BYTES: Final = 2_048
 SCHEMA_REQUEST_BYTES: Final = 65_536
 """The same for a request with a schema: four of the largest allowed ones count as one."""
 
+Refusal = Callable[[Any, ProtocolError], bytes]
+"""(command, problem): the error response."""
 
-def _error(command: commands.RequestCommand, problem: ProtocolError) -> bytes:
-    return commands.error_response(command.request_id, problem).encode()
+
+# Error responses.
 
 
-def _named_topic(connection: ClientConnection, command: Any) -> ProtectedResource:
+def _built_by(build: Callable[[int, ProtocolError], Any]) -> Refusal:
+    return lambda command, problem: build(command.request_id, problem).encode()
+
+
+def _in(response: Callable[..., Any]) -> Refusal:
+    """Send the error in the command's own kind of response."""
+    return lambda command, problem: response(command.request_id, **wire.error_fields(problem)).encode()
+
+
+_error = _built_by(wire.error_response)
+
+
+# The resources of commands, for authorization and for the log.
+
+
+def _topic(connection: ClientConnection, command: Any) -> ProtectedResource:
     return ProtectedResource("topic", command.topic)
 
 
-def _namespace(
-    connection: ClientConnection, command: commands.GetTopics | commands.WatchTopics
-) -> ProtectedResource:
+def _namespace(connection: ClientConnection, command: wire.GetTopics | wire.WatchTopics) -> ProtectedResource:
     return ProtectedResource("namespace", command.namespace)
 
 
 def _region(connection: ClientConnection, command: object) -> ProtectedResource:
     return ProtectedResource("region", connection.region.config.region)
-
-
-def _topic_of_producer(connection: ClientConnection, command: Any) -> ProtectedResource:
-    return publishing.topic_of(connection, command.producer_id)
-
-
-def _topic_of_consumer(connection: ClientConnection, command: Any) -> ProtectedResource:
-    return acknowledging.topic_of(connection, command.consumer_id)
 
 
 def _coordinator(connection: ClientConnection, command: Any) -> ProtectedResource:
@@ -67,20 +79,36 @@ def _transaction(connection: ClientConnection, command: Any) -> ProtectedResourc
     return ProtectedResource("transaction", f"({command.most},{command.least})")
 
 
-def _task(
+_of_producer, _of_consumer = producers.topic_of, consumers.topic_of
+
+
+# Rows.
+
+
+def _inline(
     name: str,
-    decode: Callable[[bytes], Any],
+    command: type[Any],
     handle: Callable[..., Any],
-    refuse: Callable[[Any, ProtocolError], bytes],
     resource: Callable[..., ProtectedResource],
     action: Action | None = None,
+    refuse: Refusal | None = _error,
     *,
-    estimate_bytes: int = REQUEST_BYTES,
+    estimate_bytes: int = 0,
 ) -> AnyCommandSpec:
-    """Return the row of a request that may have to wait."""
+    """Return the row of a command that is handled where it is read."""
+    stage = Execution.TASK if estimate_bytes else Execution.INLINE
     return CommandSpec(
-        name, decode, handle, refuse, resource, action, stage=Execution.TASK, estimate_bytes=estimate_bytes
+        name, command.read, handle, refuse, resource, action, stage=stage, estimate_bytes=estimate_bytes
     )
+
+
+_task = partial(_inline, estimate_bytes=REQUEST_BYTES)
+"""Returns the row of a request that may have to wait."""
+
+
+def _handshake(name: str, decode: Callable[[bytes], Any], handle: Callable[..., Any]) -> AnyCommandSpec:
+    """Return the row of a command that clients may send before they are authenticated."""
+    return CommandSpec(name, decode, handle, None, _region, trust=TrustLevel.UNAUTHENTICATED)
 
 
 def _end_by_another(connection: ClientConnection, command: object) -> None:
@@ -94,171 +122,102 @@ def _read_nothing(command: bytes) -> None:
 
 COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     # The connection.
-    CommandSpec(
-        "CONNECT", commands.Connect.read, session.connect, None, _region, trust=TrustLevel.UNAUTHENTICATED
-    ),
-    CommandSpec(
-        "AUTH_RESPONSE",
-        commands.AuthResponse.read,
-        session.prove,
-        None,
-        _region,
-        trust=TrustLevel.UNAUTHENTICATED,
-    ),
-    CommandSpec("PING", _read_nothing, session.ping, None, _region, trust=TrustLevel.UNAUTHENTICATED),
-    CommandSpec("PONG", _read_nothing, session.pong, None, _region, trust=TrustLevel.UNAUTHENTICATED),
+    _handshake("CONNECT", wire.Connect.read, session.connect),
+    _handshake("AUTH_RESPONSE", wire.AuthResponse.read, session.prove),
+    _handshake("PING", _read_nothing, session.ping),
+    _handshake("PONG", _read_nothing, session.pong),
     # Lookups.
-    CommandSpec(
-        "LOOKUP", commands.Lookup.read, lookups.lookup, lookups.refuse_lookup, _named_topic, Action.LOOK_UP
-    ),
+    _inline("LOOKUP", wire.Lookup, lookups.lookup, _topic, Action.LOOK_UP, _built_by(wire.lookup_failed)),
     _task(
         "PARTITIONED_METADATA",
-        commands.PartitionMetadata.read,
+        wire.PartitionMetadata,
         lookups.partition_metadata,
-        lookups.refuse_partition_metadata,
-        _named_topic,
+        _topic,
         Action.LOOK_UP,
+        _built_by(wire.partitions_failed),
     ),
-    CommandSpec(
-        "GET_TOPICS_OF_NAMESPACE",
-        commands.GetTopics.read,
-        lookups.topics_of_namespace,
-        _error,
-        _namespace,
-        Action.LOOK_UP,
+    _inline(
+        "GET_TOPICS_OF_NAMESPACE", wire.GetTopics, lookups.topics_of_namespace, _namespace, Action.LOOK_UP
     ),
-    CommandSpec(
-        "WATCH_TOPIC_LIST",
-        commands.WatchTopics.read,
-        topic_watchers.watch,
-        _error,
-        _namespace,
-        Action.LOOK_UP,
-    ),
-    CommandSpec("WATCH_TOPIC_LIST_CLOSE", commands.EndWatch.read, topic_watchers.close, _error, _region),
+    _inline("WATCH_TOPIC_LIST", wire.WatchTopics, topic_watchers.watch, _namespace, Action.LOOK_UP),
+    _inline("WATCH_TOPIC_LIST_CLOSE", wire.EndWatch, topic_watchers.close, _region),
     # Schemas.
     _task(
-        "GET_SCHEMA",
-        commands.GetSchema.read,
-        schemas.get_schema,
-        schemas.refuse_get_schema,
-        _named_topic,
-        Action.LOOK_UP,
+        "GET_SCHEMA", wire.GetSchema, schemas.get_schema, _topic, Action.LOOK_UP, _in(wire.GetSchemaResponse)
     ),
     _task(
         "GET_OR_CREATE_SCHEMA",
-        commands.GetOrCreateSchema.read,
+        wire.GetOrCreateSchema,
         schemas.get_or_create_schema,
-        schemas.refuse_get_or_create_schema,
-        _named_topic,
+        _topic,
         Action.PRODUCE,
+        _in(wire.GetOrCreateSchemaResponse),
         estimate_bytes=SCHEMA_REQUEST_BYTES,
     ),
     # Producers.
-    _task("PRODUCER", commands.CreateProducer.read, producers.create, _error, _named_topic, Action.PRODUCE),
+    _task("PRODUCER", wire.CreateProducer, producers.create, _topic, Action.PRODUCE),
     CommandSpec(
-        "SEND",
-        codec.decode_send,
-        publishing.send,
-        publishing.refuse_send,
-        _topic_of_producer,
-        stage=Execution.ENTRY,
+        "SEND", codec.decode_send, producers.send, producers.refuse_send, _of_producer, stage=Execution.ENTRY
     ),
-    _task("CLOSE_PRODUCER", commands.CloseProducer.read, producers.close, _error, _topic_of_producer),
+    _task("CLOSE_PRODUCER", wire.CloseProducer, producers.close, _of_producer),
     # Consumers.
-    _task(
-        "SUBSCRIBE",
-        commands.Subscribe.read,
-        consumers.subscribe,
-        _error,
-        _named_topic,
-        Action.CONSUME,
-    ),
-    CommandSpec("FLOW", codec.decode_flow, acknowledging.flow, None, acknowledging.topic_of_flow),
+    _task("SUBSCRIBE", wire.Subscribe, consumers.subscribe, _topic, Action.CONSUME),
+    CommandSpec("FLOW", codec.decode_flow, consumers.flow, None, consumers.topic_of_flow),
     CommandSpec(
-        "ACK",
-        codec.decode_ack,
-        acknowledging.acknowledge,
-        acknowledging.refuse_acknowledgement,
-        _topic_of_consumer,
+        "ACK", codec.decode_ack, consumers.acknowledge, consumers.refuse_acknowledgement, _of_consumer
     ),
-    CommandSpec(
-        "REDELIVER_UNACKNOWLEDGED_MESSAGES",
-        commands.Redeliver.read,
-        consumers.redeliver,
-        None,
-        _topic_of_consumer,
+    _inline(
+        "REDELIVER_UNACKNOWLEDGED_MESSAGES", wire.Redeliver, consumers.redeliver, _of_consumer, None, None
     ),
-    _task("SEEK", commands.Seek.read, consumers.seek, _error, _topic_of_consumer),
-    _task("UNSUBSCRIBE", commands.Unsubscribe.read, consumers.unsubscribe, _error, _topic_of_consumer),
-    _task(
-        "CLOSE_CONSUMER",
-        commands.CloseConsumer.read,
-        consumers.close,
-        _error,
-        _topic_of_consumer,
-    ),
-    _task(
-        "GET_LAST_MESSAGE_ID",
-        commands.GetLastMessageId.read,
-        consumers.get_last_message_id,
-        _error,
-        _topic_of_consumer,
-    ),
-    CommandSpec(
-        "CONSUMER_STATS",
-        commands.ConsumerStats.read,
-        consumers.stats,
-        _error,
-        _topic_of_consumer,
-    ),
+    _task("SEEK", wire.Seek, consumers.seek, _of_consumer),
+    _task("UNSUBSCRIBE", wire.Unsubscribe, consumers.unsubscribe, _of_consumer),
+    _task("CLOSE_CONSUMER", wire.CloseConsumer, consumers.close, _of_consumer),
+    _task("GET_LAST_MESSAGE_ID", wire.GetLastMessageId, consumers.get_last_message_id, _of_consumer),
+    _inline("CONSUMER_STATS", wire.ConsumerStats, consumers.stats, _of_consumer),
     # Transactions.
     _task(
         "TC_CLIENT_CONNECT_REQUEST",
-        commands.ConnectCoordinator.read,
+        wire.ConnectCoordinator,
         transactions.connect,
-        transactions.connect_refused,
         _coordinator,
+        None,
+        _in(wire.CoordinatorConnected),
     ),
     _task(
         "NEW_TXN",
-        commands.NewTransaction.read,
+        wire.NewTransaction,
         transactions.begin,
-        transactions.begin_refused,
         _coordinator,
+        None,
+        _in(wire.NewTransactionResponse),
     ),
     _task(
         "ADD_PARTITION_TO_TXN",
-        commands.AddPartitions.read,
+        wire.AddPartitions,
         transactions.add_partitions,
-        transactions.add_partitions_response,
         _transaction,
+        None,
+        partial(transactions.response, wire.AddPartitionsResponse),
     ),
     _task(
         "ADD_SUBSCRIPTION_TO_TXN",
-        commands.AddSubscriptions.read,
+        wire.AddSubscriptions,
         transactions.add_subscriptions,
-        transactions.add_subscriptions_response,
         _transaction,
+        None,
+        partial(transactions.response, wire.AddSubscriptionsResponse),
     ),
     _task(
         "END_TXN",
-        commands.EndTransaction.read,
+        wire.EndTransaction,
         transactions.end,
-        transactions.end_response,
         _transaction,
+        None,
+        partial(transactions.response, wire.EndTransactionResponse),
     ),
     # Requests that are always rejected.
-    CommandSpec(
-        "END_TXN_ON_PARTITION", commands.EndTransactionOnPartition.read, _end_by_another, _error, _region
-    ),
-    CommandSpec(
-        "END_TXN_ON_SUBSCRIPTION",
-        commands.EndTransactionOnSubscription.read,
-        _end_by_another,
-        _error,
-        _region,
-    ),
+    _inline("END_TXN_ON_PARTITION", wire.EndTransactionOnPartition, _end_by_another, _region),
+    _inline("END_TXN_ON_SUBSCRIPTION", wire.EndTransactionOnSubscription, _end_by_another, _region),
 )
 
 _SENT_BY_BROKERS: Final = """

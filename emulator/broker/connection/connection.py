@@ -11,8 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.authorization import TrustLevel
-from emulator.broker.connection.client_consumers import ClientConsumers
-from emulator.broker.connection.client_producers import ClientProducers
+from emulator.broker.connection.attachments import ClientConsumers, ClientProducers
 from emulator.broker.connection.dispatch import CommandTable
 from emulator.broker.connection.framing import CommandReader
 from emulator.broker.connection.topic_watchers import TopicWatcher

@@ -1,21 +1,30 @@
-"""SUBSCRIBE and the other commands of a consumer."""
+"""SUBSCRIBE, FLOW, ACK and the other commands of a consumer."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from emulator.broker.authorization import ProtectedResource
 from emulator.broker.connection import schemas
-from emulator.broker.connection.subscribing import check_policies, check_rate
 from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.replicated import status_follows_upstream
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
+from emulator.core.policies.subscribing import (
+    AUTO_SUBSCRIPTION_CREATION,
+    SUBSCRIBE_RATE,
+    SUBSCRIPTION_TYPES_ENABLED,
+)
+from emulator.core.transactions.names import TxnId
+from emulator.core.transactions.pending_acks import ClaimedAck
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.values import Position, SchemaType
+from emulator.wire.codec import AckCommand
 from emulator.wire.commands import (
+    AckResponse,
     ConsumerRequest,
     ConsumerStatsResponse,
     LastMessageIdResponse,
@@ -26,6 +35,7 @@ from emulator.wire.commands import (
     Success,
     Unsubscribe,
     close_consumer,
+    error_fields,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +43,14 @@ if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
     from emulator.broker.topic.view import Readable
 
+OBEYS = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIBE_RATE, SUBSCRIPTION_TYPES_ENABLED)
+"""Policies that this module acts upon (P1)."""
+_NAMES = {
+    SubscriptionType.EXCLUSIVE: "Exclusive",
+    SubscriptionType.SHARED: "Shared",
+    SubscriptionType.FAILOVER: "Failover",
+    SubscriptionType.KEY_SHARED: "Key_Shared",
+}
 
 NAME_LENGTH_MAX: Final = 4_096
 """Maximum for consumers, whose name Key_Shared hashes a hundred times, and subscriptions, whose name is part of
@@ -63,7 +81,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     wish = OpenMode.CREATE if command.may_create_topic else OpenMode.EXISTING
     topic = await connection.region.directory.acquire(command.topic, wish)
     connection.region.topic_rules.check_open_to_clients(topic.full_name, command.subscription)
-    check_rate(topic, connection.address.rpartition(":")[0], command)
+    _check_rate(topic, connection.address.rpartition(":")[0], command)
     await schemas.of_consumer(connection, topic, command.schema)
     while True:
         if connection.consumers.opening.get(command.consumer_id) is not command or not connection.is_open:
@@ -74,7 +92,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
             raise ProtocolError(
                 ServerError.NotAllowedError, "readCompacted only allowed on persistent topics"
             )
-        check_policies(topic, command, type_)
+        _check_policies(topic, command, type_)
         subscription = await _find_or_create(topic, command)
         if await _is_free(subscription, type_):
             break
@@ -119,6 +137,35 @@ def _checked(command: Subscribe) -> SubscriptionType:
         )
         raise ProtocolError(ServerError.NotAllowedError, sentence)
     return type_
+
+
+def _check_rate(topic: Topic, host: str, command: Subscribe) -> None:
+    """ProtocolError for a consumer that subscribes too often. Rejected attempts count too."""
+    rate = topic.policies[SUBSCRIBE_RATE]
+    consumer = (host, command.consumer_name, command.consumer_id)
+    now_ms = asyncio.get_running_loop().time() * 1000
+    if not topic.subscriptions.arrivals.admit(consumer, rate, now_ms):
+        raise ProtocolError(
+            ServerError.NotAllowedError,
+            "Subscribe limited by subscribe rate limit per consumer. "
+            f"It is {rate.messages} in {rate.period_seconds} s of {topic.full_name}",
+        )
+
+
+def _check_policies(topic: Topic, command: Subscribe, type_: SubscriptionType) -> None:
+    """ProtocolError for a subscription that the topic's policies do not allow."""
+    enabled = topic.policies[SUBSCRIPTION_TYPES_ENABLED]
+    if enabled and _NAMES[type_] not in enabled:
+        raise ProtocolError(
+            ServerError.NotAllowedError,
+            f"Topic[{topic.full_name}] doesn't support {_NAMES[type_]} sub type! It has {', '.join(enabled)}",
+        )
+    is_new = command.durable and command.subscription not in topic.subscriptions
+    if is_new and not topic.policies[AUTO_SUBSCRIPTION_CREATION]:
+        raise ProtocolError(
+            ServerError.SubscriptionNotFound,
+            f"Subscription does not exist: {command.subscription}, and {topic.full_name} has none created on use",
+        )
 
 
 async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
@@ -228,6 +275,44 @@ async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> Non
     connection.answer(Success(command.request_id).encode())
 
 
+def flow(connection: ClientConnection, command: tuple[int, int]) -> None:
+    """(consumer id, permits)."""
+    consumer_id, permits = command
+    consumer = connection.consumers.open.get(consumer_id)
+    if consumer is not None:
+        consumer.subscription.flow(consumer, permits)
+
+
+def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
+    consumer = connection.consumers.open.get(command.consumer_id)
+    if consumer is None:
+        if command.request_id is None:
+            return  # its consumer may have been closed while the command was on its way
+        sentence = f"no consumer {command.consumer_id} on this connection"
+        raise ProtocolError(ServerError.ConsumerNotFound, sentence)
+    if command.txn_least is not None:
+        _acknowledge_in_transaction(consumer, TxnId(command.txn_most or 0, command.txn_least), command)
+    else:
+        consumer.subscription.acknowledge(consumer, command.ids, cumulative=command.cumulative)
+    if command.request_id is not None:
+        connection.reader.confirmations.setdefault(consumer.subscription, []).append(command)
+
+
+def _acknowledge_in_transaction(consumer: ConnectedConsumer, txn: TxnId, command: AckCommand) -> None:
+    ids = [
+        (ledger, ClaimedAck(entry_id, ack_set, size))
+        for (ledger, entry_id, ack_set), size in zip(command.ids, command.batch_sizes, strict=True)
+    ]
+    consumer.subscription.acknowledge_in_transaction(consumer, txn, ids, cumulative=command.cumulative)
+
+
+def refuse_acknowledgement(command: AckCommand, problem: ProtocolError) -> bytes:
+    """Return the error response; empty when the client expects none."""
+    if command.request_id is None:
+        return b""
+    return AckResponse(command.consumer_id, command.request_id, **error_fields(problem)).encode()
+
+
 def redeliver(connection: ClientConnection, command: Redeliver) -> None:
     consumer = connection.consumers.open.get(command.consumer_id)
     if consumer is not None:
@@ -287,3 +372,16 @@ def stats(connection: ClientConnection, command: ConsumerRequest) -> None:
             backlog_entries=subscription.backlog(),
         ).encode()
     )
+
+
+def topic_of_flow(connection: ClientConnection, command: tuple[int, int]) -> ProtectedResource:
+    return _topic_of(connection, command[0])
+
+
+def topic_of(connection: ClientConnection, command: Any) -> ProtectedResource:
+    return _topic_of(connection, command.consumer_id)
+
+
+def _topic_of(connection: ClientConnection, consumer_id: int) -> ProtectedResource:
+    consumer = connection.consumers.open.get(consumer_id)
+    return ProtectedResource("topic", consumer.subscription.topic.full_name if consumer is not None else "?")

@@ -1,4 +1,5 @@
-"""The path of every command (C1): known, legal for its connection, authorized, within budget, handled.
+"""The table of commands, and the path of every command (C1): known, legal for its connection, authorized, within
+budget, handled.
 
 Every error goes through `refuse`: an error response of the command's own kind, and one line in the region's log.
 """
@@ -7,18 +8,84 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from emulator.broker.authorization import TrustLevel, authorize
-from emulator.broker.connection.command_spec import CommandSpec, Execution, PendingResponse
+from emulator.broker.authorization import Action, ProtectedResource, TrustLevel, authorize
 from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.memory_budgets import Reservation
 from emulator.broker.tasks import TaskGroup
 from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.wire.codec import CommandType
 
 logger = logging.getLogger(__name__)
+
+C = TypeVar("C")
+"""The decoded command, a type of `emulator/wire/`."""
+
+
+def command_number(name: str) -> int:
+    """Return the type number of a command by its protocol name."""
+    number = getattr(CommandType, name)
+    assert isinstance(number, int)
+    return number
+
+
+class Execution(Enum):
+    """How a command is carried out."""
+
+    INLINE = auto()
+    """Handled where it is read: `handle(connection, command)`."""
+    ENTRY = auto()
+    """The same with the entry that came with it: `handle(connection, command, entry)`."""
+    TASK = auto()
+    """May have to wait: `handle(connection, command)` returns the `Work` to do. Later commands do not wait for it."""
+
+
+class PendingResponse(NamedTuple):
+    """The response of a request that waits for one thing."""
+
+    kept: asyncio.Future[Any]
+    """Must not be cancelled: others wait for it, too. Its StorageError or ProtocolError rejects the request."""
+    answer: bytes
+    """Sent when `kept` is done, in one write with other responses of that moment."""
+
+
+Work = PendingResponse | Coroutine[Any, Any, None]
+"""Result of a TASK row. A coroutine runs in a task of the connection, and ends with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec(Generic[C]):
+    """One command that a region accepts."""
+
+    name: str
+    """The protocol's name, as in CommandType."""
+    decode: Callable[[bytes], C]
+    handle: Callable[..., Any]
+    """See Execution. Raises ProtocolError for a rejected command, before it changes anything."""
+    refuse: Callable[[C, ProtocolError], bytes] | None
+    """Builds the client's error response; empty, or None, where no client expects one."""
+    resource: Callable[..., ProtectedResource]
+    """`resource(connection, command)`: the resource of the command, for authorization and for the log."""
+    action: Action | None = None
+    """None: needs no permission, or was permitted when the producer or consumer that it names was attached."""
+    trust: TrustLevel = TrustLevel.CLIENT
+    """The lowest trust level of connections that may send it."""
+    stage: Execution = Execution.INLINE
+    estimate_bytes: int = 0
+    """Memory of a request while it waits: counted against the budget of its connection. TASK only."""
+
+    type: int = field(init=False)
+    """Its number in CommandType."""
+
+    def __post_init__(self) -> None:
+        assert (self.stage is Execution.TASK) == (self.estimate_bytes > 0), self.name
+        object.__setattr__(self, "type", command_number(self.name))
+
 
 AnyCommandSpec = CommandSpec[Any]
 

@@ -7,31 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Protocol
 
 from emulator.broker.authorization import TrustLevel
-from emulator.broker.connection.confirming import confirm
-from emulator.broker.connection.dispatch import CommandingConnection, dispatch
-from emulator.broker.connection.flow_control import STRANGER_FRAME_BYTES_MAX, FlowControl
+from emulator.broker.connection.dispatch import CommandingConnection, dispatch, refuse
+from emulator.broker.connection.flow_control import STRANGER_FRAME_BYTES_MAX
 from emulator.broker.subscription.consumer import SubscriptionOfConsumer
-from emulator.broker.tasks import TaskGroup
 from emulator.broker.topic.producer import ProducerHost
-from emulator.errors import ProtocolError, ServerError
-from emulator.wire.codec import AckCommand
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.wire.codec import AckCommand, CommandType, encode_ack_response
 from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer, frame_bytes
-
-
-class FramedConnection(CommandingConnection, Protocol):
-    """A client's connection, as the reader of its bytes sees it."""
-
-    tasks: TaskGroup
-    flow_control: FlowControl
 
 
 class CommandReader:
     """The inbound half of one connection."""
 
-    def __init__(self, connection: FramedConnection, message_bytes_max: int) -> None:
+    def __init__(self, connection: CommandingConnection, message_bytes_max: int) -> None:
         self._connection = connection
         self._frames = FrameBuffer(message_bytes_max + FRAME_PADDING_BYTES)
         self._unhandled: Iterator[Frame] | None = None
@@ -97,7 +87,7 @@ class CommandReader:
         if self.confirmations:
             confirmations, self.confirmations = self.confirmations, {}
             for subscription, waiting in confirmations.items():
-                self._connection.tasks.start(confirm(self._connection, subscription, waiting))
+                self._connection.tasks.start(_confirm(self._connection, subscription, waiting))
 
 
 def _check_first(size_bytes: int) -> None:
@@ -105,3 +95,22 @@ def _check_first(size_bytes: int) -> None:
     if size_bytes > STRANGER_FRAME_BYTES_MAX:
         sentence = f"frame of {size_bytes} bytes before CONNECT, the limit is {STRANGER_FRAME_BYTES_MAX}"
         raise ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
+
+
+async def _confirm(
+    connection: CommandingConnection, subscription: SubscriptionOfConsumer, commands: list[AckCommand]
+) -> None:
+    """Respond to acknowledgements once the cursor that includes them is durable."""
+    try:
+        await subscription.persisted()
+    except StorageError as failure:
+        problem = ProtocolError(ServerError.PersistenceError, str(failure))
+        for command in commands:
+            refuse(connection, connection.table.rows[CommandType.ACK], command, problem)
+        return
+    confirmed = [
+        encode_ack_response(command.consumer_id, command.request_id)
+        for command in commands
+        if command.request_id is not None
+    ]
+    connection.answer(b"".join(confirmed))

@@ -16,8 +16,6 @@ from emulator.wire.commands import (
     Lookup,
     PartitionMetadata,
     lookup_connect,
-    lookup_failed,
-    partitions_failed,
     partitions_response,
     topics_hash,
 )
@@ -47,10 +45,6 @@ def _check_enabled(connection: ClientConnection) -> None:
         raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
 
 
-def refuse_lookup(command: Lookup, problem: ProtocolError) -> bytes:
-    return lookup_failed(command.request_id, problem).encode()
-
-
 async def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
     """Return the number of partitions; a missing topic may be created (docs/components/partitions.md). Each coordinator
     is a partition of `COORDINATORS`; clients take 0 as: no transactions here."""
@@ -72,10 +66,6 @@ async def _partitions_of(connection: ClientConnection, command: PartitionMetadat
             return 0
         raise ProtocolError(ServerError.TopicNotFound, f"Topic {topic} not found")
     return await region.partitioned.created_on_use(region.directory, topic)
-
-
-def refuse_partition_metadata(command: PartitionMetadata, problem: ProtocolError) -> bytes:
-    return partitions_failed(command.request_id, problem).encode()
 
 
 def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> None:

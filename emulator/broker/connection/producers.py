@@ -1,4 +1,4 @@
-"""PRODUCER and CLOSE_PRODUCER."""
+"""PRODUCER, SEND and CLOSE_PRODUCER."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from emulator.broker.authorization import ProtectedResource
 from emulator.broker.connection import schemas
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import ConnectedProducer
@@ -13,7 +14,8 @@ from emulator.broker.topic_directory.directory import RETRY_SECONDS, RETRY_SECON
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
-from emulator.wire.commands import CloseProducer, CreateProducer, Success
+from emulator.wire.codec import SendCommand
+from emulator.wire.commands import CloseProducer, CreateProducer, SendError, Success
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -182,6 +184,36 @@ async def _make_room(connection: ClientConnection, producer: ConnectedProducer, 
         topic.access.hand_over(old, producer)
         old.connection.producers.forget(old, "its connection did not respond")
         old.connection.abort()
+
+
+def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> None:
+    """Add one entry to the batch of its topic. A chunk of bytes contains many: nothing here creates an object or a task
+    for one."""
+    producer = connection.producers.open.get(command.producer_id)
+    if producer is None:
+        _send_without_producer(connection, command)
+        return
+    connection.flow_control.pending_bytes += producer.publish(command, entry)
+    connection.reader.touched[producer.topic] = None
+
+
+def _send_without_producer(connection: ClientConnection, command: SendCommand) -> None:
+    """Handle a SEND without a producer: the producer may have been closed while it was on its way."""
+    if command.producer_id not in connection.producers.closed:
+        raise ProtocolError(
+            ServerError.UnknownError,
+            f"send for unknown producer {command.producer_id}",
+            closes_connection=True,
+        )
+
+
+def refuse_send(command: SendCommand, problem: ProtocolError) -> bytes:
+    return SendError(command.producer_id, command.sequence_id, problem.code, str(problem)).encode()
+
+
+def topic_of(connection: ClientConnection, command: SendCommand | CloseProducer) -> ProtectedResource:
+    producer = connection.producers.open.get(command.producer_id)
+    return ProtectedResource("topic", producer.topic.full_name if producer is not None else "?")
 
 
 async def close(connection: ClientConnection, command: CloseProducer) -> None:

@@ -76,10 +76,6 @@ async def get_schema(connection: ClientConnection, command: GetSchema) -> None:
         )
 
 
-def refuse_get_schema(command: GetSchema, problem: ProtocolError) -> bytes:
-    return GetSchemaResponse(command.request_id, **error_fields(problem)).encode()
-
-
 async def get_or_create_schema(connection: ClientConnection, command: GetOrCreateSchema) -> None:
     region = connection.region
     topic = region.check_topic(command.topic)
@@ -87,7 +83,3 @@ async def get_or_create_schema(connection: ClientConnection, command: GetOrCreat
         raise ProtocolError(ServerError.TopicNotFound, f"Topic not found: {topic}")
     version = await of_producer(connection, topic, command.schema)
     connection.answer(GetOrCreateSchemaResponse(command.request_id, version=version).encode())
-
-
-def refuse_get_or_create_schema(command: GetOrCreateSchema, problem: ProtocolError) -> bytes:
-    return GetOrCreateSchemaResponse(command.request_id, **error_fields(problem)).encode()

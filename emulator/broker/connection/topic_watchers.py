@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from emulator.broker.connection.flow_control import FlowControl
+from emulator.broker.connection.dispatch import CommandingConnection
 from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.broker.topic_directory.listing import Listing
 from emulator.errors import ProtocolError, ServerError
@@ -26,15 +26,13 @@ class WatchedRegion(Protocol):
     def directory(self) -> TopicDirectory: ...
 
 
-class WatchingConnection(Protocol):
+class WatchingConnection(CommandingConnection, Protocol):
     """A client's connection, as its watchers see it."""
 
     watchers: dict[int, TopicWatcher]
-    flow_control: FlowControl
 
     @property
     def region(self) -> WatchedRegion: ...
-    def answer(self, data: bytes) -> None: ...
 
 
 class TopicWatcher:
@@ -45,8 +43,8 @@ class TopicWatcher:
         self._connection = connection
         self._id = watcher_id
         self.listing: Listing | None = None
-        self._told: frozenset[str] = frozenset()
-        self._went: frozenset[str] = frozenset()
+        self._sent: frozenset[str] = frozenset()
+        self._deleted: frozenset[str] = frozenset()
         """Topics that the client knows and that were deleted since. They may exist again."""
 
     def begin(self, request: WatchTopics) -> None:
@@ -57,7 +55,7 @@ class TopicWatcher:
             )
         except ValueError as problem:
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
-        self._told = names = self.listing.names
+        self._sent = names = self.listing.names
         hash_ = topics_hash(names)
         known = () if request.hash == hash_ else sorted(names)
         self._connection.answer(
@@ -65,20 +63,21 @@ class TopicWatcher:
         )
 
     def changed(self, listing: Listing) -> None:
-        self._went |= self._told - listing.names
+        self._deleted |= self._sent - listing.names
         if self._connection.flow_control.is_writing_paused:
             return
-        went, self._went = self._went, frozenset()
-        self._tell(self._told - went)
-        self._tell(listing.names)
+        deleted, self._deleted = self._deleted, frozenset()
+        self._send(self._sent - deleted)
+        self._send(listing.names)
 
-    def _tell(self, names: frozenset[str]) -> None:
-        told, self._told = self._told, names
-        if names == told:
+    def _send(self, names: frozenset[str]) -> None:
+        """Send how the list differs from the one that the client has."""
+        former, self._sent = self._sent, names
+        if names == former:
             return
         self._connection.answer(
             TopicsUpdate(
-                self._id, tuple(sorted(names - told)), tuple(sorted(told - names)), topics_hash(names)
+                self._id, tuple(sorted(names - former)), tuple(sorted(former - names)), topics_hash(names)
             ).encode()
         )
 

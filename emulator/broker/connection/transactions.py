@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from emulator.broker.connection.command_spec import PendingResponse, Work
 from emulator.broker.connection.consumers import NAME_LENGTH_MAX
+from emulator.broker.connection.dispatch import PendingResponse, Work
 from emulator.core.transactions.coordinator import ASKED
 from emulator.core.transactions.journal_format import Holder, name_bytes
 from emulator.core.transactions.keys import PROCESS_BYTES_MAX, client_text
@@ -104,7 +104,9 @@ def add_partitions(connection: ClientConnection, command: AddPartitions) -> Pend
     region = connection.region
     life = region.coordinators.life(command.most)
     topics = [_participant(region, topic) for topic in command.topics]
-    return PendingResponse(life.add_partitions(command.least, topics), add_partitions_response(command))
+    return PendingResponse(
+        life.add_partitions(command.least, topics), response(AddPartitionsResponse, command)
+    )
 
 
 def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> PendingResponse:
@@ -113,7 +115,9 @@ def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -
     named = [
         (_participant(region, topic), _checked_subscription(name)) for topic, name in command.subscriptions
     ]
-    return PendingResponse(life.add_subscriptions(command.least, named), add_subscriptions_response(command))
+    return PendingResponse(
+        life.add_subscriptions(command.least, named), response(AddSubscriptionsResponse, command)
+    )
 
 
 def _participant(region: ServingRegion, topic: str) -> str:
@@ -140,37 +144,15 @@ def end(connection: ClientConnection, command: EndTransaction) -> PendingRespons
     if command.commit is None:
         raise ProtocolError(ServerError.NotAllowedError, "END_TXN must say whether to commit or to abort")
     life = connection.region.coordinators.life(command.most)
-    told = life.finish(command.least, commit=command.commit, why=ASKED)
-    return PendingResponse(told, end_response(command))
+    finished = life.finish(command.least, commit=command.commit, why=ASKED)
+    return PendingResponse(finished, response(EndTransactionResponse, command))
 
 
-# Responses, also to rejected requests.
-
-
-def connect_refused(command: ConnectCoordinator, problem: ProtocolError) -> bytes:
-    return CoordinatorConnected(command.request_id, **error_fields(problem)).encode()
-
-
-def begin_refused(command: NewTransaction, problem: ProtocolError) -> bytes:
-    return NewTransactionResponse(command.request_id, **error_fields(problem)).encode()
-
-
-def add_partitions_response(command: AddPartitions, problem: ProtocolError | None = None) -> bytes:
-    return _response(AddPartitionsResponse, command, problem)
-
-
-def add_subscriptions_response(command: AddSubscriptions, problem: ProtocolError | None = None) -> bytes:
-    return _response(AddSubscriptionsResponse, command, problem)
-
-
-def end_response(command: EndTransaction, problem: ProtocolError | None = None) -> bytes:
-    return _response(EndTransactionResponse, command, problem)
-
-
-def _response(
+def response(
     type_: type[AddPartitionsResponse | AddSubscriptionsResponse | EndTransactionResponse],
     command: AddPartitions | AddSubscriptions | EndTransaction,
-    problem: ProtocolError | None,
+    problem: ProtocolError | None = None,
 ) -> bytes:
+    """Return the response, also to a rejected request."""
     error = {} if problem is None else error_fields(problem)
     return type_(command.request_id, command.most, command.least, **error).encode()

@@ -11,10 +11,15 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emulator.broker.topic_directory.damaged_topics import DamagedTopics
 from emulator.broker.topic_directory.idle_topics import IdleSweeper
 from emulator.broker.topic_directory.listing import TopicLists
-from emulator.broker.topic_directory.loaded_topic import LoadedTopic, LoadState, LoadStateChange, OpenMode
+from emulator.broker.topic_directory.loaded_topic import (
+    DamagedTopics,
+    LoadedTopic,
+    LoadState,
+    LoadStateChange,
+    OpenMode,
+)
 from emulator.broker.topic_directory.stored_topics import LogKind
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.model.values import NON_PERSISTENT, TopicName
@@ -52,10 +57,6 @@ class TopicOpener(Protocol):
 
     def send_away(self, topic: Topic) -> None:
         """Disconnect all clients of a topic, so that they connect again."""
-        ...
-
-    def is_used(self, topic: Topic) -> bool:
-        """Whether it has producers or consumers."""
         ...
 
     def owes(self, topic: Topic) -> bool:
@@ -285,7 +286,7 @@ class TopicDirectory:
         slot = await self._serving(name)
         topic = slot.topic
         assert topic is not None
-        if self._opener.is_used(topic) and not force:
+        if topic.is_used and not force:
             raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
         self._leave(slot, "it is deleted")
         await _detached(self._spawn, self._left(slot, delete=True, for_good=for_good))
@@ -361,7 +362,7 @@ class TopicDirectory:
         """Return whether a topic was not requested after that time, has no clients, and no work to do without them
         (D3)."""
         asked_at = self._slots[topic.full_name].asked_at
-        return asked_at <= loop_time and not self._opener.is_used(topic) and not self._opener.owes(topic)
+        return asked_at <= loop_time and not topic.is_used and not self._opener.owes(topic)
 
     def close(self) -> None:
         """The region stops: open no more topics, and close the loaded ones."""

@@ -1,4 +1,4 @@
-"""One name in a region's directory of topics: its state, and the requests that wait for it.
+"""One name in a region's directory of topics: its state, the requests that wait for it, and whether it is damaged.
 
 ABSENT ─acquire─▶ OPENING ─▶ SERVING ─idle, failure, unload─▶ LEAVING ─▶ ABSENT
                      └─nothing there, failure─▶ ABSENT           └─delete─▶ DELETING ─▶ ABSENT
@@ -7,15 +7,22 @@ ABSENT ─acquire─▶ OPENING ─▶ SERVING ─idle, failure, unload─▶ LE
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from emulator.errors import GeoemuError, ProtocolError, ServerError
+from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged
 from emulator.model.values import TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
+
+
+logger = logging.getLogger(__name__)
+
+DAMAGED_SECONDS = 30.0
+"""How long requests for a damaged topic fail without reading the store: clients and other regions retry often."""
 
 
 class OpenMode(Enum):
@@ -87,11 +94,32 @@ class LoadedTopic:
 
     def fail(self, failure: BaseException, waiters: list[asyncio.Future[Topic]]) -> None:
         """Fail these requests, which wait now, and no others."""
-        told = failure if isinstance(failure, GeoemuError) else None
+        sent = failure if isinstance(failure, GeoemuError) else None
         for waiter in waiters:
             self.waiters.pop(waiter, None)
             if waiter.done():
                 continue
             waiter.set_exception(
-                told or ProtocolError(ServerError.ServiceNotReady, f"{self.name} cannot be opened")
+                sent or ProtocolError(ServerError.ServiceNotReady, f"{self.name} cannot be opened")
             )
+
+
+class DamagedTopics:
+    """Topics whose stored state is damaged, by full name: requests fail for a while without reading the store again."""
+
+    def __init__(self) -> None:
+        self._damaged: dict[str, tuple[StorageDamaged, float]] = {}
+        """Why a topic could not be loaded, and the loop time after which the store is read again."""
+
+    def check(self, name: str) -> None:
+        """StorageDamaged while the store is not to be read again."""
+        if not self._damaged or name not in self._damaged:
+            return
+        damage, until = self._damaged[name]
+        if asyncio.get_running_loop().time() < until:
+            raise StorageDamaged(str(damage))
+        del self._damaged[name]
+
+    def add(self, name: str, damage: StorageDamaged) -> None:
+        logger.error("topic %s cannot be loaded: %s", name, damage)
+        self._damaged[name] = damage, asyncio.get_running_loop().time() + DAMAGED_SECONDS

@@ -62,7 +62,7 @@ AUTO_SUBSCRIPTION_CREATION: Policy[bool] = Policy(
     ),
     default=True,
     scopes=frozenset(Scope),
-    obeyed_by="emulator.broker.connection.subscribing",
+    obeyed_by="emulator.broker.connection.consumers",
     doc="Whether a consumer may create a durable subscription; otherwise only the admin API may.",
 )
 SUBSCRIPTION_TYPES_ENABLED: Policy[tuple[str, ...]] = Policy(
@@ -73,7 +73,7 @@ SUBSCRIPTION_TYPES_ENABLED: Policy[tuple[str, ...]] = Policy(
     default=(),
     unset=[],
     scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
-    obeyed_by="emulator.broker.connection.subscribing",
+    obeyed_by="emulator.broker.connection.consumers",
     doc="Permitted subscription types. Empty: all.",
 )
 SUBSCRIBE_RATE: Policy[RateLimit] = Policy(
@@ -87,7 +87,7 @@ SUBSCRIBE_RATE: Policy[RateLimit] = Policy(
     ),
     default=UNLIMITED,
     scopes=frozenset(Scope),
-    obeyed_by="emulator.broker.connection.subscribing",
+    obeyed_by="emulator.broker.connection.consumers",
     doc="How often each consumer may subscribe or reconnect within a period in seconds. -1: no limit.",
 )
 

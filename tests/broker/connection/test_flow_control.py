@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from emulator.broker.connection import client_producers, liveness
+from emulator.broker.connection import attachments, liveness
 from emulator.broker.connection.commands import REQUEST_BYTES
 from emulator.broker.connection.connection import ClientConnection
 from emulator.broker.connection.flow_control import (
@@ -211,7 +211,7 @@ async def test_a_client_that_takes_nothing_of_what_it_leaves_unread_is_gone() ->
 
 
 async def test_closed_producers_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_producers, "CLOSED_PRODUCERS_MAX", 3)
+    monkeypatch.setattr(attachments, "CLOSED_PRODUCERS_MAX", 3)
 
     async with regions("us") as world, raw_client(world) as client:
         for number in range(5):

@@ -9,7 +9,7 @@ import pytest
 
 from emulator.broker.components import SHIPPED
 from emulator.broker.subscription.cursor_store import StoredCursor, cursors_of_topic
-from emulator.broker.topic_directory.partition_subscriptions import begin_like_the_first
+from emulator.broker.topic_assembly import inherit_subscriptions
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts
 from emulator.errors import StorageDamaged
@@ -33,7 +33,7 @@ async def keep(
 async def begin(store: MemoryStore, topic: str = SECOND) -> None:
     log = await store.open_log(topic)
     assert log is not None
-    await begin_like_the_first(store, TopicName.parse(topic), log, SHIPPED.subscriptions)
+    await inherit_subscriptions(store, TopicName.parse(topic), log, SHIPPED.subscriptions)
 
 
 def cursors(store: MemoryStore, topic: str = SECOND) -> dict[str, tuple[int, bool]]:

@@ -1,4 +1,4 @@
-"""The producers of one connection, by producer id: being created, waiting for their topic, open, closed."""
+"""The producers and consumers of one connection, by their ids."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from emulator.broker.connection.dispatch import CommandingConnection, begin, refuse
-from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.connection.liveness import Liveness
-from emulator.broker.tasks import TaskGroup
+from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.topic.producer import ConnectedProducer
+from emulator.core.dispatch import SubscriptionType
 from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.codec import CommandType
-from emulator.wire.commands import CreateProducer, ProducerSuccess, close_producer
+from emulator.wire.commands import CreateProducer, ProducerSuccess, Subscribe, close_consumer, close_producer
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
@@ -25,13 +25,14 @@ CLOSED_PRODUCERS_MAX: Final = 1_000
 class PublishingConnection(CommandingConnection, Protocol):
     """A client's connection, as its producers see it."""
 
-    tasks: TaskGroup
-    flow_control: FlowControl
     liveness: Liveness
 
 
 class ClientProducers:
-    """A producer is in `claims` until its topic admits it, then in `open`."""
+    """Producers that are being created, wait for their topic, are open or were closed.
+
+    A producer is in `claims` until its topic admits it, then in `open`.
+    """
 
     def __init__(self, connection: PublishingConnection) -> None:
         self._connection = connection
@@ -145,3 +146,55 @@ class ClientProducers:
             # Set now: its client may close the producer before the region repeats the request.
             self.opening[claim.producer_id] = request
             begin(connection, connection.table.again[CommandType.PRODUCER], request)
+
+
+class ClientConsumers:
+    """Attach and detach consumers of one client."""
+
+    def __init__(self, connection: CommandingConnection) -> None:
+        self._connection = connection
+        self.opening: dict[int, Subscribe] = {}
+        """Ids that are being created, each with its command; see `ClientProducers.opening`."""
+        self.open: dict[int, ConnectedConsumer] = {}
+
+    def no_longer_opening(self, command: Subscribe) -> None:
+        """The command has ended. A later one for the same id continues."""
+        if self.opening.get(command.consumer_id) is command:
+            del self.opening[command.consumer_id]
+
+    def add(self, consumer: ConnectedConsumer, type_: SubscriptionType) -> None:
+        """Attach a consumer to its subscription. ProtocolError when the subscription rejects it; then nothing is
+        changed.
+
+        Nothing is delivered before its SUCCESS: it has no permits until its client grants some.
+        """
+        consumer.subscription.attach(consumer, type_)
+        self.open[consumer.consumer_id] = consumer
+        if self._connection.flow_control.is_writing_paused:
+            consumer.subscription.set_blocked(consumer, blocked=True)
+
+    def forget(self, consumer: ConnectedConsumer) -> None:
+        """Remove a consumer without a message to its client."""
+        if self.open.get(consumer.consumer_id) is consumer:
+            del self.open[consumer.consumer_id]
+        consumer.subscription.detach(consumer)
+
+    def close(self, consumer: ConnectedConsumer) -> None:
+        """Disconnect a consumer; its client subscribes again."""
+        self.forget(consumer)
+        self._connection.answer(close_consumer(consumer.consumer_id).encode())
+
+    def set_blocked(self, *, blocked: bool) -> None:
+        """Pause or resume delivery, because the client does not read, or reads again."""
+        for consumer in self.open.values():
+            consumer.subscription.set_blocked(consumer, blocked=blocked)
+
+    def connection_lost(self) -> None:
+        self.opening.clear()
+        for consumer in list(self.open.values()):
+            self.forget(consumer)
+
+    def topic_closed(self, topic: Topic) -> None:
+        """Disconnect the consumers of a topic that is no longer served."""
+        for consumer in [c for c in self.open.values() if c.subscription.topic is topic]:
+            self.close(consumer)
