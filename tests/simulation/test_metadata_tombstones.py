@@ -60,7 +60,7 @@ def none_are_left(world: World) -> bool:
     return not any(tombstones(world, cluster) for cluster in world.configurations)
 
 
-def carrier(world: World) -> str:
+def leader(world: World) -> str:
     """Return the sync leader of the cluster with two regions."""
     names = [name for name in ("us", "us2") if _carries(world, name)]
     return names[0] if len(names) == 1 else ""
@@ -68,7 +68,7 @@ def carrier(world: World) -> str:
 
 def _carries(world: World, name: str) -> bool:
     host = world.regions[name]
-    return host.is_up and host.broker is not None and host.broker.synchronizer.carrier is not None  # type: ignore[union-attr]
+    return host.is_up and host.broker is not None and host.broker.synchronizer.leader is not None  # type: ignore[union-attr]
 
 
 def published(world: World, name: str) -> int:
@@ -94,8 +94,8 @@ def test_what_was_published_before_and_comes_after_a_tombstone_went_does_not_cou
     drop the tombstone. Then the region is back, and so is its event."""
 
     async def scenario(world: World) -> None:
-        await soon(world, lambda: carrier(world) != "")
-        first = carrier(world)
+        await soon(world, lambda: leader(world) != "")
+        first = leader(world)
         other = "us2" if first == "us" else "us"
         world.cut(first, "eu", one_way=True)
         world.cut(first, other, one_way=True)
@@ -105,7 +105,7 @@ def test_what_was_published_before_and_comes_after_a_tombstone_went_does_not_cou
         await region(world, "eu").policies.set(NAMESPACE, DEDUPLICATION, None)
         await soon(world, lambda: document(world, "americas") == b"{}")
         world.kill(first)
-        await soon(world, lambda: carrier(world) == other)
+        await soon(world, lambda: leader(world) == other)
         await soon(world, lambda: none_are_left(world))
         world.simulation.network.heal()
         world.start(first)

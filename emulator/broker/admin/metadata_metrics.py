@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from emulator.broker.metadata.store import Metadata
-from emulator.broker.metadata_sync.exclusions import differences
-from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.broker.metadata_sync.settings import SyncSettings, differences
 from emulator.broker.region import Region
 from emulator.errors import StorageDamaged
 
@@ -17,7 +16,7 @@ def figures_of(region: Region) -> Iterator[tuple[str, str, str, float]]:
     synchronizer = region.synchronizer
     if synchronizer is None:
         return
-    figures, carrier = synchronizer.figures, synchronizer.carrier
+    figures, leader = synchronizer.figures, synchronizer.leader
     for name, help_, value in (
         ("sent", "Metadata events that this region published to other clusters.", figures.sent),
         ("applied", "Metadata events of other clusters that were applied here.", figures.won),
@@ -40,9 +39,9 @@ def figures_of(region: Region) -> Iterator[tuple[str, str, str, float]]:
     failed = "Unexpected errors after which metadata sync began again."
     yield "geoemu_metadata_sync_failures_total", "counter", failed, figures.failures
     carries = "1 if this region is the sync leader of its cluster."
-    yield "geoemu_metadata_sync_leader", "gauge", carries, 0 if carrier is None else 1
+    yield "geoemu_metadata_sync_leader", "gauge", carries, 0 if leader is None else 1
     waits = "Messages of the event topic that this region has not applied yet."
-    backlog = 0 if carrier is None else carrier.channel_backlog
+    backlog = 0 if leader is None else leader.channel.backlog
     yield "geoemu_metadata_events_backlog", "gauge", waits, backlog
     differ = "Clusters whose metadata_sync_excluded_paths differ from this one's."
     unlike = _excluding_others(region.metadata, synchronizer.settings)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.damage import DamagedRows, incomplete
-from emulator.broker.metadata_sync.exclusions import excluded_in
+from emulator.broker.metadata_sync.settings import excluded_in
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.core.metadata.event import EXISTENCE, SyncStamp, is_synced, readable
 from emulator.core.metadata.record import DocumentRecord, ElementState, Loser, stored_record

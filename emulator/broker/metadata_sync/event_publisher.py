@@ -1,11 +1,11 @@
-"""Messages that a region publishes to the event topic before it changes metadata, if configured.
+"""Publishing of this cluster's changes to the event topic: after they are made, or before if configured.
 
 The proposal's order (`metadata_order: upstream`): the change is prepared, published, then made. An error response does
 not prove that the change failed: the event may be published, and sync leaders apply it.
 
 `metadata_sync_requires_event_topic`: the change is made first, as usual, but only after the event topic has accepted a
-message. With neither setting nothing is published here: the sync leader publishes the changes that it finds in the
-store.
+message. With neither setting a region publishes nothing before its changes: the sync leader publishes what it finds in
+the store (`LocalChanges`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from emulator.broker.metadata.store import Metadata
+from emulator.broker.metadata_sync.cluster_state import ClusterState
 from emulator.broker.metadata_sync.event_topic import EventTopic, EventTopicHost
-from emulator.broker.metadata_sync.losses import LostClusters
-from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.broker.metadata_sync.inbox import SyncMetrics
+from emulator.broker.metadata_sync.settings import LostClusters, SyncSettings
 from emulator.core.metadata import messages
 from emulator.core.metadata.event import SyncEvent
 from emulator.core.metadata.merge import MetadataTransaction
+from emulator.core.metadata.record import DocumentRecord
 from emulator.errors import ProtocolError, StorageError
 from emulator.storage.configuration.contract import ConfigurationRows, check_expected
+
+UNPUBLISHED_SECONDS = 1.0
+"""How long a change that should be published before it is made may be received back, before the leader publishes it."""
+DRAWN_SECONDS = 2.0
+"""How long a region has to publish and make a change that it prepared."""
 
 Work = Callable[[ConfigurationRows], None]
 
@@ -62,12 +69,12 @@ class EventPublisher:
         await self._metadata.transact(_checked(path, of, self._settings.transaction(draw_up)))
         events = drawn[-1]
         if events:
-            await self._told(channel, events)
+            await self._publish_drawn(channel, events)
         return self._settings.transaction(lambda transaction: transaction.make_drawn(path, events))
 
-    async def _told(self, channel: EventTopic, events: list[SyncEvent]) -> None:
+    async def _publish_drawn(self, channel: EventTopic, events: list[SyncEvent]) -> None:
         try:
-            await channel.publish([messages.encode(self._pack(events))])
+            await channel.publish([_encoded(events, self._losses)])
         except (StorageError, ProtocolError) as problem:
             # the sync leader finishes a change that may be published
             if isinstance(problem, ProtocolError) or problem.definite:
@@ -75,12 +82,6 @@ class EventPublisher:
                     work = self._settings.transaction(lambda transaction: transaction.withdraw(events))
                     await self._metadata.transact(work)
             raise
-
-    def _pack(self, events: list[SyncEvent]) -> messages.Events:
-        first, last = events[0].stamp, events[-1].stamp
-        cluster = self._settings.here.cluster
-        after, seen_to = first.sequence - 1, self._losses.all_seen_to
-        return messages.Events(cluster, first.incarnation, after, last.sequence, tuple(events), seen_to)
 
     async def _probe(self) -> None:
         """Publish a message without events, which has no effect elsewhere."""
@@ -106,6 +107,83 @@ class EventPublisher:
             f"cannot publish to the event topic {self._settings.topic}, so the change is not made: {problem}"
         )
         return StorageError(sentence, definite=True)
+
+
+class LocalChanges:
+    """The sync leader's part: publishes the changes that are made or prepared and not yet published."""
+
+    def __init__(self, state: ClusterState, channel: EventTopic, figures: SyncMetrics) -> None:
+        self._state = state
+        self._channel = channel
+        self._figures = figures
+        settings, incarnation = state.settings, state.clock.incarnation
+        self._outbox = settings.outbox(settings.here.cluster, incarnation, state.published())
+        self._drawn_since: dict[int, float] = {}
+        """By number: since when this region knows that an own change is prepared and not made."""
+        self._due_at_sequence = -1
+        self._due_since: float | None = None
+
+    @property
+    def published(self) -> int:
+        """Own changes are published up to this number."""
+        return self._outbox.published
+
+    def begin_with(self, record: DocumentRecord) -> None:
+        self._outbox.begins_with(record)
+
+    def note(self, record: DocumentRecord) -> None:
+        """A record has changed."""
+        self._outbox.noted(record)
+
+    def received_back(self, pack: messages.Events) -> None:
+        """The event topic returned own events."""
+        self._outbox.heard(pack)
+
+    async def publish(self) -> None:
+        """Publish the changes that are made. StorageError, ProtocolError."""
+        outbox, state = self._outbox, self._state
+        due, upto = outbox.due, state.settled
+        if not due and outbox.published >= upto:
+            self._due_since = None
+            return
+        if not self._may_publish():
+            return
+        made = outbox.packs(
+            map(state.record, due), upto, self._channel.pack_characters_max, state.losses.all_seen_to
+        )
+        await self._channel.publish([messages.encode(pack) for pack in made])
+        outbox.sent(made, map(state.record, due))
+        self._figures.sent += sum(len(pack.events) for pack in made)
+
+    def _may_publish(self) -> bool:
+        """Whether to publish an unpublished change now. Where changes are published before they are made, they are
+        received back without this. Others were not published, or had a number that another change overtook."""
+        if not self._state.settings.publishes_first:
+            return True
+        now = asyncio.get_running_loop().time()
+        if self._due_at_sequence != self._outbox.published or self._due_since is None:
+            self._due_at_sequence, self._due_since = self._outbox.published, now
+        return now - self._due_since >= UNPUBLISHED_SECONDS
+
+    async def finish(self) -> None:
+        """Finish prepared changes that are neither made nor received back after a while: the region that prepared them
+        died, or it is unknown whether they are published. They are published, possibly again, and made when they are
+        received. StorageError, ProtocolError."""
+        now, drawn = asyncio.get_running_loop().time(), self._state.drawn
+        self._drawn_since = {number: self._drawn_since.get(number, now) for number in drawn}
+        late = [drawn[number] for number, since in self._drawn_since.items() if now - since >= DRAWN_SECONDS]
+        for event in sorted(late, key=lambda one: one.stamp.sequence):
+            await self._channel.publish([_encoded([event], self._state.losses)])
+            self._drawn_since[event.stamp.sequence] = now
+
+
+def _encoded(events: list[SyncEvent], losses: LostClusters) -> bytes:
+    """Return own events with successive numbers as one message."""
+    first, last = events[0].stamp, events[-1].stamp
+    after, seen_to = first.sequence - 1, losses.all_seen_to
+    return messages.encode(
+        messages.Events(first.source, first.incarnation, after, last.sequence, tuple(events), seen_to)
+    )
 
 
 def _checked(path: str, of: int | None, work: Work) -> Work:

@@ -18,6 +18,7 @@ from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.admission import ClientProducer, Publisher, check
 from emulator.core.dispatch import ConsumerState, SubscriptionType
+from emulator.core.metadata.messages import PACK_CHARACTERS
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.wire.codec import CommandType, decode_message
 from emulator.wire.entry import plain_entry
@@ -97,8 +98,9 @@ class EventTopic:
         return not self._closed and not self._topic.closed
 
     @property
-    def payload_bytes_max(self) -> int:
-        return self._topic.publishing.limits.payload_bytes
+    def pack_characters_max(self) -> int:
+        """Maximum number of characters of one message."""
+        return min(PACK_CHARACTERS, self._topic.publishing.limits.payload_bytes // 2)
 
     @property
     def backlog(self) -> int:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.damage import incomplete
 from emulator.broker.metadata_sync.event_topic import ReceivedEvent
-from emulator.broker.metadata_sync.losses import LostClusters, see_to
-from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.broker.metadata_sync.settings import LostClusters, SyncSettings, note_seen
 from emulator.core.metadata.event import SyncEvent, SyncStamp
 from emulator.core.metadata.exclusions import encode_excluded, stored_excluded
 from emulator.core.metadata.merge import MergeCounts, MetadataTransaction
@@ -66,7 +65,7 @@ class EventBatch:
     own: list[Events] = field(default_factory=list)
     """Events of this cluster, where changes are published before they are made."""
     answered: list[CatchUpResponse] = field(default_factory=list)
-    standings: dict[str, VersionReport] = field(default_factory=dict)
+    reports: dict[str, VersionReport] = field(default_factory=dict)
     requests: list[CatchUpRequest] = field(default_factory=list)
 
 
@@ -117,10 +116,10 @@ class EventInbox:
         knew = dict(self.heard)
         for pack in batch.packs:
             self._hear(pack.source, {f"{pack.source}:{pack.incarnation}": pack.upto})
-        for standing in batch.standings.values():
-            self._hear(standing.source, dict(standing.vector))
-            self.declared[standing.source] = standing.declared.get(self._settings.here.cluster, 0)
-        if batch.packs or batch.own or batch.answered or batch.standings:
+        for report in batch.reports.values():
+            self._hear(report.source, dict(report.vector))
+            self.declared[report.source] = report.declared.get(self._settings.here.cluster, 0)
+        if batch.packs or batch.own or batch.answered or batch.reports:
             self._count(await self._metadata.transact(self._work(batch, shared_paths)), knew)
             self._forget_finished(batch.answered)
         if batch.packs and batch.events:
@@ -156,16 +155,16 @@ class EventInbox:
         def rows_too(rows: ConfigurationRows) -> MergeCounts:
             in_transaction(rows)
             for answer, _ in whole:
-                see_to(rows, answer.source, answer.declared)
+                note_seen(rows, answer.source, answer.declared)
             for answer in completed:
                 if self.recoveries.get(answer.source) == answer.number:
                     _no_longer_incomplete(rows, answer.source)
-            for standing in batch.standings.values():
-                said = json.dumps(dict(standing.vector), sort_keys=True).encode()
-                rows.put(SyncPeerPath(standing.source).text, said)
-                excluded = rows.get(SyncExcludedPath(standing.source).text)
-                if stored_excluded(excluded) != standing.excluded:
-                    rows.put(SyncExcludedPath(standing.source).text, encode_excluded(standing.excluded))
+            for report in batch.reports.values():
+                vector = json.dumps(dict(report.vector), sort_keys=True).encode()
+                rows.put(SyncPeerPath(report.source).text, vector)
+                excluded = rows.get(SyncExcludedPath(report.source).text)
+                if stored_excluded(excluded) != report.excluded:
+                    rows.put(SyncExcludedPath(report.source).text, encode_excluded(report.excluded))
             return tallies[-1]
 
         return rows_too
@@ -267,7 +266,7 @@ class EventInbox:
                 batch.answered.append(message)
                 batch.events += self._wanted(message.events) if self._speaks(message) else []
             case VersionReport():
-                batch.standings[message.source] = message
+                batch.reports[message.source] = message
             case CatchUpRequest() if message.to == here:
                 batch.requests.append(message)
 

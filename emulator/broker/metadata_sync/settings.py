@@ -1,18 +1,37 @@
-"""The region's configuration of metadata sync, and the paths that it shares."""
+"""The region's configuration of metadata sync: the paths that it shares, and the clusters that it shares them with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from emulator.broker.metadata.store import Metadata
 from emulator.config.compatibility import Compatibility
 from emulator.config.region import RegionConfig
 from emulator.core.metadata.event import is_synced, readable
+from emulator.core.metadata.exclusions import (
+    BY_OPERATOR,
+    BY_TOPOLOGY,
+    Declared,
+    Excluded,
+    not_covered,
+    stored_excluded,
+)
 from emulator.core.metadata.merge import LocalCluster, MetadataTransaction
 from emulator.core.metadata.outbox import EventOutbox
 from emulator.core.metadata.record import UPSTREAM, Rule
+from emulator.core.metadata.version_vector import stored_vector
 from emulator.errors import ProtocolError, ServerError
-from emulator.model.stored_keys import NamespacePath, PartitionedTopicPath, TopicPoliciesPath
+from emulator.model.stored_keys import (
+    SYNC_SEEN_TO_PATH,
+    NamespacePath,
+    PartitionedTopicPath,
+    SyncExcludedPath,
+    SyncLossPath,
+    TopicPoliciesPath,
+)
 from emulator.model.values import TopicName
 from emulator.storage.configuration.contract import ConfigurationRows
 
@@ -138,3 +157,113 @@ class SyncSettings:
 def _listed(text: str) -> tuple[str, ...]:
     """Return the parts of a comma-separated list."""
     return tuple(filter(None, (one.strip() for one in text.split(","))))
+
+
+# Excluded paths.
+
+
+class ExclusionDifference(NamedTuple):
+    """The difference between this cluster and another one."""
+
+    cluster: str
+    only_here: list[str]
+    only_there: list[str]
+
+    def __str__(self) -> str:
+        clauses = []
+        if self.only_there:
+            clauses.append(f"{', '.join(self.only_there)} is excluded in {self.cluster} but not here")
+        if self.only_here:
+            clauses.append(f"{', '.join(self.only_here)} is excluded here but not in {self.cluster}")
+        return "; ".join(clauses)
+
+
+def excluded_in(metadata: Metadata, cluster: str) -> Excluded | None:
+    """The paths in that cluster's newest report. None: it has sent none."""
+    return stored_excluded(metadata.get(SyncExcludedPath(cluster).text))
+
+
+def differences(metadata: Metadata, settings: SyncSettings) -> Iterator[ExclusionDifference]:
+    """Compare the paths that clusters exclude from sync (`metadata_sync_excluded_paths`)."""
+    for cluster in sorted(settings.clusters):
+        there = excluded_in(metadata, cluster)
+        if there is not None:
+            only_here = not_covered(settings.excluded, there)
+            only_there = not_covered(there, settings.excluded)
+            if only_here or only_there:
+                yield ExclusionDifference(cluster, only_here, only_there)
+
+
+# Lost clusters.
+
+
+class LostClusters:
+    """The clusters that this one has declared lost, and the declarations of others that it has processed, as stored."""
+
+    def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
+        self._metadata = metadata
+        self._settings = settings
+
+    def of(self, cluster: str) -> Declared:
+        return Declared.decode(self._metadata.get(SyncLossPath(cluster).text))
+
+    @property
+    def lost(self) -> set[str]:
+        return {cluster for cluster in self._settings.clusters if self.of(cluster).is_lost}
+
+    @property
+    def expected(self) -> set[str]:
+        """The other clusters that are not declared lost."""
+        return self._settings.clusters - self.lost
+
+    @property
+    def declared(self) -> dict[str, int]:
+        """By other cluster: how often it was declared lost."""
+        times = {cluster: self.of(cluster).times for cluster in sorted(self._settings.clusters)}
+        return {cluster: often for cluster, often in times.items() if often}
+
+    async def declare(self, cluster: str, *, lost: bool) -> None:
+        """Declare a cluster lost, or back, for an operator. StorageError."""
+        path = SyncLossPath(cluster).text
+
+        def work(rows: ConfigurationRows) -> None:
+            present = Declared.decode(rows.get(path))
+            declared = present.lost(BY_OPERATOR) if lost else present.back()
+            if declared != present:
+                rows.put(path, declared.encode())
+
+        await self._metadata.transact(work)
+
+    async def obey_topology(self) -> None:
+        """Apply the settings: declare the clusters lost that they name, and back those that they no longer name.
+        StorageError."""
+        for cluster in sorted(self._settings.clusters):
+            present = self.of(cluster)
+            declared = present
+            if cluster in self._settings.lost_clusters:
+                declared = present.lost(BY_TOPOLOGY)
+            elif present.by == BY_TOPOLOGY:
+                declared = present.back()
+            if declared != present:
+                await self._metadata.put(SyncLossPath(cluster).text, declared.encode())
+
+    @property
+    def all_seen_to(self) -> dict[str, int]:
+        """By declaring cluster: its last declaration that this cluster is lost which this cluster has processed."""
+        return stored_vector(self._metadata.get(SYNC_SEEN_TO_PATH.text))
+
+    def seen_to(self, cluster: str) -> int:
+        return self.all_seen_to.get(cluster, 0)
+
+    def speaks(self, cluster: str, seen_to: Mapping[str, int]) -> bool:
+        """Whether events of another cluster may be applied: it has processed every declaration that it is lost."""
+        return seen_to.get(self._settings.here.cluster, 0) >= self.of(cluster).times
+
+
+def note_seen(rows: ConfigurationRows, cluster: str, times: int) -> None:
+    """Record, in the transaction that processes it, that a declaration was processed."""
+    seen = stored_vector(rows.get(SYNC_SEEN_TO_PATH.text))
+    rows.put(
+        SYNC_SEEN_TO_PATH.text,
+        json.dumps(seen | {cluster: max(times, seen.get(cluster, 0))}, sort_keys=True).encode(),
+    )

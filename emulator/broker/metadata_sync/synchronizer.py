@@ -11,8 +11,7 @@ from emulator.broker.metadata_sync.damage import DamagedRows
 from emulator.broker.metadata_sync.event_topic import EventTopicHost
 from emulator.broker.metadata_sync.inbox import SyncMetrics
 from emulator.broker.metadata_sync.lease import Lease
-from emulator.broker.metadata_sync.losses import LostClusters
-from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.broker.metadata_sync.settings import LostClusters, SyncSettings
 from emulator.broker.metadata_sync.sync_leader import SyncLeader
 from emulator.errors import ProtocolError, StorageError
 
@@ -40,7 +39,7 @@ class Synchronizer:
         self.lease = Lease(host.metadata, settings.region, is_alone=settings.is_alone)
         self.losses = LostClusters(host.metadata, settings)
         self.damage = DamagedRows(host.metadata, settings)
-        self.carrier: SyncLeader | None = None
+        self.leader: SyncLeader | None = None
         """Set while this region leads."""
         self.failure = ""
         """Why it cannot lead, although it should; empty without a failure."""
@@ -55,9 +54,9 @@ class Synchronizer:
             self._news.clear()
             try:
                 await self._step()
-                self._tell("")
+                self._report("")
             except (StorageError, ProtocolError) as problem:
-                self._tell(str(problem))
+                self._report(str(problem))
                 await asyncio.sleep(LOOK_SECONDS)
             except Exception as problem:  # any: an unexpected error must not end the sync
                 await self._begin_again_after(problem)
@@ -69,38 +68,38 @@ class Synchronizer:
         if failure != self.failure:
             logger.error("metadata sync failed and is restarted", exc_info=problem)
         self.failure = failure
-        self._let_go()
+        self._resign()
         await asyncio.sleep(FAILED_SECONDS)
 
     async def _step(self) -> None:
         if await self.damage.replace():
-            self._let_go()
+            self._resign()
             self._news.set()
         await self.lease.look()
         if not self.lease.is_held:
-            self._let_go()
+            self._resign()
             return
-        if self.carrier is None or not self.carrier.is_open:
-            self._let_go()
+        if self.leader is None or not self.leader.channel.is_open:
+            self._resign()
             host = self._host
-            self.carrier = await SyncLeader.begin(
+            self.leader = await SyncLeader.begin(
                 host, host.metadata, self.settings, self.figures, self._news.set
             )
-            self._tell("")  # the former failure is over, although the first step takes a while
+            self._report("")  # the former failure is over, although the first step takes a while
             logger.info(
                 "this region is now the metadata sync leader of cluster %s", self.settings.here.cluster
             )
-        await self.carrier.step()
+        await self.leader.step()
 
-    def _tell(self, failure: str) -> None:
+    def _report(self, failure: str) -> None:
         if failure and failure != self.failure:
             logger.warning("metadata sync is interrupted and will be retried: %s", failure)
         self.failure = failure
 
-    def _let_go(self) -> None:
-        if self.carrier is not None:
-            self.carrier.close()
-            self.carrier = None
+    def _resign(self) -> None:
+        if self.leader is not None:
+            self.leader.close()
+            self.leader = None
 
     async def _until_news(self) -> None:
         try:
@@ -112,7 +111,7 @@ class Synchronizer:
     async def close(self) -> None:
         """The region stops: release the lease, so that other regions need not wait."""
         self._closed = True
-        self._let_go()
+        self._resign()
         try:
             async with asyncio.timeout(1.0):
                 await self.lease.give_up()

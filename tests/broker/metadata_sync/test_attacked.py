@@ -57,10 +57,10 @@ def pack(*events: dict[str, Any], **changes: Any) -> bytes:
 
 async def lie(region: Region, *payloads: bytes) -> None:
     """Let the region that publishes its cluster's events publish these."""
-    await soon(lambda: region.synchronizer is not None and region.synchronizer.carrier is not None)
+    await soon(lambda: region.synchronizer is not None and region.synchronizer.leader is not None)
     assert region.synchronizer is not None
-    assert region.synchronizer.carrier is not None
-    await region.synchronizer.carrier._channel.publish(payloads)
+    assert region.synchronizer.leader is not None
+    await region.synchronizer.leader.channel.publish(payloads)
 
 
 async def still_in_step(world: Regions) -> None:
@@ -195,10 +195,10 @@ def standing(origins: int, first: int) -> bytes:
 
 async def take(region: Region, *payloads: bytes) -> EventInbox:
     """Let the region's sync leader apply these, as if they came from us."""
-    await soon(lambda: region.synchronizer is not None and region.synchronizer.carrier is not None)
+    await soon(lambda: region.synchronizer is not None and region.synchronizer.leader is not None)
     assert region.synchronizer is not None
-    assert region.synchronizer.carrier is not None
-    inbox = region.synchronizer.carrier._inbox
+    assert region.synchronizer.leader is not None
+    inbox = region.synchronizer.leader.inbox
     await inbox.apply([ReceivedEvent(0, "us", payload) for payload in payloads], list)
     return inbox
 

@@ -132,7 +132,7 @@ async def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
         await settled(world)
         at_work = asyncio.Event()
 
-        async def step(carrier: SyncLeader) -> None:
+        async def step(leader: SyncLeader) -> None:
             at_work.set()
             await asyncio.Event().wait()
 

@@ -130,16 +130,16 @@ async def test_a_region_added_in_one_cluster_is_replicated_to_from_all() -> None
         assert [(await consumer.receive()).payload for _ in range(2)] == [b"before", b"after"]
 
 
-async def test_when_the_carrier_is_killed_another_region_carries_on() -> None:
+async def test_when_the_sync_leader_is_killed_another_region_takes_over() -> None:
     async with clusters(SIDES) as world:
         await create(world.running["us-east"])
         await soon(lambda: are_alike(world))
-        carrier = carrier_of(world, "americas")
-        other = next(name for name in ("us-east", "us-west") if name != carrier)
-        world.cut(carrier, "eu")
-        await world.running[carrier].policies.set(NAMESPACE, DEDUPLICATION, True)
-        await world.crash(carrier)
-        await soon(lambda: carrier_of(world, "americas") == other)
+        leader = leader_of(world, "americas")
+        other = next(name for name in ("us-east", "us-west") if name != leader)
+        world.cut(leader, "eu")
+        await world.running[leader].policies.set(NAMESPACE, DEDUPLICATION, True)
+        await world.crash(leader)
+        await soon(lambda: leader_of(world, "americas") == other)
         eu = world.running["eu"].policies
         await soon(lambda: eu.of_namespace("acme/orders", DEDUPLICATION))
         await world.running["eu"].policies.set(NAMESPACE, DEDUPLICATION, False)
@@ -148,23 +148,23 @@ async def test_when_the_carrier_is_killed_another_region_carries_on() -> None:
         await soon(lambda: are_alike(world))
 
 
-def carrier_of(world: Regions, cluster: str) -> str:
+def leader_of(world: Regions, cluster: str) -> str:
     change = world.configurations[cluster].values.get(SYNC_LEASE_PATH.text)
     assert change is not None
     assert change.value is not None
     name: str = json.loads(change.value)["region"]
     synchronizer = world.running[name].synchronizer if name in world.running else None
-    return name if synchronizer is not None and synchronizer.carrier is not None else ""
+    return name if synchronizer is not None and synchronizer.leader is not None else ""
 
 
-async def test_a_carrier_that_stops_gives_up_its_lease() -> None:
+async def test_a_sync_leader_that_stops_releases_its_lease() -> None:
     async with clusters(SIDES) as world:
         await soon(lambda: SYNC_LEASE_PATH.text in world.configurations["americas"].values)
-        await soon(lambda: carrier_of(world, "americas") != "")
-        carrier = carrier_of(world, "americas")
-        other = next(name for name in ("us-east", "us-west") if name != carrier)
-        await world.stop(carrier)
-        await soon(lambda: carrier_of(world, "americas") == other)
+        await soon(lambda: leader_of(world, "americas") != "")
+        leader = leader_of(world, "americas")
+        other = next(name for name in ("us-east", "us-west") if name != leader)
+        await world.stop(leader)
+        await soon(lambda: leader_of(world, "americas") == other)
 
 
 async def test_a_cluster_that_lost_its_store_and_its_log_gets_everything_back() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import AdminRequest, Resource, changes, reads
 from emulator.broker.authorization import ResourceScope
-from emulator.broker.metadata_sync.losses import LostClusters
+from emulator.broker.metadata_sync.settings import LostClusters
 
 _LOSS = "/geoemu/v1/clusters/{cluster}/lost"
 

@@ -1,0 +1,175 @@
+"""Version vectors: reports of this cluster's, and the events that it requests and sends because of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from emulator.broker.metadata_sync.cluster_state import ClusterState
+from emulator.broker.metadata_sync.damage import incomplete
+from emulator.broker.metadata_sync.event_topic import EventTopic
+from emulator.broker.metadata_sync.inbox import EventInbox, SyncMetrics
+from emulator.core.metadata import messages
+from emulator.core.metadata.version_vector import covers, missing
+from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH
+
+logger = logging.getLogger(__name__)
+
+REPORT_SECONDS = 0.25
+"""How soon other clusters receive this cluster's version vector after it changed."""
+BEHIND_SECONDS = 1.0
+"""How long events of others may be missing before they are requested."""
+ANSWER_SECONDS = 3.0
+"""How long to wait for an answer."""
+
+
+class PendingReport(NamedTuple):
+    """The cluster's version vector at one moment, tombstones included. It may be sent once all clusters can know of all
+    own changes before it. Otherwise they would drop the tombstones, and take a late older change for a new one
+    (INV-78)."""
+
+    vector: dict[str, int]
+    own_sequence: int
+    """Number of the newest own change at that moment."""
+
+
+class VersionReports:
+    """Reports this cluster's version vector, and the clusters that it declared lost."""
+
+    def __init__(self, state: ClusterState, channel: EventTopic) -> None:
+        self._state = state
+        self._channel = channel
+        self._reported: dict[str, int] | None = None
+        """The version vector that was sent last."""
+        self._reported_losses: dict[str, int] = {}
+        """The declarations of lost clusters that were sent last."""
+        self._due_at: float | None = 0.0
+        self._asks = True
+        """The next report asks the other clusters for theirs."""
+        self._pending: PendingReport | None = None
+        """To be sent as soon as that is allowed."""
+
+    def repeat(self) -> None:
+        """Another cluster asks for the report."""
+        self._reported = None
+
+    async def send(self, published: int) -> None:
+        """Send a report when it is due. `published`: own changes up to this number are published. StorageError,
+        ProtocolError."""
+        state, now = self._state, asyncio.get_running_loop().time()
+        own, has, declared = state.own_origin, state.vector(), state.losses.declared
+        if self._reported is not None and (_others(has, own), declared) == (
+            _others(self._reported, own),
+            self._reported_losses,
+        ):
+            self._due_at = self._pending = None
+            return
+        if self._due_at is None:
+            self._due_at = now + REPORT_SECONDS
+        if now < self._due_at:
+            return
+        self._pending = self._pending or PendingReport(has, state.clock.sequence)
+        if published < self._pending.own_sequence:
+            return
+        has = {**self._pending.vector, own: published}
+        here, excluded = state.settings.here.cluster, state.settings.excluded
+        report = messages.VersionReport(here, has, self._asks, declared, excluded)
+        await self._channel.publish([messages.encode(report)])
+        self._reported, self._reported_losses = has, declared
+        self._asks, self._due_at, self._pending = False, None, None
+
+
+class CatchUp:
+    """Requests the events that this cluster lacks, and sends other clusters those that they lack."""
+
+    def __init__(
+        self, state: ClusterState, channel: EventTopic, inbox: EventInbox, figures: SyncMetrics
+    ) -> None:
+        self._state = state
+        self._channel = channel
+        self._inbox = inbox
+        self._figures = figures
+        self._behind_since = 0.0
+        self._vector: dict[str, int] = {}
+        """The version vector at the last call."""
+        self._requested_until = 0.0
+        """No further request before this loop time."""
+
+    async def request(self) -> None:
+        """Request the events that others have, if they do not arrive otherwise. StorageError, ProtocolError."""
+        now, mine = asyncio.get_running_loop().time(), self._state.vector()
+        unseen = self._unseen
+        if unseen and now >= self._requested_until:
+            cluster = unseen[int(now / ANSWER_SECONDS) % len(unseen)]  # each in turn: one of them may be down
+            logger.info("cluster %s had declared this cluster lost; all its metadata is requested", cluster)
+            await self._request(cluster, {}, now)
+            return
+        if mine != self._vector:
+            self._vector, self._behind_since = mine, now
+            self._requested_until = min(self._requested_until, now + BEHIND_SECONDS)
+        if await self._recover(mine, now):
+            return
+        lost = self._state.losses.lost
+        lacks = {
+            source: missing(mine, has) for source, has in self._inbox.heard.items() if source not in lost
+        }
+        if not any(lacks.values()):
+            self._behind_since = now
+        elif now - self._behind_since >= BEHIND_SECONDS and now >= self._requested_until:
+            cluster = max(sorted(lacks), key=lambda source: len(lacks[source]))
+            logger.info("cluster %s: the metadata that this cluster lacks is requested", cluster)
+            await self._request(cluster, mine, now)
+
+    async def _recover(self, mine: dict[str, int], now: float) -> bool:
+        """Request all events of another cluster, those of this cluster too, after a record was damaged. Returns whether
+        it did. Every other turn is left for other missing events, since one of the clusters may be down."""
+        state = self._state
+        row = incomplete(state.metadata.get(SYNC_INCOMPLETE_PATH.text))
+        turn = int(now / ANSWER_SECONDS)
+        clusters = sorted(state.losses.expected.intersection(row))
+        if not clusters or turn % 2 or now < self._requested_until:
+            return False
+        cluster, number = clusters[turn // 2 % len(clusters)], state.settings.draw() or 1
+        logger.info("cluster %s: all its metadata is requested, because a record here was damaged", cluster)
+        self._inbox.recoveries[cluster] = number
+        await self._request(cluster, {**mine, state.own_origin: 0}, now, number)
+        return True
+
+    async def _request(self, cluster: str, has: dict[str, int], now: float, number: int = 0) -> None:
+        request = messages.CatchUpRequest(self._state.settings.here.cluster, cluster, has, number)
+        await self._channel.publish([messages.encode(request)])
+        self._requested_until = now + ANSWER_SECONDS
+
+    @property
+    def _unseen(self) -> list[str]:
+        """Clusters that declared this one lost, in declarations that are not processed yet."""
+        declared, losses = self._inbox.declared, self._state.losses
+        return sorted(source for source, times in declared.items() if times > losses.seen_to(source))
+
+    async def answer(self, request: messages.CatchUpRequest) -> None:
+        """Send everything that the requester lacks, of any origin. While this cluster may still have what all others
+        deleted, they have to request it elsewhere. StorageError, ProtocolError."""
+        state = self._state
+        if self._unseen and request.vector:
+            return
+        events = [
+            event
+            for path in state.shared_paths()
+            for event in state.record(path).events()
+            if not covers(request.vector, event.stamp)
+        ]
+        parts = list(messages.portions(events, self._channel.pack_characters_max)) or [()]
+        number, vector, count = request.number or state.settings.draw(), state.vector(), len(parts)
+        here, to, is_whole = state.settings.here.cluster, request.source, not request.vector
+        declared, seen_to = state.losses.of(to).times, state.losses.all_seen_to
+        answers = [
+            messages.CatchUpResponse(here, to, number, part, count, vector, its, is_whole, declared, seen_to)
+            for part, its in enumerate(parts)
+        ]
+        await self._channel.publish([messages.encode(answer) for answer in answers])
+        self._figures.answers += 1
+
+
+def _others(vector: dict[str, int], own: str) -> dict[str, int]:
+    return {origin: sequence for origin, sequence in vector.items() if origin != own}

@@ -1,0 +1,167 @@
+"""What this cluster's store says about metadata sync: own changes, applied events, records; and tombstones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from emulator.broker.metadata.store import Metadata
+from emulator.broker.metadata_sync.settings import LostClusters, SyncSettings
+from emulator.core.metadata.event import SyncStamp, is_synced
+from emulator.core.metadata.merge import MetadataTransaction
+from emulator.core.metadata.pending_changes import Drawn, read_drawn, settled
+from emulator.core.metadata.record import DocumentRecord, stored_record
+from emulator.core.metadata.stored import UNREADABLE, decoded
+from emulator.core.metadata.version_vector import OwnClock, Vector, may_go, merged, stored_vector, vector_of
+from emulator.model.stored_keys import (
+    SYNC_APPLIED_PATH,
+    SYNC_CLOCK_PATH,
+    SYNC_DRAWN_PATH,
+    SyncPeerPath,
+    SyncRecordPath,
+    parse_path,
+)
+
+logger = logging.getLogger(__name__)
+
+TOMBSTONES_SECONDS = 1.0
+"""How often tombstones are checked."""
+TOMBSTONES_AT_ONCE = 500
+"""Number of documents whose tombstones are checked in one transaction."""
+
+
+class ClusterState:
+    """Reads the mirror of the store: each property is the value of now."""
+
+    def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
+        self.metadata = metadata
+        self.settings = settings
+        self.losses = LostClusters(metadata, settings)
+
+    async def adopt(self) -> None:
+        """Create records for documents that existed before sync, as seeds; and the cluster's clock. StorageError."""
+        metadata = self.metadata
+        paths = [change.path for change in metadata.list("") if is_synced(change.path)]
+        unknown = [
+            path
+            for path in paths
+            if self.settings.covers(path) and metadata.get(SyncRecordPath(path).text) is None
+        ]
+        if not unknown and metadata.get(SYNC_CLOCK_PATH.text) is not None:
+            return
+
+        def work(transaction: MetadataTransaction) -> None:
+            for path in unknown:
+                try:
+                    transaction.adopt(path)
+                except UNREADABLE as problem:  # a document that cannot be read must not block the others
+                    logger.error(
+                        "metadata sync: %s is damaged and not sent to other clusters: %s", path, problem
+                    )
+
+        await metadata.transact(self.settings.transaction(work))
+
+    @property
+    def clock(self) -> OwnClock:
+        clock = decoded(self.metadata.get(SYNC_CLOCK_PATH.text), OwnClock.decode, None)
+        assert clock is not None, "it was adopted before"
+        return clock
+
+    @property
+    def own_origin(self) -> str:
+        return f"{self.settings.here.cluster}:{self.clock.incarnation}"
+
+    @property
+    def drawn(self) -> Drawn:
+        """Own changes that are prepared and not made."""
+        return read_drawn(self.metadata.get(SYNC_DRAWN_PATH.text))
+
+    @property
+    def settled(self) -> int:
+        """Each own number up to this one is applied, or never will be."""
+        return settled(self.clock, self.drawn)
+
+    def vector(self) -> dict[str, int]:
+        """Return the version vector of this cluster."""
+        clock = replace(self.clock, sequence=self.settled)
+        return vector_of(self.metadata.get(SYNC_APPLIED_PATH.text), clock, self.settings.here.cluster)
+
+    def shared_paths(self) -> list[str]:
+        keys = [parse_path(change.path) for change in self.metadata.list(SyncRecordPath.prefix())]
+        return [key.of for key in keys if isinstance(key, SyncRecordPath)]
+
+    def record(self, path: str) -> DocumentRecord:
+        return stored_record(path, self.metadata.get(SyncRecordPath(path).text))
+
+    def vector_of_peer(self, cluster: str) -> dict[str, int]:
+        """Return the newest stored version vector of another cluster; empty before its first report."""
+        return stored_vector(self.metadata.get(SyncPeerPath(cluster).text))
+
+    def published(self) -> int:
+        """Return the number up to which every other cluster has this cluster's own events."""
+        own = self.own_origin
+        return min((self.vector_of_peer(one).get(own, 0) for one in self.losses.expected), default=0)
+
+
+class Tombstones:
+    """Deletes the tombstones that every cluster has received, except clusters that are declared lost."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._paths: dict[str, None] = {}
+        """Documents with tombstones."""
+        self._next_check = 0.0
+        """Loop time."""
+        self._checked_with: object = None
+        """The version vectors of the last check, when nothing could be deleted."""
+
+    def note(self, record: DocumentRecord) -> None:
+        """A record has changed."""
+        if record.has_tombstones:
+            self._paths[record.path] = None
+        else:
+            self._paths.pop(record.path, None)
+
+    async def delete(self, reported: Mapping[str, Vector], undecided: Collection[str]) -> None:
+        """Delete tombstones. `reported`: the version vectors that others sent lately; `undecided`: documents with a
+        prepared change that may be older. StorageError."""
+        state, now = self._state, asyncio.get_running_loop().time()
+        if not self._paths or now < self._next_check or not state.settings.here.rule.has_tombstones:
+            return
+        self._next_check = now + TOMBSTONES_SECONDS
+        mine = state.vector()
+        known = {
+            cluster: merged(state.vector_of_peer(cluster), reported.get(cluster, {}))
+            for cluster in state.losses.expected
+        }
+        checked_with = (mine, known, len(self._paths), tuple(undecided))
+        if checked_with == self._checked_with:
+            return
+        is_had = self._rule(mine, known)
+        ready = (path for path in self._paths if path not in undecided and self._has_one(path, is_had))
+        paths = list(islice(ready, TOMBSTONES_AT_ONCE))
+        if not paths:
+            self._checked_with = checked_with
+            return
+
+        def work(transaction: MetadataTransaction) -> None:
+            for path in paths:
+                transaction.let_go(path, is_had)
+
+        await state.metadata.transact(state.settings.transaction(work))
+        for path in paths:
+            self.note(state.record(path))
+
+    def _rule(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
+        """Return which tombstones may go. Deleting one advances the clock to it, which is forbidden for times that are
+        far in the future (INV-81)."""
+        settings = self._state.settings
+        is_had = may_go(mine, known)
+        latest_ms = settings.wall_clock_ms() + settings.here.clock_ahead_ms_max
+        return lambda stamp: stamp.time_ms <= latest_ms and is_had(stamp)
+
+    def _has_one(self, path: str, is_had: Callable[[SyncStamp], bool]) -> bool:
+        return any(event.is_deleted and is_had(event.stamp) for event in self._state.record(path).events())
