@@ -42,7 +42,7 @@ FORGED: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("claim", FORGED)
-async def test_what_a_client_forges_is_refused_and_others_notice_nothing(
+async def test_forged_fields_of_a_client_are_rejected_without_effect_on_other_clients(
     claim: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Messages of eu, of the victim, and every backlog are unchanged."""
@@ -65,7 +65,7 @@ async def test_what_a_client_forges_is_refused_and_others_notice_nothing(
     assert len([line for line in caplog.messages if line.startswith("refused: ")]) == 1
 
 
-async def test_an_application_may_copy_the_properties_of_what_it_was_given() -> None:
+async def test_an_application_may_copy_the_properties_of_received_messages() -> None:
     """The copy includes the properties that replication added. It is a new message of the region that received it,
     there and everywhere: it makes no other message a duplicate, also after the logs are read again."""
     async with regions("us", "eu") as world:
@@ -88,7 +88,7 @@ async def test_an_application_may_copy_the_properties_of_what_it_was_given() -> 
             await check_all_have(world, {"far": 3, "copier": 3, "far again": 3})
 
 
-async def test_a_client_may_not_bear_a_regions_name() -> None:
+async def test_a_client_may_not_use_the_name_of_a_region() -> None:
     """In any spelling; and an authenticated region may not use another one's name."""
     async with regions("us", "eu", "ap") as world:
         for name in ("pulsar.repl.eu-->us", "pulsar.repl.eu", "pulsar.repl.nobody-->us", "pulsar.repl."):
@@ -106,7 +106,7 @@ async def test_a_client_may_not_bear_a_regions_name() -> None:
     [("eu", "guessed", None), ("eu", "", None), ("eu", None, "ap")],
     ids=["another secret", "no secret", "the answer of another region"],
 )
-async def test_who_cannot_prove_to_be_a_region_is_sent_away(
+async def test_a_peer_that_fails_authentication_is_disconnected(
     name: str, secret: str | None, answers_as: str | None
 ) -> None:
     async with regions("us", "eu", "ap") as world:
@@ -118,7 +118,7 @@ async def test_who_cannot_prove_to_be_a_region_is_sent_away(
         assert world.is_ready("eu")
 
 
-async def test_who_names_a_region_that_is_no_peer_is_sent_away_at_once() -> None:
+async def test_a_peer_that_names_an_unknown_region_is_disconnected_at_once() -> None:
     async with regions("us", "eu") as world:
         client = await RawClient.connect(world, handshake=False)
         client.greet("geoemu-region", b"nobody")
@@ -127,7 +127,7 @@ async def test_who_names_a_region_that_is_no_peer_is_sent_away_at_once() -> None
         assert "'nobody' is not a peer of region us" in error.message
 
 
-async def test_a_client_with_a_token_of_its_own_is_a_client_like_any_other() -> None:
+async def test_a_client_with_a_token_of_its_own_is_accepted_as_a_client() -> None:
     """Authentication is off, so credentials of a client are no reason to reject it."""
     async with regions("us") as world:
         client = await RawClient.connect(world, handshake=False)
@@ -135,7 +135,7 @@ async def test_a_client_with_a_token_of_its_own_is_a_client_like_any_other() -> 
         assert (await client.next()).type == pb.BaseCommand.CONNECTED
 
 
-async def test_nothing_behind_a_refused_entry_of_a_peer_is_admitted() -> None:
+async def test_no_entry_after_a_rejected_entry_of_a_peer_is_admitted() -> None:
     """A watermark must not pass the hole: entries pipelined behind it are sent again when the peer reattaches, after
     the rejected one (A2)."""
     async with regions("us", "eu") as world:
@@ -173,7 +173,7 @@ def filled(name: str, total_bytes: int, payload_bytes: int) -> bytes:
         size -= len(data) - total_bytes
 
 
-async def test_what_one_region_takes_every_region_takes() -> None:
+async def test_an_entry_that_one_region_accepts_is_accepted_by_every_region() -> None:
     """The largest allowed entry is replicated; one byte more is rejected where it is published. It used to be
     acknowledged, and its replicated form closed both links again and again, for all topics."""
     async with regions("us", "eu", max_message_bytes=1_000) as world:
@@ -191,7 +191,7 @@ async def test_what_one_region_takes_every_region_takes() -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [2_000, 40_000], ids=["refused there", "not sent"])
-def test_an_entry_that_another_region_never_takes_parks_its_replicator_alone(
+def test_an_entry_that_another_region_never_accepts_parks_only_its_own_replicator(
     size_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Regions with different maximum sizes, which a topology rejects but a hand-made region.json does not: other topics

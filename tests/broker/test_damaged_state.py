@@ -45,7 +45,7 @@ async def restarted(world: Regions, values: Mapping[str, bytes]) -> None:
     }.items(),
     ids=lambda damage: damage[0].rpartition("/")[2],
 )
-async def test_a_damaged_cursor_is_named_and_keeps_its_topic_from_being_loaded(
+async def test_a_damaged_cursor_is_named_and_prevents_loading_its_topic(
     damage: tuple[str, bytes],
 ) -> None:
     """A guessed cursor would lose messages. Other topics are served as usual."""
@@ -75,7 +75,7 @@ async def broken(world: Regions) -> bytes:
     return whole.value
 
 
-async def test_a_damaged_topic_is_not_looked_at_for_everybody_who_asks(
+async def test_a_damaged_topic_is_not_read_for_every_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Clients and the replicators of other regions ask several times a second."""
@@ -93,7 +93,7 @@ async def test_a_damaged_topic_is_not_looked_at_for_everybody_who_asks(
             assert told() == 1
 
 
-async def test_a_damaged_topic_that_was_mended_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_damaged_topic_is_served_after_its_repair(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loaded_topic, "DAMAGED_SECONDS", 0.02)
 
     async with regions("us", "eu") as world:
@@ -118,7 +118,7 @@ DAMAGED_HEADS = {
 
 
 @pytest.mark.parametrize("head", DAMAGED_HEADS.values(), ids=DAMAGED_HEADS)
-async def test_a_damaged_checkpoint_is_made_again_from_the_log(
+async def test_a_damaged_checkpoint_is_rebuilt_from_the_log(
     head: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with regions("us", state_checkpoint_entries=10) as world:
@@ -134,7 +134,7 @@ def damaged_part(number: int) -> dict[str, bytes]:
     return {CheckpointPartKey(TOPIC, f"1-{number}").text: b"damaged"}
 
 
-async def test_a_damaged_part_of_a_checkpoint_is_made_again_from_the_log() -> None:
+async def test_a_damaged_part_of_a_checkpoint_is_rebuilt_from_the_log() -> None:
     """Of markers: without it they would be backlog, or an update would skip messages that the other region never
     had."""
     async with regions("us", "eu", state_checkpoint_entries=5) as world, world.client("us") as client:
@@ -150,7 +150,7 @@ async def test_a_damaged_part_of_a_checkpoint_is_made_again_from_the_log() -> No
         assert topic.hidden_ids.runs()[: len(hidden) - 1] == hidden[:-1]
 
 
-async def test_a_seek_to_what_a_damaged_part_tells_of_is_refused_until_the_topic_was_made_again() -> None:
+async def test_a_seek_into_a_damaged_part_is_rejected_until_the_topic_was_rebuilt() -> None:
     """The part was not in memory: no consumer needed it before the seek."""
     async with regions("us", state_checkpoint_entries=1_000) as world, world.client("us") as client:
         consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
@@ -182,7 +182,7 @@ async def test_a_seek_to_what_a_damaged_part_tells_of_is_refused_until_the_topic
         assert list(again.state.unseen_by("ap", 100)) == list(range(9))
 
 
-async def test_a_checkpoint_that_the_log_cannot_give_again_is_refused_with_its_key() -> None:
+async def test_a_checkpoint_that_cannot_be_rebuilt_is_rejected_with_its_key() -> None:
     """The log was trimmed: its first entries, with the state of producers and other regions, are gone."""
     store = await MemoryStore.open(region="us")
     log = await store.open_log(TOPIC, create=True)
@@ -197,7 +197,7 @@ async def test_a_checkpoint_that_the_log_cannot_give_again_is_refused_with_its_k
             await Topic.load(region, TopicName.parse(TOPIC), log, deduplicates=True, peers={})
 
 
-async def test_a_damaged_progress_of_a_replicator_costs_sending_again() -> None:
+async def test_damaged_progress_of_a_replicator_causes_resending() -> None:
     """The other region drops the duplicates."""
     async with regions("us", "eu") as world:
         async with world.client("us") as client:

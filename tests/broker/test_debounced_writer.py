@@ -69,7 +69,7 @@ async def test_a_step_begins_when_the_one_before_is_durable_and_deletes_come_las
     assert set(store.under_way) == {"delete old"}
 
 
-async def test_one_write_is_under_way_and_the_next_has_all_that_changed_meanwhile() -> None:
+async def test_one_write_is_under_way_and_the_next_contains_all_changes_since() -> None:
     store, value = SlowStore(), [1]
     keeper = keeper_of(store, one_key("a", lambda: b"%d" % value[0]))
     first = keeper.now()
@@ -85,13 +85,13 @@ async def test_one_write_is_under_way_and_the_next_has_all_that_changed_meanwhil
     assert third.done()
 
 
-async def test_what_did_not_change_is_durable_at_once() -> None:
+async def test_unchanged_state_is_durable_at_once() -> None:
     store = SlowStore()
     assert keeper_of(store, steps()).now().done()
     assert store.issued == []
 
 
-async def test_a_key_is_looked_at_before_it_is_put_first() -> None:
+async def test_a_key_is_read_before_its_first_put() -> None:
     """S5: a key that failed before the restart is refused until it is read."""
     store = SlowStore()
     keeper = keeper_of(store, one_key("a", lambda: b"1"))
@@ -101,7 +101,7 @@ async def test_a_key_is_looked_at_before_it_is_put_first() -> None:
     assert store.issued == ["get a", "put a=1", "put a=1"]
 
 
-async def test_a_key_is_looked_at_before_it_is_deleted() -> None:
+async def test_a_key_is_read_before_it_is_deleted() -> None:
     """S5 also holds for deletes. Without a read, a delete that failed once failed after every restart, and its topic
     could not be consumed any more."""
     store = SlowStore()
@@ -110,7 +110,7 @@ async def test_a_key_is_looked_at_before_it_is_deleted() -> None:
     assert store.issued[-2:] == ["get old", "delete old"]
 
 
-async def test_a_failure_is_told_when_every_put_has_its_outcome() -> None:
+async def test_a_failure_is_reported_when_every_put_has_its_outcome() -> None:
     """Until then the store may still change after the state was loaded from it."""
     store, failures = SlowStore(), list[BaseException]()
     keeper = keeper_of(store, steps({"a": b"1", "b": b"1"}), failures)
@@ -125,7 +125,7 @@ async def test_a_failure_is_told_when_every_put_has_its_outcome() -> None:
             await one
 
 
-async def test_a_closed_keeper_settles_when_its_puts_do_and_begins_no_further_step() -> None:
+async def test_a_closed_writer_settles_with_its_puts_and_begins_no_further_step() -> None:
     store, failures = SlowStore(), list[BaseException]()
     keeper = keeper_of(store, steps({"a": b"1"}, {"head": b"1"}), failures)
     waiting = keeper.now()

@@ -91,7 +91,7 @@ async def test_a_request_behind_a_failed_write_is_answered(world: World) -> None
 
 
 @pytest.mark.world("us", disk=SLOW)
-async def test_a_producer_is_told_of_what_its_former_life_has_under_way(world: World) -> None:
+async def test_a_producer_waits_for_the_pending_publishes_of_its_former_incarnation(world: World) -> None:
     """The producer received the last durable sequence id while a higher one was being written. It continued from that
     one, and its new message was acknowledged as a duplicate of the old."""
     host = world.client_host("first-life", "us")

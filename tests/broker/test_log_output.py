@@ -36,7 +36,7 @@ def test_an_event_is_one_line_of_json() -> None:
 
 
 @pytest.mark.parametrize("change", [set_format, set_level])
-def test_what_is_none_is_refused(change: object) -> None:
+def test_an_unknown_level_or_format_is_rejected(change: object) -> None:
     with pytest.raises(ValueError, match="is none of"):
         change("loud")  # type: ignore[operator]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from emulator.broker.memory_budgets import MemoryBudget
 
 
-def test_an_account_and_those_above_it_hold_what_is_charged() -> None:
+def test_a_budget_and_its_parents_hold_what_is_charged() -> None:
     region = MemoryBudget("region")
     connection = MemoryBudget("connection", region, 100)
     first, second = connection.charge(60), connection.charge(50)

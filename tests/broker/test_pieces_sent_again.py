@@ -51,7 +51,7 @@ def received(world: Regions) -> bytes:
 @pytest.mark.parametrize("deduplication", [True, False], ids=["deduplicated", "as they come"])
 @pytest.mark.parametrize("is_killed", [False, True], ids=["the link breaks", "the region is killed"])
 @pytest.mark.parametrize("first", range(PIECES))
-async def test_pieces_that_are_sent_again_are_stored_once(
+async def test_chunks_that_are_sent_again_are_stored_once(
     first: int, is_killed: bool, deduplication: bool
 ) -> None:
     """The client resends from any chunk without a receipt. The other region also has each chunk once."""
@@ -71,7 +71,7 @@ async def test_pieces_that_are_sent_again_are_stored_once(
         assert await asyncio.to_thread(received, world) == b"012"
 
 
-async def test_another_message_of_the_same_number_is_stored_as_a_whole() -> None:
+async def test_another_message_of_the_same_sequence_id_is_stored_completely() -> None:
     """A restarted application reuses a sequence id that it did not know its previous run had used."""
     async with regions("us", settings=FAST) as world, raw_client(world) as client:
         await client.open_producer()

@@ -86,7 +86,7 @@ def test_a_region_that_was_paused_and_replaced_ends_when_it_wakes_up(start):
 
 
 @pytest.mark.real
-def test_a_region_that_has_nothing_to_do_learns_too_that_it_was_replaced(start):
+def test_an_idle_region_also_notices_that_it_was_replaced(start):
     """So that idle clients do not wait there for ever."""
     old = start()
     start()

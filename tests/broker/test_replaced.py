@@ -113,7 +113,7 @@ async def test_a_fenced_region_with_something_left_to_write_ends_in_order(world:
 
 
 @pytest.mark.world("us", disk=RemoteFaults())
-async def test_a_region_stops_although_its_log_is_away(world: World) -> None:
+async def test_a_region_stops_although_its_log_is_unavailable(world: World) -> None:
     """Unwritten data is not waited for longer than the store itself."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
@@ -129,7 +129,7 @@ async def test_a_region_stops_although_its_log_is_away(world: World) -> None:
     assert world.simulation.now - begin <= FLUSH_SECONDS + CLOSE_SECONDS + 0.1
 
 
-def test_publishes_wait_while_the_log_is_away() -> None:
+def test_publishes_wait_while_the_log_is_unavailable() -> None:
     """With a store that gives up, the client sends them again; either way they are stored once."""
     for limit in (None, 0.5):
         with world("us", disk=replace(RemoteFaults(), gives_up_seconds=limit)) as w:
@@ -149,7 +149,7 @@ def test_publishes_wait_while_the_log_is_away() -> None:
             w.play(scenario())
 
 
-def test_a_lost_answer_is_no_reason_to_store_a_publish_twice() -> None:
+def test_a_lost_response_does_not_store_a_publish_twice() -> None:
     """The outcome is unknown; the region reads its log again before it accepts the resent message."""
     faults = RemoteFaults(lost_answer_probability=0.0, gives_up_seconds=0.5)
     for seed in range(5):

@@ -22,7 +22,7 @@ def broken(*_: Any, **__: Any) -> Any:
     raise RuntimeError("broken")
 
 
-async def test_a_link_is_tried_again_after_an_error_that_is_none_of_the_network(
+async def test_a_link_is_retried_after_an_error_other_than_of_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An invalid host name, or a replicator that raises when its link goes down."""
@@ -62,7 +62,7 @@ async def test_a_link_has_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (started, peer._retry) == (1, None)
 
 
-async def test_a_watch_that_fails_keeps_no_other_one_from_hearing_of_a_change() -> None:
+async def test_a_failing_watch_does_not_prevent_other_watches() -> None:
     """Watches after the failing one got no change, and the caller that made the change waited for ever."""
     async with regions("us") as world:
         metadata, heard = world.running["us"].metadata, []
@@ -74,7 +74,7 @@ async def test_a_watch_that_fails_keeps_no_other_one_from_hearing_of_a_change() 
         assert heard == [path]
 
 
-async def test_a_store_that_fails_otherwise_than_stores_do_is_read_again(
+async def test_a_store_is_read_again_after_an_unexpected_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The region stopped reading changes of its cluster."""
@@ -88,7 +88,7 @@ async def test_a_store_that_fails_otherwise_than_stores_do_is_read_again(
         await asyncio.wait_for(metadata.put(TenantPath("acme").text, b"{}"), 10)
 
 
-async def test_a_topic_of_which_housekeeping_fails_keeps_it_from_no_other_topic() -> None:
+async def test_failed_housekeeping_of_a_topic_does_not_prevent_that_of_others() -> None:
     async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
         us = world.running["us"]
         await publish(client, "p", 1)
@@ -101,7 +101,7 @@ async def test_a_topic_of_which_housekeeping_fails_keeps_it_from_no_other_topic(
         await until(lambda: topic.log.first_entry_id == 1)
 
 
-async def test_topics_that_are_not_used_leave_memory_although_a_look_at_one_failed(
+async def test_unused_topics_are_unloaded_although_the_check_of_one_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with regions("us", topic_idle_ms=20) as world:

@@ -45,7 +45,7 @@ def test_cursors_of_names_with_slashes_stay_apart() -> None:
     asyncio.run(scenario())
 
 
-async def test_a_store_of_an_older_format_is_refused_in_one_sentence() -> None:
+async def test_a_store_of_an_older_format_is_rejected_in_one_sentence() -> None:
     store = await MemoryStore.open(region="us")
     await store.put("region/starts", b"0")
     namespace = NamespaceConfig("public/default", ("us",))

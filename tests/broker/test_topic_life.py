@@ -51,7 +51,7 @@ async def received(client: RawClient) -> list[tuple[int, int]]:
 # Terminated.
 
 
-async def test_a_terminated_topic_takes_nothing_and_says_where_it_ends() -> None:
+async def test_a_terminated_topic_rejects_publishes_and_returns_its_last_position() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await publish(world, 3)
         await client.open_producer(1)
@@ -75,7 +75,7 @@ async def test_it_stays_terminated_over_a_crash() -> None:
             assert (await client.next()).error.error == int(ServerError.TopicTerminatedError)
 
 
-async def test_consumers_read_to_the_end_and_hear_of_it() -> None:
+async def test_consumers_read_to_the_end_and_are_notified() -> None:
     """Each consumer is notified once, after everything is acknowledged; a later consumer is notified at once."""
     async with regions("us") as world, raw_client(world) as client:
         await publish(world, 2)
@@ -90,7 +90,7 @@ async def test_consumers_read_to_the_end_and_hear_of_it() -> None:
         assert (await client.next()).reachedEndOfTopic.consumer_id == 2
 
 
-async def test_a_topic_that_is_terminated_in_one_region_takes_nothing_from_others_and_holds_up_no_other_topic() -> (
+async def test_a_topic_terminated_in_one_region_rejects_replicated_entries_and_blocks_no_other_topic() -> (
     None
 ):
     """In the other region clients continue, and the replicator shows the reason why the rest is not sent."""
@@ -117,7 +117,7 @@ async def test_a_topic_that_is_terminated_in_one_region_takes_nothing_from_other
         assert there.last_position == last
 
 
-async def test_a_producer_that_waits_is_told_and_never_promoted() -> None:
+async def test_a_waiting_producer_of_a_terminated_topic_is_rejected_and_never_promoted() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await client.open_producer(1, name="owner", producer_access_mode=pb.WaitForExclusive)
         client.ask_for_producer(2, name="next", producer_access_mode=pb.WaitForExclusive)
@@ -133,7 +133,7 @@ async def test_a_producer_that_waits_is_told_and_never_promoted() -> None:
 # Deleted.
 
 
-async def test_a_deleted_topic_does_not_come_back_from_another_region_in_silence() -> None:
+async def test_a_deleted_topic_is_not_created_again_by_another_region() -> None:
     """The other region shows the reason; using the topic here again lets the messages through."""
     async with regions("us", "eu") as world:
         await publish(world, 2, "eu")
@@ -178,7 +178,7 @@ async def test_partitions_of_a_deleted_topic_do_not_come_back() -> None:
         await until(lambda: topic.replicators["us"].life.is_connected, DEADLINE)
 
 
-async def test_clients_of_a_topic_that_is_deleted_by_force_go_on_with_a_new_one() -> None:
+async def test_clients_of_a_topic_deleted_by_force_continue_with_a_new_one() -> None:
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer(TOPIC)
         consumer = await client.subscribe(TOPIC, "s")
@@ -207,7 +207,7 @@ async def looked(region: Region, minutes: float) -> None:
     await housekeeper._round()
 
 
-async def test_a_topic_that_nobody_uses_is_deleted() -> None:
+async def test_an_unused_topic_is_deleted() -> None:
     async with regions("us", housekeeping_interval_ms=3_600_000) as world:
         us = world.running["us"]
         await us.policies.set(NAMESPACE, INACTIVE_TOPICS, Inactivity(True, 60, DeleteMode.NO_SUBSCRIPTIONS))
@@ -250,7 +250,7 @@ async def test_subscriptions_keep_a_topic_unless_they_have_caught_up_and_the_pol
         assert not us.directory.exists(TOPIC)
 
 
-async def test_regions_let_go_of_a_topic_together_and_bring_it_back_together() -> None:
+async def test_regions_delete_an_unused_topic_together_and_create_it_again_together() -> None:
     """Each region's replicator keeps the other's topic in use, so both become idle first."""
     async with regions("us", "eu", housekeeping_interval_ms=3_600_000) as world:
         both = [world.running["us"], world.running["eu"]]
@@ -275,7 +275,7 @@ async def test_regions_let_go_of_a_topic_together_and_bring_it_back_together() -
         await until(lambda: both[0].directory.exists(TOPIC), DEADLINE)
 
 
-async def test_a_subscription_that_nobody_uses_expires_and_a_replicated_one_does_not() -> None:
+async def test_an_unused_subscription_expires_and_a_replicated_one_does_not() -> None:
     async with regions("us", "eu", housekeeping_interval_ms=3_600_000) as world:
         us = world.running["us"]
         async with world.client("us") as client:
@@ -292,7 +292,7 @@ async def test_a_subscription_that_nobody_uses_expires_and_a_replicated_one_does
             await kept.close()
 
 
-async def test_truncating_passes_everything_and_lets_it_go() -> None:
+async def test_truncating_skips_and_trims_everything() -> None:
     async with regions("us") as world:
         us = world.running["us"]
         async with world.client("us") as client:
@@ -308,9 +308,7 @@ async def test_truncating_passes_everything_and_lets_it_go() -> None:
         assert topic.subscriptions["s"].backlog() == 1
 
 
-async def test_a_replicator_that_was_let_in_while_the_topic_was_being_deleted_does_not_bring_it_back() -> (
-    None
-):
+async def test_a_replicator_accepted_during_the_deletion_of_its_topic_does_not_create_it_again() -> None:
     """It had requested its producer before, and waits for the topic when it is completely deleted."""
     async with regions("us", "eu") as world:
         await publish(world, 2, "us")

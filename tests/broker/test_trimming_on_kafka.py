@@ -94,7 +94,7 @@ def consume(consumer: pulsar.Consumer, count: int) -> list[int]:
 
 
 @pytest.mark.real
-def test_kafka_lets_go_of_what_everybody_acknowledged_and_of_nothing_else(place: Place) -> None:
+def test_kafka_trims_what_every_subscription_acknowledged_and_nothing_else(place: Place) -> None:
     """Also across a kill of the region: it continues from there, and trimmed records do not come back."""
     region = place.start()
     region.ask("POST", f"{POLICIES}/retention", NOTHING_IS_KEPT)
@@ -122,7 +122,7 @@ def test_kafka_lets_go_of_what_everybody_acknowledged_and_of_nothing_else(place:
 
 
 @pytest.mark.real
-def test_kafka_lets_go_of_what_expired(place: Place) -> None:
+def test_kafka_trims_expired_messages(place: Place) -> None:
     region = place.start()
     region.ask("POST", f"{POLICIES}/retention", NOTHING_IS_KEPT)
     client = region.client()
@@ -139,7 +139,7 @@ def test_kafka_lets_go_of_what_expired(place: Place) -> None:
 
 
 @pytest.mark.real
-def test_kafka_lets_go_of_what_a_quota_evicts(place: Place) -> None:
+def test_kafka_trims_what_a_quota_evicts(place: Place) -> None:
     region = place.start()
     region.ask("POST", f"{POLICIES}/retention", NOTHING_IS_KEPT)
     client = region.client()

@@ -58,7 +58,7 @@ async def asks_saying(client: RawClient, producer_id: int, size_bytes: int) -> p
 
 @pytest.mark.parametrize("epoch", [1, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING], ids=["exclusive", "waiting", "fencing"])
-async def test_a_made_up_epoch_gains_nothing_and_ends_nothing(epoch: int, mode: int) -> None:
+async def test_an_invented_epoch_gains_no_access_and_fences_no_producer(epoch: int, mode: int) -> None:
     async with regions("us") as world, raw_client(world) as liar, raw_client(world) as honest:
         said = await asks(liar, 1, "liar", producer_access_mode=mode, topic_epoch=epoch, epoch=epoch)
         assert said.producer_success.topic_epoch == 0
@@ -83,7 +83,7 @@ async def test_priorities_are_ordered_from_the_smallest_to_the_largest_number() 
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING], ids=["exclusive", "waiting", "fencing"])
-async def test_nobody_takes_the_name_of_an_owner_that_lives_or_of_one_that_waits(mode: int) -> None:
+async def test_the_name_of_a_live_owner_or_waiting_producer_is_not_taken_over(mode: int) -> None:
     async with regions("us") as world, raw_client(world) as liar, world.client("us") as honest:
         owner = await honest.producer("orders", name="owner", access_mode=AccessMode.EXCLUSIVE)
         waiting = asyncio.ensure_future(
@@ -98,7 +98,7 @@ async def test_nobody_takes_the_name_of_an_owner_that_lives_or_of_one_that_waits
         await waiting
 
 
-async def test_what_is_sent_by_one_that_only_waits_is_not_stored_and_ends_its_connection_only() -> None:
+async def test_a_send_of_a_waiting_producer_is_not_stored_and_closes_only_its_connection() -> None:
     async with regions("us") as world, raw_client(world) as owner, raw_client(world) as liar:
         await owner.open_producer(name="owner", producer_access_mode=EXCLUSIVE)
         await asks(liar, 1, "liar", producer_access_mode=WAITING)
@@ -110,7 +110,7 @@ async def test_what_is_sent_by_one_that_only_waits_is_not_stored_and_ends_its_co
         assert world.running["us"].directory.serving[TOPIC].log.next_entry_id == 0
 
 
-async def test_one_that_waits_may_be_closed_twice_and_asked_for_again() -> None:
+async def test_a_waiting_producer_may_be_closed_twice_and_created_again() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
         await asks(client, 2, "waiter", producer_access_mode=WAITING)
@@ -122,7 +122,7 @@ async def test_one_that_waits_may_be_closed_twice_and_asked_for_again() -> None:
         assert line(world) == ["waiter"]
 
 
-async def test_an_id_that_waits_and_is_asked_for_with_another_name_or_topic_waits_only_there() -> None:
+async def test_a_waiting_producer_created_again_with_another_name_or_topic_waits_only_there() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
         await asks(client, 2, "waiter", producer_access_mode=WAITING)
@@ -133,7 +133,7 @@ async def test_an_id_that_waits_and_is_asked_for_with_another_name_or_topic_wait
         assert line(world) == []
 
 
-async def test_thousands_that_wait_on_one_connection_leave_without_holding_up_the_others() -> None:
+async def test_thousands_of_waiting_producers_of_one_connection_leave_without_delaying_others() -> None:
     """It took seconds, when each leaving producer was searched for and all others were notified again."""
     count = 4_000
 
@@ -152,7 +152,7 @@ async def test_thousands_that_wait_on_one_connection_leave_without_holding_up_th
         assert time.thread_time() - began < 0.5
 
 
-async def test_what_producers_cost_is_counted_and_too_many_are_refused(
+async def test_the_memory_of_producers_is_counted_and_too_many_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The metadata that clients send also counts: it is kept while they wait."""
@@ -174,7 +174,7 @@ async def test_what_producers_cost_is_counted_and_too_many_are_refused(
         assert held.held_bytes < 3_000, "its present request"
 
 
-async def test_one_that_is_closed_while_its_topic_is_unloaded_does_not_come_back_as_a_ghost() -> None:
+async def test_a_waiting_producer_closed_during_an_unload_is_not_created_again() -> None:
     """After an unload the region requests access again for waiting producers. It must skip a producer that its client
     closed meanwhile: no client could ever close that one."""
     async with regions("us") as world, raw_client(world) as client:
@@ -192,7 +192,7 @@ async def test_one_that_is_closed_while_its_topic_is_unloaded_does_not_come_back
         assert topic.access.waiting_count == 0
 
 
-async def test_one_that_waits_is_told_nothing_of_a_store_that_fails_while_its_topic_is_loaded_again(
+async def test_a_waiting_producer_gets_no_error_while_its_topic_cannot_be_loaded_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Pulsar's clients give up a producer that has waited for long, at the first error."""
@@ -217,7 +217,7 @@ async def test_one_that_waits_is_told_nothing_of_a_store_that_fails_while_its_to
         assert (said.request_id, said.producer_ready, said.topic_epoch) == (2, True, 1)
 
 
-async def test_a_producer_name_that_is_no_name_is_refused() -> None:
+async def test_an_invalid_producer_name_is_rejected() -> None:
     """A topic remembers the names of up to a thousand losers, and each grant keeps its owner's for ever."""
     async with regions("us") as world, raw_client(world) as client:
         said = await asks(client, 1, "w" * 4_097, producer_access_mode=EXCLUSIVE)
@@ -228,7 +228,7 @@ async def test_a_producer_name_that_is_no_name_is_refused() -> None:
         assert (await asks(client, 1, "w" * 4_096)).HasField("producer_success")
 
 
-async def test_a_way_of_access_that_nobody_knows_unseats_nobody() -> None:
+async def test_an_unknown_access_mode_fences_no_producer() -> None:
     """Protobuf parses an unknown number as the default: Shared."""
     async with regions("us") as world, raw_client(world) as owner, raw_client(world) as liar:
         await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)

@@ -33,7 +33,7 @@ async def flow(client: RawClient, count: int) -> list[tuple[int, int]]:
     return [(id_.ledgerId, id_.entryId) for id_ in ids]
 
 
-async def test_a_seek_sends_the_consumer_away_before_it_succeeds() -> None:
+async def test_a_seek_disconnects_the_consumer_before_it_succeeds() -> None:
     """In the other order the C++ client ends at the position of the seek before this one."""
     async with regions("us") as world, raw_client(world) as client:
         await publish(world, 3)
@@ -49,7 +49,7 @@ async def test_a_seek_sends_the_consumer_away_before_it_succeeds() -> None:
         assert await flow(client, 2) == ids[1:]
 
 
-async def test_a_producer_may_bring_its_first_subscription() -> None:
+async def test_a_producer_may_create_an_initial_subscription() -> None:
     """The subscription keeps every message published before its first consumer connects."""
     async with regions("us") as world, raw_client(world) as client:
         request = pb.CommandProducer(
@@ -90,7 +90,7 @@ async def test_acknowledgements_of_one_chunk_share_one_write_and_one_task(
         assert started == ["confirm"]
 
 
-async def test_unsubscribe_sends_the_other_consumers_away() -> None:
+async def test_unsubscribe_disconnects_the_other_consumers() -> None:
     async with regions("us") as world, raw_client(world) as client, raw_client(world) as other:
         await client.subscribe(subType=pb.CommandSubscribe.Shared)
         await other.subscribe(subType=pb.CommandSubscribe.Shared)
@@ -146,7 +146,7 @@ async def test_a_subscription_keeps_the_properties_it_was_made_with_over_a_crash
             assert "third" not in topic.subscriptions
 
 
-async def test_a_reader_may_begin_with_what_was_published_so_long_ago() -> None:
+async def test_a_reader_may_begin_at_a_publish_time() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await publish(world, 3)
         begin = pb.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1)
@@ -157,7 +157,7 @@ async def test_a_reader_may_begin_with_what_was_published_so_long_ago() -> None:
         assert (await client.subscribe(2, subscription="other", **since_ever)).HasField("success")
 
 
-async def test_who_must_not_create_a_topic_is_told_that_there_is_none() -> None:
+async def test_a_client_that_may_not_create_topics_gets_topic_not_found() -> None:
     async with regions("us") as world, raw_client(world) as client:
         refused = await client.subscribe(force_topic_creation=False)
         assert refused.error.error == pb.TopicNotFound
@@ -165,7 +165,7 @@ async def test_who_must_not_create_a_topic_is_told_that_there_is_none() -> None:
         assert (await client.subscribe(force_topic_creation=False)).HasField("success")
 
 
-async def test_acknowledgements_of_parts_of_a_batch_are_kept_when_the_rest_is_given_back() -> None:
+async def test_acknowledgements_of_parts_of_a_batch_are_kept_when_the_rest_is_redelivered() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await publish_batch(world, 5)
         await client.subscribe(
@@ -188,9 +188,7 @@ async def test_acknowledgements_of_parts_of_a_batch_are_kept_when_the_rest_is_gi
 
 @pytest.mark.parametrize("by", ["acknowledgement", "cumulative", "seek"])
 @pytest.mark.parametrize("at_hand", [True, False])
-async def test_what_is_said_to_be_left_of_an_entry_beyond_all_it_has_poisons_nobody(
-    by: str, at_hand: bool
-) -> None:
+async def test_an_ack_set_larger_than_its_batch_has_no_effect_on_others(by: str, at_hand: bool) -> None:
     """The remaining ack set was sent in the MESSAGE to the next consumer, which exceeded the size that clients
     accept."""
     async with regions("us") as world, raw_client(world) as client:
@@ -222,7 +220,7 @@ async def test_what_is_said_to_be_left_of_an_entry_beyond_all_it_has_poisons_nob
             assert len((await other.next()).message.ack_set) <= 1
 
 
-def test_a_last_message_that_is_let_go_while_it_is_looked_up_is_none() -> None:
+def test_a_last_message_trimmed_during_its_lookup_is_none() -> None:
     """For a message from before a restart, the store is read for its batch size."""
 
     class Trimmed:

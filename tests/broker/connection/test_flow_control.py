@@ -94,7 +94,7 @@ async def reason_of_the_end(client: RawClient) -> str:
     return str(answer.error.message)
 
 
-async def test_what_came_of_a_frame_is_counted_until_its_end_or_that_of_its_connection() -> None:
+async def test_bytes_of_an_incomplete_frame_are_counted_until_it_or_its_connection_ends() -> None:
     async with regions("us") as world, raw_client(world) as client:
         held = world.running["us"].resources.clients
         await client.open_producer()
@@ -116,14 +116,14 @@ LARGE = STRANGER_FRAME_BYTES_MAX + 1
 
 
 @pytest.mark.parametrize("rest", [b"", b"x" * (LARGE - 12)], ids=["announced", "complete"])
-async def test_a_stranger_may_send_small_frames_only(rest: bytes) -> None:
+async def test_an_unauthenticated_client_may_send_small_frames_only(rest: bytes) -> None:
     """The region does not wait for the rest of a larger frame, and parses nothing of it."""
     async with regions("us") as world, raw_client(world, handshake=False) as client:
         client.writer.write(struct.pack(">II", LARGE - 4, 4) + b"\x08\x12xx" + rest)
         assert "before CONNECT, the limit is 65536" in await reason_of_the_end(client)
 
 
-async def test_a_client_may_send_large_frames_in_the_same_breath_as_connect() -> None:
+async def test_a_client_may_send_large_frames_in_the_same_chunk_as_connect() -> None:
     async with regions("us") as world, raw_client(world, handshake=False) as client:
         client.greet()
         client.ask_for_producer()
@@ -133,7 +133,7 @@ async def test_a_client_may_send_large_frames_in_the_same_breath_as_connect() ->
 
 
 @pytest.mark.parametrize("sent", [b"", struct.pack(">I", 100), PONG_FRAME], ids=["nothing", "half", "PONG"])
-async def test_a_stranger_has_a_deadline(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unauthenticated_client_has_a_deadline(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "HANDSHAKE_SECONDS", 0.05)
 
     async with regions("us") as world, raw_client(world, handshake=False) as client:
@@ -141,7 +141,7 @@ async def test_a_stranger_has_a_deadline(sent: bytes, monkeypatch: pytest.Monkey
         assert "the handshake was not completed within 0.05 s" in await reason_of_the_end(client)
 
 
-async def test_who_said_who_it_is_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_authenticated_client_has_no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "HANDSHAKE_SECONDS", 0.05)
 
     async with regions("us") as world, raw_client(world) as client:
@@ -162,7 +162,7 @@ TOPICS = 8
 """The names are long: one response is 1.6 KB, and all of them exceed the buffers of any socket."""
 
 
-async def test_answers_that_nobody_reads_stop_reading_of_that_client_alone() -> None:
+async def test_unread_responses_pause_reading_of_that_client_alone() -> None:
     """Memory stays bounded, other clients are not affected, and no response is lost when the client reads at last."""
     async with regions("us") as world, raw_client(world) as client, raw_client(world) as other:
         connection = the_connection(world)
@@ -188,7 +188,7 @@ async def test_a_consumer_that_is_attached_while_the_transport_is_full_begins_bl
         assert not connection.consumers.open[1].state.blocked
 
 
-async def test_a_client_is_not_judged_while_we_do_not_read_it() -> None:
+async def test_liveness_is_not_checked_while_the_region_does_not_read_the_client() -> None:
     """B5: its PONG may still be in the socket. Once the region reads again, the timeout counts."""
     async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
         connection = the_connection(world)
@@ -202,7 +202,7 @@ async def test_a_client_is_not_judged_while_we_do_not_read_it() -> None:
             await reading
 
 
-async def test_a_client_that_takes_nothing_of_what_it_leaves_unread_is_gone() -> None:
+async def test_a_client_that_receives_no_bytes_of_its_responses_is_disconnected() -> None:
     """A frozen client: the region stopped reading it because of its own unread responses."""
     async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
         the_connection(world).flow_control.pause(PauseReason.ANSWERS)

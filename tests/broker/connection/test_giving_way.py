@@ -52,7 +52,7 @@ async def test_a_subscription_that_is_deleted_while_another_consumer_waits_for_i
         await receives(new, world)
 
 
-async def test_what_a_client_waits_for_ends_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pending_requests_end_with_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """No consumer is attached for a closed connection, and the present consumer stays."""
     monkeypatch.setattr(liveness, "LIVENESS_SECONDS", 60)
 
@@ -107,7 +107,7 @@ def subscribe(consumer_id: int, request_id: int) -> pb.BaseCommand:
     return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body)
 
 
-async def test_a_producer_that_is_given_up_and_asked_for_again_in_one_breath_is_opened() -> None:
+async def test_a_producer_closed_and_created_again_in_one_chunk_is_opened() -> None:
     """The first request still waits for the topic when the third arrives: the third gets the response."""
     async with regions("us") as world, raw_client(world) as client:
         for command in (create_producer(1, 1), close_producer(1, 2), create_producer(1, 3)):
@@ -118,7 +118,7 @@ async def test_a_producer_that_is_given_up_and_asked_for_again_in_one_breath_is_
         assert not connection.producers.opening
 
 
-async def test_a_consumer_that_is_given_up_and_asked_for_again_in_one_breath_is_attached() -> None:
+async def test_a_consumer_closed_and_created_again_in_one_chunk_is_attached() -> None:
     async with regions("us") as world, raw_client(world) as client:
         for command in (subscribe(1, 1), close_consumer(1, 2), subscribe(1, 3)):
             client.send(command)
@@ -135,7 +135,7 @@ async def test_a_producer_of_another_name_under_the_same_id_replaces_the_first()
         assert list(topic.producers) == ["second"]
 
 
-async def test_an_exclusive_owner_that_is_back_on_a_new_connection_does_not_lose_to_those_who_wait() -> None:
+async def test_an_exclusive_owner_that_reconnects_keeps_the_topic_before_waiting_producers() -> None:
     """Its old connection is half-open: the region has to probe it, and must promote no other producer when it closes
     it."""
     async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:

@@ -82,7 +82,7 @@ async def test_a_send_of_an_unknown_producer_closes_the_connection_but_a_late_on
             await client.next()
 
 
-async def test_a_command_that_is_not_known_is_ignored() -> None:
+async def test_an_unknown_command_is_ignored() -> None:
     """Newer clients may send commands that the region does not support."""
     async with regions("us") as world:
         client = await RawClient.connect(world)
@@ -115,7 +115,7 @@ async def test_a_duplicate_is_acknowledged_with_no_position() -> None:
         assert second.message_id.ledgerId == 2**64 - 1
 
 
-async def test_transactions_are_refused_in_words_where_they_are_not_enabled() -> None:
+async def test_transactions_are_rejected_with_a_reason_where_they_are_not_enabled() -> None:
     """The client gets an error, not silence."""
     async with regions("us", transaction_coordinators=0) as world:
         client = await RawClient.connect(world)

@@ -157,7 +157,7 @@ REFUSED: dict[str, tuple[pb.BaseCommand, Callable[[pb.BaseCommand], Refusal], in
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_is_answered_and_logged_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejection_is_sent_and_logged_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """The line has connection, topic and code; and the connection stays open."""
     command, read, code, sentence = REFUSED[name]
 
@@ -208,7 +208,7 @@ def test_a_refused_send_or_acknowledgement_names_its_topic(
     assert f"topic {ORDERS}, NotAllowedError" in line
 
 
-async def test_an_acknowledgement_of_nobody_that_wants_an_answer_gets_one() -> None:
+async def test_an_acknowledgement_of_an_unknown_consumer_gets_the_response_it_asks_for() -> None:
     """Its client would wait for ever. An acknowledgement without a request id may have crossed the close of its
     consumer on the wire."""
     async with regions("us") as world, raw_client(world) as client:
@@ -229,7 +229,7 @@ async def test_plain_bytes_need_no_schema(schema: pb.Schema | None) -> None:
         assert (await client.ask(subscribe(schema=schema))).success.request_id == 7
 
 
-async def test_a_consumer_may_take_whatever_schema_the_topic_has() -> None:
+async def test_a_consumer_may_accept_any_schema_of_the_topic() -> None:
     """AUTO_CONSUME registers no schema, and GET_SCHEMA returns TopicNotFound."""
     schema = pb.Schema(name="", schema_data=b"", type=pb.Schema.AutoConsume)
 

@@ -27,7 +27,7 @@ def bare(type_: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", [name for name, number in pb.BaseCommand.Type.items() if number])
-def test_every_command_of_the_protocol_is_a_row_or_has_a_sentence(name: str) -> None:
+def test_every_command_of_the_protocol_has_a_row_or_a_reason(name: str) -> None:
     """Never both, and the row has the protocol's name."""
     number = pb.BaseCommand.Type.Value(name)
     assert (number in TABLE.rows) != (number in NOT_OFFERED)
@@ -38,7 +38,7 @@ def test_every_command_of_the_protocol_is_a_row_or_has_a_sentence(name: str) -> 
 
 
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
-def test_a_stranger_is_refused(row: AnyCommandSpec) -> None:
+def test_an_unauthenticated_client_is_rejected(row: AnyCommandSpec) -> None:
     """Before CONNECT: ERROR of the handshake, and the connection is closed. The command is not even parsed."""
 
     async def scenario() -> None:
@@ -78,7 +78,7 @@ async def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFi
     assert "LOOKUP, topic orders, AuthorizationError" in caplog.text
 
 
-async def test_what_is_not_offered_is_ignored_with_a_line_in_the_log(
+async def test_an_unsupported_command_is_ignored_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The connection stays open."""

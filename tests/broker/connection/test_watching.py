@@ -42,14 +42,14 @@ async def update(client: RawClient) -> tuple[list[str], list[str], str]:
     return list(found.new_topics), list(found.deleted_topics), found.topics_hash
 
 
-def test_the_hash_is_the_one_that_clients_work_out() -> None:
+def test_the_hash_is_the_one_that_clients_compute() -> None:
     """Derived from CRC32C's check value 0xE3069283, least significant byte first, as Guava prints it."""
     assert topics_hash(["123456789"]) == "839206e3"
     assert topics_hash(["b", "a"]) == topics_hash(["a", "b"])
     assert topics_hash([]) == "00000000"
 
 
-async def test_a_list_that_its_client_knows_is_not_sent_again() -> None:
+async def test_a_list_that_the_client_has_is_not_sent_again() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await create(world, "one", "other", "third")
         first = (await client.ask(get_topics())).getTopicsOfNamespaceResponse
@@ -72,7 +72,7 @@ async def test_a_list_that_its_client_knows_is_not_sent_again() -> None:
         assert not (await client.ask(other_kind)).getTopicsOfNamespaceResponse.topics
 
 
-async def test_who_watches_is_told_what_comes_and_goes_and_nothing_else() -> None:
+async def test_a_watcher_is_notified_of_created_and_deleted_topics_only() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await create(world, "one")
         begun = (await client.ask(watch())).watchTopicListSuccess
@@ -85,7 +85,7 @@ async def test_who_watches_is_told_what_comes_and_goes_and_nothing_else() -> Non
         assert await update(client) == ([], [f"{PREFIX}one"], topics_hash(both[1:]))
 
 
-async def test_who_comes_back_with_the_hash_is_told_only_what_it_missed() -> None:
+async def test_a_watcher_that_returns_with_a_hash_gets_only_the_missed_changes() -> None:
     async with regions("us") as world:
         await create(world, "one")
         async with raw_client(world) as client:
@@ -115,7 +115,7 @@ async def test_a_watch_that_is_closed_or_lost_leaves_nothing_behind() -> None:
         await until(lambda: not lists._listings and not lists._known)
 
 
-async def test_a_pattern_that_is_none_is_refused_and_so_are_too_many() -> None:
+async def test_an_invalid_pattern_and_too_many_watchers_are_rejected() -> None:
     async with regions("us") as world, raw_client(world) as client:
         refused = (await client.ask(watch("(?=a)"))).error
         assert refused.error == pb.NotAllowedError
@@ -126,7 +126,7 @@ async def test_a_pattern_that_is_none_is_refused_and_so_are_too_many() -> None:
         assert (await client.ask(watch(watcher_id=0))).HasField("watchTopicListSuccess"), "in its place"
 
 
-async def test_one_that_does_not_read_is_told_of_everything_at_once_when_it_does() -> None:
+async def test_a_watcher_that_did_not_read_gets_all_changes_at_once() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await client.ask(watch())
         (connection,) = world.running["us"].clients.connections
@@ -139,7 +139,7 @@ async def test_one_that_does_not_read_is_told_of_everything_at_once_when_it_does
         assert (await update(client))[0] == [f"{PREFIX}o1", f"{PREFIX}o2"]
 
 
-async def test_one_that_goes_and_comes_again_in_one_moment_went_and_came() -> None:
+async def test_a_topic_deleted_and_created_again_is_reported_as_both() -> None:
     """Its subscriptions were deleted with it, so a client that watches has to subscribe again."""
     async with regions("us") as world, raw_client(world) as client:
         await create(world, "one", "other")
@@ -154,7 +154,7 @@ async def test_one_that_goes_and_comes_again_in_one_moment_went_and_came() -> No
         assert await update(client) == ([f"{PREFIX}orders"], [], topics_hash([*both, f"{PREFIX}orders"]))
 
 
-async def test_one_that_did_not_read_while_a_topic_was_made_anew_is_told_of_both() -> None:
+async def test_a_watcher_that_did_not_read_is_notified_of_deletion_and_creation() -> None:
     async with regions("us") as world, raw_client(world) as client:
         await create(world, "one")
         await client.ask(watch())

@@ -79,7 +79,7 @@ class MetadataContract:
     def runner(self, place: Place) -> Callable[[Coroutine[Any, Any, None]], None]:
         return place.run
 
-    async def test_m1_who_put_reads_its_own_write(self, place: Place) -> None:
+    async def test_m1_a_writer_reads_its_own_write(self, place: Place) -> None:
         async with place.region() as us:
             for number in range(5):
                 await us.put("a", b"%d" % number)
@@ -95,7 +95,9 @@ class MetadataContract:
         async with place.region() as eu:
             assert [(change.path, change.value) for change in eu.list("")] == [("a", b"1")]
 
-    async def test_m2_a_region_whose_store_is_away_goes_on_with_what_it_knows(self, place: Place) -> None:
+    async def test_m2_a_region_whose_store_is_unavailable_continues_with_its_mirror(
+        self, place: Place
+    ) -> None:
         async with place.region() as us, place.region() as eu:
             await us.put("a", b"1")
             await told(lambda: value_of(eu, "a") == b"1", eu)
@@ -108,7 +110,7 @@ class MetadataContract:
             await us.put("a", b"3")
             await told(lambda: value_of(eu, "a") == b"3", eu)
 
-    async def test_m3_every_region_is_told_every_change_once_and_in_order(self, place: Place) -> None:
+    async def test_m3_every_region_receives_every_change_once_and_in_order(self, place: Place) -> None:
         async with place.region() as us, place.region() as eu:
             heard: dict[str, list[Change]] = {"us": [], "eu": []}
             us.watch("", heard["us"].append)
@@ -120,7 +122,7 @@ class MetadataContract:
             revisions = [change.revision for change in heard["us"]]
             assert revisions == list(range(revisions[0], revisions[0] + 16))
 
-    async def test_m3_a_watch_can_read_what_it_is_told(self, place: Place) -> None:
+    async def test_m3_a_watch_can_read_the_change_it_receives(self, place: Place) -> None:
         async with place.region() as us:
             read: list[bool] = []
             us.watch("a/", lambda change: read.append(us.get(change.path) == change))
@@ -128,7 +130,7 @@ class MetadataContract:
             await us.put("b", b"x")
             assert read == [True]
 
-    async def test_m4_of_many_that_expect_the_same_version_one_succeeds(self, place: Place) -> None:
+    async def test_m4_of_concurrent_writes_of_one_version_one_succeeds(self, place: Place) -> None:
         async with place.region() as us, place.region() as eu:
             outcomes = await asyncio.gather(
                 *(one.put("a", b"%d" % n, expected=-1) for n in range(4) for one in (us, eu)),
@@ -152,7 +154,7 @@ class MetadataContract:
             assert change is not None
             assert change.version == 0
 
-    async def test_m4_nobody_loses_an_update(self, place: Place) -> None:
+    async def test_m4_no_update_is_lost(self, place: Place) -> None:
         async with place.region() as us, place.region() as eu:
 
             def one_more(value: bytes | None) -> bytes:
@@ -161,7 +163,7 @@ class MetadataContract:
             await asyncio.gather(*(one.update("n", one_more) for one in (us, eu) * 5))
             await told(lambda: value_of(eu, "n") == b"10", eu)
 
-    async def test_m5_a_region_that_missed_too_much_is_told_the_difference(self, place: Place) -> None:
+    async def test_m5_a_region_that_missed_too_much_receives_the_difference(self, place: Place) -> None:
         async with place.region() as us, place.region() as eu:
             await us.put("gone", b"x")
             await us.put("same", b"x")
@@ -180,13 +182,13 @@ class MetadataContract:
             assert eu.list("") == us.list("")
             assert {change.path for change in heard} == {"moves", "gone"}
 
-    async def test_m6_a_region_hears_of_what_others_commit(self, place: Place) -> None:
+    async def test_m6_a_region_receives_the_commits_of_others(self, place: Place) -> None:
         async with place.region() as us, place.region() as eu:
             for number in range(3):
                 await us.put("a", b"%d" % number)
                 await told(lambda number=number: value_of(eu, "a") == b"%d" % number, eu)  # type: ignore[misc]
 
-    async def test_m7_what_a_transaction_changes_is_seen_together(self, place: Place) -> None:
+    async def test_m7_the_changes_of_a_transaction_become_visible_together(self, place: Place) -> None:
         async with place.region() as us, place.region() as eu:
             torn: list[bool] = []
             eu.watch("a", lambda change: torn.append(value_of(eu, "b") is None))
@@ -229,7 +231,9 @@ class MetadataContract:
             await us.put("end", b"x")
             assert (value_of(us, "a"), value_of(us, "b")) == (b"10", b"10")
 
-    async def test_m7_what_comes_and_goes_in_one_transaction_leaves_no_trace(self, place: Place) -> None:
+    async def test_m7_a_path_created_and_deleted_in_one_transaction_leaves_no_trace(
+        self, place: Place
+    ) -> None:
         async with place.region() as us, place.region() as eu:
 
             def for_nothing(rows: ConfigurationRows) -> None:

@@ -57,12 +57,12 @@ def test_the_topic_outranks_the_namespace_and_that_the_broker() -> None:
     )
 
 
-def test_what_is_no_value_is_said() -> None:
+def test_an_invalid_value_is_reported() -> None:
     with pytest.raises(ValueError, match="'yes' is neither true nor false"):
         effective(DEDUPLICATION, {Scope.TOPIC: {"deduplication": "yes"}})
 
 
-async def test_p3_the_topology_never_overwrites_what_a_person_set() -> None:
+async def test_p3_the_topology_never_overwrites_a_users_value() -> None:
     async with regions("us", "eu") as world:
         policies = world.running["us"].policies
         await policies.set(NAMESPACE, DEDUPLICATION, False)
@@ -90,7 +90,7 @@ async def test_what_one_region_sets_applies_in_the_others_of_its_cluster() -> No
         await until(lambda: topic.state.deduplicates)
 
 
-async def test_a_running_topic_is_replicated_to_whom_its_namespace_says_now() -> None:
+async def test_a_loaded_topic_follows_the_replication_clusters_of_its_namespace() -> None:
     """A region is removed and added again while messages are published: in the end every region has every message
     once."""
     async with regions("us", "eu", "ap") as world, world.client("us") as client:
@@ -122,7 +122,7 @@ async def test_a_running_topic_is_replicated_to_whom_its_namespace_says_now() ->
             assert [(await reader.receive()).payload for _ in range(3)] == [b"0", b"1", b"2"]
 
 
-async def test_what_a_topic_says_of_one_region_stops_that_region_s_sending_alone() -> None:
+async def test_a_topic_policy_of_one_region_stops_only_that_regions_replicator() -> None:
     async with regions("us", "eu") as world, world.client("us") as client, world.client("eu") as other:
         await (await client.producer(TOPIC)).send(b"0")
         await until(lambda: stored(world.running["eu"]) >= 1)
@@ -143,7 +143,7 @@ def stored(region: object) -> int:
     return 0 if topic is None else int(topic.stored_end)
 
 
-async def test_a_region_that_does_not_share_the_messages_any_more_sends_nobody_anything() -> None:
+async def test_a_region_removed_from_the_replication_clusters_replicates_nothing() -> None:
     """Another region of its cluster removed this one. It would send messages without a way back, and count them as
     backlog."""
     async with regions("us", "eu", "ap") as world, world.client("us") as client:
@@ -155,7 +155,7 @@ async def test_a_region_that_does_not_share_the_messages_any_more_sends_nobody_a
         assert list(world.running["eu"].directory.serving[TOPIC].replicators) == ["ap"]
 
 
-async def test_a_topic_that_was_not_replicated_becomes_so_while_it_runs() -> None:
+async def test_replication_of_a_loaded_topic_can_be_enabled() -> None:
     async with regions("us", "eu") as world, world.client("us") as client:
         policies = world.running["us"].policies
         await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us",))
@@ -168,7 +168,7 @@ async def test_a_topic_that_was_not_replicated_becomes_so_while_it_runs() -> Non
         await until(lambda: stored(world.running["eu"]) == 1)
 
 
-async def test_a_value_that_is_none_is_not_obeyed_and_disturbs_nothing() -> None:
+async def test_an_invalid_value_is_ignored_without_further_effect() -> None:
     async with regions("us") as world:
         region = world.running["us"]
         await region.metadata.put(NAMESPACE.text, b'{"policies": {"deduplication": "perhaps"}}')
@@ -178,7 +178,7 @@ async def test_a_value_that_is_none_is_not_obeyed_and_disturbs_nothing() -> None
 
 
 @pytest.mark.world("us", "eu")
-async def test_m2_regions_serve_while_their_configuration_is_away(world: World) -> None:
+async def test_m2_regions_serve_while_their_configuration_store_is_unavailable(world: World) -> None:
     """Under virtual time: the store becomes unavailable, clients are not affected, and regions follow a change made
     afterwards."""
     client = world.client("us")
@@ -199,7 +199,7 @@ async def test_m2_regions_serve_while_their_configuration_is_away(world: World) 
         assert {json.loads(line)["region"] for line in region.deliveries} == {region.name}
 
 
-async def test_what_is_kept_beside_policies_is_not_read_as_one(caplog: pytest.LogCaptureFixture) -> None:
+async def test_documents_without_policies_are_not_read_as_policies(caplog: pytest.LogCaptureFixture) -> None:
     async with regions("us") as world:
         await world.running["us"].metadata.put(SyncExcludedPath("eu").text, b'["namespace/a"]')
     assert "is not a document" not in caplog.text

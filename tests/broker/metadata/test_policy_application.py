@@ -109,7 +109,7 @@ async def test_a_message_has_no_more_bytes_than_its_topic_allows() -> None:
         assert topic.publishing.limits.payload_bytes > 10
 
 
-async def test_who_publishes_too_fast_is_read_more_slowly() -> None:
+async def test_a_client_that_publishes_too_fast_is_read_more_slowly() -> None:
     """Every message is stored; and without a rate the producer continues at full speed."""
     async with regions("us") as world, world.client("us") as client:
         us = world.running["us"]
@@ -124,7 +124,7 @@ async def test_who_publishes_too_fast_is_read_more_slowly() -> None:
         assert us.directory.serving[TOPIC].stored_end == 30
 
 
-async def test_what_may_be_published_belongs_to_the_topic_however_often_a_client_connects_anew() -> None:
+async def test_the_publish_rate_belongs_to_the_topic_and_not_to_connections() -> None:
     """INV-79. 20 messages a second, each over a new connection."""
     async with regions("us") as world:
         us = world.running["us"]
@@ -142,7 +142,7 @@ async def test_what_may_be_published_belongs_to_the_topic_however_often_a_client
         assert stored <= 20 + 20 * (loop.time() - began) + 10, "at most one batch too early"
 
 
-async def test_who_has_published_nothing_waits_too_when_others_published_too_much() -> None:
+async def test_a_new_producer_waits_too_when_others_exceeded_the_publish_rate() -> None:
     async with regions("us") as world, world.client("us") as one, world.client("us") as other:
         us = world.running["us"]
         await set_policy(us, PUBLISH_RATE, RateLimit(20, 0, 1))
@@ -157,7 +157,7 @@ async def test_who_has_published_nothing_waits_too_when_others_published_too_muc
 
 
 @pytest.mark.parametrize("then", ["the rate is gone", "the client is gone"])
-async def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years(then: str) -> None:
+async def test_a_pause_of_years_does_not_keep_a_closed_connection_in_memory(then: str) -> None:
     async with regions("us") as world, raw_client(world) as client:
         us = world.running["us"]
         await set_policy(us, PUBLISH_RATE, RateLimit(0, 1, 1))
@@ -182,7 +182,7 @@ async def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years
             await client.open_producer(2, name="other")
 
 
-async def test_how_large_a_message_may_be_says_nothing_of_how_many_are_in_a_batch() -> None:
+async def test_the_message_size_limit_does_not_limit_batches() -> None:
     """A batch may be compressed to fewer bytes than it has messages; and a message of one byte counts as one."""
     async with regions("us") as world, raw_client(world) as client:
         await set_policy(world.running["us"], MAX_MESSAGE_SIZE, 1, OF_TOPIC)
@@ -195,7 +195,7 @@ async def test_how_large_a_message_may_be_says_nothing_of_how_many_are_in_a_batc
             assert (await client.next()).send_receipt.sequence_id == number
 
 
-async def test_consumers_are_sent_no_more_than_the_rate_allows_and_get_everything() -> None:
+async def test_consumers_receive_everything_within_the_dispatch_rate() -> None:
     async with regions("us") as world, world.client("us") as client:
         us = world.running["us"]
         producer = await client.producer(TOPIC)
@@ -292,7 +292,7 @@ async def test_deduplication_begins_in_the_middle_of_a_stream() -> None:
         assert topic.stored_end == 4
 
 
-async def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_nothing() -> None:
+async def test_sequence_ids_of_before_a_pause_of_deduplication_drop_no_message() -> None:
     """The producer restarts its sequence ids while deduplication is off; also with a crash in between."""
     async with regions("us") as world:
         for crashes in (False, True):
@@ -323,7 +323,7 @@ async def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_not
             assert topic.stored_end == before + 1
 
 
-async def test_of_topics_that_are_created_at_once_there_are_no_more_than_a_namespace_may_have() -> None:
+async def test_concurrent_creations_do_not_exceed_the_maximum_number_of_topics() -> None:
     async with regions("us") as world, world.client("us") as client:
         us = world.running["us"]
         await set_policy(us, MAX_TOPICS, 2)

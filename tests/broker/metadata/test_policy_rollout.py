@@ -106,7 +106,7 @@ def test_a_later_change_wins_where_an_earlier_one_has_not_arrived() -> None:
     asyncio.run(scenario())
 
 
-def test_a_topic_that_leaves_memory_is_not_visited_any_more() -> None:
+def test_an_unloaded_topic_is_not_visited() -> None:
     async def scenario() -> None:
         async with regions("us") as world:
             policies, steps = world.running["us"].policies, LoopSteps()

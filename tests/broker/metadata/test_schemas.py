@@ -53,7 +53,7 @@ async def refused(asked: object) -> str:
     return str(found.value)
 
 
-async def test_a_producers_schema_gets_a_version_and_its_messages_say_it() -> None:
+async def test_a_producers_schema_gets_a_version_that_its_messages_contain() -> None:
     async with regions("us") as world, world.client("us") as client:
         assert await client.schema(TOPIC) is None
         one = await client.producer(TOPIC, schema=FIRST)
@@ -73,7 +73,7 @@ async def test_a_producers_schema_gets_a_version_and_its_messages_say_it() -> No
         assert await client.schema(TOPIC) == (WITH_DEFAULT, version(1))
 
 
-async def test_a_schema_of_bytes_that_is_asked_for_is_a_schema_and_no_schema_is_none() -> None:
+async def test_a_requested_bytes_schema_is_registered_and_no_schema_is_not() -> None:
     """The Go client looks up the version that its own messages name."""
     async with regions("us") as world, world.client("us") as client:
         await client.producer(TOPIC)
@@ -86,7 +86,7 @@ async def test_a_schema_of_bytes_that_is_asked_for_is_a_schema_and_no_schema_is_
             await client.producer(TOPIC, schema=STRING)
 
 
-async def test_whoever_takes_bytes_can_read_every_topic() -> None:
+async def test_a_consumer_of_bytes_can_read_every_topic() -> None:
     """The Go client's table views send such a schema; the topic has messages, and no schema or another one."""
     async with regions("us") as world, world.client("us") as client:
         of_bytes = Schema(SchemaType.NONE, b"")
@@ -97,7 +97,7 @@ async def test_whoever_takes_bytes_can_read_every_topic() -> None:
         await client.subscribe(TOPIC, "second", schema=of_bytes)
 
 
-async def test_a_schema_that_may_not_follow_is_refused_with_the_reason() -> None:
+async def test_an_incompatible_schema_is_rejected_with_the_reason() -> None:
     async with regions("us") as world, world.client("us") as client:
         await client.producer(TOPIC, schema=FIRST)
         why = await refused(client.producer(TOPIC, schema=WITHOUT_DEFAULT))
@@ -141,7 +141,7 @@ async def test_the_strategy_of_the_namespace_decides_until_the_topic_has_one(
             assert await client.schema_version(TOPIC, other) == version(1)
 
 
-async def test_the_older_policy_is_heard_where_the_newer_one_says_nothing() -> None:
+async def test_the_older_policy_applies_where_the_newer_one_is_unset() -> None:
     async with regions("us") as world, world.client("us") as client:
         region = world.running["us"]
         await set_policy(region, SCHEMA_AUTO_UPDATE, "AutoUpdateDisabled")
@@ -170,7 +170,7 @@ async def test_where_schemas_are_enforced_a_producer_without_one_is_refused() ->
         assert "SchemaValidationEnforced" in await refused(client.producer(TOPIC))
 
 
-async def test_the_first_consumer_of_an_idle_topic_brings_its_schema() -> None:
+async def test_the_first_consumer_of_an_idle_topic_registers_its_schema() -> None:
     async with regions("us") as world, world.client("us") as client:
         await client.subscribe(TOPIC, "any", schema=AUTO_CONSUME)
         await client.subscribe(TOPIC, "s", schema=FIRST)
@@ -181,7 +181,7 @@ async def test_the_first_consumer_of_an_idle_topic_brings_its_schema() -> None:
         assert "note" in why
 
 
-async def test_a_consumers_schema_has_nothing_to_be_held_against_on_a_topic_of_bytes() -> None:
+async def test_a_consumer_with_a_schema_is_rejected_on_a_topic_without_one() -> None:
     async with regions("us") as world, world.client("us") as client:
         await (await client.producer(TOPIC)).send(b"x")
         why = await refused(client.subscribe(TOPIC, "s", schema=FIRST))
@@ -235,7 +235,7 @@ async def test_two_regions_of_a_cluster_that_register_at_once_agree_on_the_numbe
                 assert await client.schema(TOPIC, numbers[one.data]) == (one, numbers[one.data])
 
 
-async def test_a_deleted_schema_is_still_found_by_its_version_and_its_number_is_not_given_again() -> None:
+async def test_a_deleted_schema_is_found_by_its_version_and_its_number_is_not_reused() -> None:
     async with regions("us") as world, world.client("us") as client:
         schemas = world.running["us"].schemas
         await client.producer(TOPIC, schema=FIRST)
@@ -269,7 +269,7 @@ async def test_a_deleted_schema_is_still_found_by_its_version_and_its_number_is_
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-async def test_what_is_no_schema_is_refused_and_others_notice_nothing(schema: Schema, why: str) -> None:
+async def test_an_invalid_schema_is_rejected_without_effect_on_others(schema: Schema, why: str) -> None:
     async with regions("us") as world, world.client("us") as client, world.client("us") as other:
         producer = await other.producer(TOPIC, schema=FIRST)
         sentence = await refused(client.producer(TOPIC, schema=schema))
@@ -280,7 +280,7 @@ async def test_what_is_no_schema_is_refused_and_others_notice_nothing(schema: Sc
         assert await client.schema(TOPIC) == (FIRST, version(0)), "the connection is still open"
 
 
-async def test_versions_of_a_topic_have_a_bound() -> None:
+async def test_the_number_of_schema_versions_is_limited() -> None:
     async with regions("us", schema_versions_max=3) as world, world.client("us") as client:
         made = [record("id", f"field{number}=") for number in range(4)]
         await client.producer(TOPIC, schema=made[0])
@@ -291,13 +291,13 @@ async def test_versions_of_a_topic_have_a_bound() -> None:
 
 
 @pytest.mark.parametrize("said", [b"\xff" * 8, b"x", version(7)])
-async def test_a_version_that_nobody_gave_out_is_no_schema(said: bytes) -> None:
+async def test_an_unknown_schema_version_has_no_schema(said: bytes) -> None:
     async with regions("us") as world, world.client("us") as client:
         await client.producer(TOPIC, schema=FIRST)
         assert await client.schema(TOPIC, said) is None
 
 
-async def test_what_is_no_version_in_the_store_keeps_nobody_from_the_others() -> None:
+async def test_an_invalid_version_in_the_store_does_not_hide_the_others() -> None:
     async with regions("us") as world, world.client("us") as client:
         region = world.running["us"]
         await client.producer(TOPIC, schema=FIRST)

@@ -117,7 +117,7 @@ def _write_for_ever(path: Path, ready: Any) -> None:
     asyncio.run(scenario())
 
 
-async def test_the_kill_of_a_region_that_writes_disturbs_no_other_and_loses_nothing(tmp_path: Path) -> None:
+async def test_killing_a_writing_region_loses_nothing_and_blocks_no_other(tmp_path: Path) -> None:
     """M1 over processes: `kill -9` in the middle of writing."""
     path = tmp_path / "configuration.sqlite"
 
@@ -149,7 +149,7 @@ def _replace(path: Path) -> None:
 
 
 @pytest.mark.parametrize("hurt", [_rename, Path.unlink, _remove_log, _replace])
-async def test_a_change_of_a_file_that_is_not_there_any_more_is_not_acknowledged(
+async def test_a_change_in_a_removed_file_is_not_acknowledged(
     hurt: Callable[[Path], object], tmp_path: Path
 ) -> None:
     """The next process that opens the store would not find the change. The regions go on with their copy and log an
@@ -167,7 +167,7 @@ async def test_a_change_of_a_file_that_is_not_there_any_more_is_not_acknowledged
         assert value_of(us, "a") == value_of(eu, "a") == b"1"
 
 
-async def test_a_file_that_is_put_back_goes_on(tmp_path: Path) -> None:
+async def test_a_restored_file_is_used_again(tmp_path: Path) -> None:
     path = tmp_path / "configuration.sqlite"
 
     async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:
@@ -178,7 +178,7 @@ async def test_a_file_that_is_put_back_goes_on(tmp_path: Path) -> None:
         await until(lambda: value_of(eu, "a") == b"1" and eu.away is None)
 
 
-async def test_that_the_store_goes_away_and_answers_again_is_told_once_each(tmp_path: Path) -> None:
+async def test_an_outage_of_the_store_and_its_end_are_reported_once_each(tmp_path: Path) -> None:
     path = tmp_path / "configuration.sqlite"
 
     told: list[str | None] = []
@@ -199,7 +199,7 @@ async def test_that_the_store_goes_away_and_answers_again_is_told_once_each(tmp_
 @pytest.mark.parametrize(
     ("hurt", "said"), [(Path.unlink, "is missing"), (_replace, "is another configuration store")]
 )
-async def test_a_region_that_knows_the_store_makes_no_new_one(
+async def test_a_region_that_knew_a_store_creates_no_new_one(
     hurt: Callable[[Path], object], said: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "configuration.sqlite"
@@ -222,7 +222,7 @@ async def test_a_region_finds_the_store_that_it_knows_again(tmp_path: Path) -> N
     await again.close()
 
 
-async def test_a_change_that_nobody_can_be_told_of_is_not_waited_for_for_ever() -> None:
+async def test_a_change_that_cannot_be_confirmed_is_not_waited_for_for_ever() -> None:
     """The change was made, and then the store became unavailable: the outcome is unknown, and the caller gets an
     error."""
 

@@ -148,7 +148,7 @@ async def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
         assert ("did not confirm" in said, "interrupted" in said) == (True, False)
 
 
-async def test_an_error_that_nobody_expected_does_not_end_metadata_sync(
+async def test_an_unexpected_error_does_not_end_metadata_sync(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is counted and explained until a step succeeds again."""
@@ -167,7 +167,7 @@ async def test_an_error_that_nobody_expected_does_not_end_metadata_sync(
         assert metric(us, "geoemu_metadata_sync_failures_total") > 0
 
 
-async def test_a_document_that_cannot_be_read_keeps_no_other_one_from_being_shared() -> None:
+async def test_a_damaged_document_does_not_prevent_synchronising_others() -> None:
     """Another program wrote it into the store, so it has no record either."""
     async with clusters(SIDES) as world:
         us, eu = world.running["us-east"], world.running["eu"]

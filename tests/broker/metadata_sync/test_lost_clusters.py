@@ -59,7 +59,7 @@ async def without_asia() -> AsyncIterator[Regions]:
         yield world
 
 
-async def test_nobody_remembers_for_a_lost_cluster_what_was_deleted() -> None:
+async def test_no_tombstones_are_kept_for_a_lost_cluster() -> None:
     async with without_asia() as world:
         assert remembers(world, "americas")
         assert remembers(world, "europe")
@@ -67,7 +67,7 @@ async def test_nobody_remembers_for_a_lost_cluster_what_was_deleted() -> None:
         await soon(lambda: not remembers(world, "americas") and not remembers(world, "europe"))
 
 
-async def test_a_lost_cluster_that_comes_back_brings_back_nothing_that_was_deleted() -> None:
+async def test_a_lost_cluster_that_returns_restores_nothing_deleted() -> None:
     """INV-82. The cluster also keeps its own changes that no other cluster had received."""
     async with without_asia() as world:
         us, eu = world.running["us"], world.running["eu"]
@@ -86,7 +86,7 @@ async def test_a_lost_cluster_that_comes_back_brings_back_nothing_that_was_delet
         await soon(lambda: not any(remembers(world, cluster) for cluster in world.configurations))
 
 
-async def test_two_that_declared_each_other_lost_come_together_again() -> None:
+async def test_two_clusters_that_declared_each_other_lost_converge_again() -> None:
     async with clusters(TWO) as world:
         us, eu = world.running["us"], world.running["eu"]
         await create(us, ("us",))
@@ -107,7 +107,7 @@ async def test_two_that_declared_each_other_lost_come_together_again() -> None:
         await soon(lambda: TENANT.name in us.policies.tenants())
 
 
-async def test_what_the_topology_declares_lost_is_lost_until_it_says_so_no_more() -> None:
+async def test_a_cluster_is_lost_as_long_as_the_topology_declares_it() -> None:
     async with clusters(THREE) as world:
         us = world.running["us"]
         assert us.synchronizer is not None

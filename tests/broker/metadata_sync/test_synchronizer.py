@@ -66,7 +66,7 @@ async def create(region: Region, replicated_to: tuple[str, ...] = ()) -> None:
     await region.metadata.put(NAMESPACE.text, json.dumps(document).encode())
 
 
-async def test_a_policy_that_was_set_in_one_cluster_is_obeyed_in_another() -> None:
+async def test_a_policy_set_in_one_cluster_applies_in_another() -> None:
     async with clusters(TWO) as world:
         us, eu = world.running["us"], world.running["eu"]
         await create(us)
@@ -81,7 +81,7 @@ async def test_a_policy_that_was_set_in_one_cluster_is_obeyed_in_another() -> No
         await soon(lambda: not eu.policies.has_namespace("acme/orders"))
 
 
-async def test_the_proposal_s_race_ends_the_same_everywhere() -> None:
+async def test_the_race_of_the_proposal_converges() -> None:
     """Three clusters change one policy in the same millisecond: the one whose name sorts first wins."""
     async with clusters(THREE) as world:
         await create(world.running["us"])
@@ -184,7 +184,7 @@ async def test_a_cluster_that_lost_its_store_and_its_log_gets_everything_back() 
         await soon(lambda: are_alike(world))
 
 
-async def test_while_links_are_cut_both_sides_go_on_and_lose_nothing() -> None:
+async def test_both_sides_of_a_cut_continue_and_lose_nothing() -> None:
     async with clusters(TWO) as world:
         us, eu = world.running["us"], world.running["eu"]
         await create(us)
@@ -218,7 +218,7 @@ async def test_a_clock_that_is_ahead_wins_for_a_while_unless_clocks_are_hybrid(h
         await soon(lambda: are_alike(world))
 
 
-async def test_what_is_excluded_stays_in_its_cluster() -> None:
+async def test_an_excluded_path_is_not_synchronised() -> None:
     async with clusters(TWO, metadata_sync_excluded_paths="namespace/acme/, tenant/secret") as world:
         us, eu = world.running["us"], world.running["eu"]
         await create(us)
@@ -230,7 +230,7 @@ async def test_what_is_excluded_stays_in_its_cluster() -> None:
         assert "secret" not in eu.policies.tenants()
 
 
-async def test_what_is_no_event_in_the_event_topic_is_passed_over() -> None:
+async def test_an_invalid_message_in_the_event_topic_is_skipped() -> None:
     """Malformed and forged events are counted and skipped; those after them are applied."""
     async with clusters(TWO) as world:
         us, eu = world.running["us"], world.running["eu"]
@@ -277,7 +277,7 @@ async def test_a_tombstone_goes_when_every_cluster_has_it_and_not_before() -> No
         await soon(lambda: are_alike(world))
 
 
-async def test_explain_tells_which_event_won_which_lost_and_who_lacks_it() -> None:
+async def test_explain_shows_which_event_won_which_lost_and_which_cluster_lacks_it() -> None:
     async with clusters(TWO) as world:
         us, eu = world.running["us"], world.running["eu"]
         await create(us)
@@ -298,7 +298,7 @@ async def test_explain_tells_which_event_won_which_lost_and_who_lacks_it() -> No
         assert told()[1] == ("cluster europe to confirm 1 of these changes",)
 
 
-async def test_clusters_that_exclude_different_paths_are_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_clusters_that_exclude_different_paths_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     async with clusters(TWO) as world:
         us, eu = world.running["us"], world.running["eu"]
         await create(us)
@@ -331,7 +331,7 @@ def differing(region: Region) -> float:
 
 
 @pytest.mark.slow
-async def test_ten_thousand_namespaces_are_there_soon_after_a_cluster_joins() -> None:
+async def test_a_new_cluster_receives_ten_thousand_namespaces_soon() -> None:
     async with clusters(TWO) as world:
         us = world.running["us"]
         await create(us)

@@ -34,7 +34,7 @@ async def soon(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return task
 
 
-async def test_a_question_beside_the_first_producer_does_not_fail_the_producer() -> None:
+async def test_a_concurrent_lookup_does_not_fail_the_first_producer() -> None:
     """D1: both used to share one outcome, that of the question: not found, permanently."""
     async with regions("us") as world:
         directory = world.running["us"].directory
@@ -47,7 +47,7 @@ async def test_a_question_beside_the_first_producer_does_not_fail_the_producer()
         assert await producer is directory.serving[TOPIC]
 
 
-async def test_a_question_beside_the_first_producer_is_answered_if_the_producer_came_first() -> None:
+async def test_a_lookup_after_the_first_producer_gets_its_topic() -> None:
     async with regions("us") as world:
         directory = world.running["us"].directory
         store_of(world).hold()
@@ -57,7 +57,7 @@ async def test_a_question_beside_the_first_producer_is_answered_if_the_producer_
         assert await producer is await question
 
 
-async def test_a_failure_is_told_to_those_that_wait_and_the_next_one_starts_afresh() -> None:
+async def test_a_failure_rejects_the_waiting_requests_and_the_next_one_loads_again() -> None:
     async with regions("us") as world:
         directory = world.running["us"].directory
         store_of(world).fail_next_group(StorageError("no", definite=True))
@@ -67,7 +67,7 @@ async def test_a_failure_is_told_to_those_that_wait_and_the_next_one_starts_afre
         assert await directory.acquire(TOPIC, OpenMode.CREATE) is directory.serving[TOPIC]
 
 
-async def test_whoever_gives_up_waiting_disturbs_nobody() -> None:
+async def test_a_cancelled_request_has_no_effect_on_others() -> None:
     async with regions("us") as world:
         directory = world.running["us"].directory
         store_of(world).hold()
@@ -78,7 +78,7 @@ async def test_whoever_gives_up_waiting_disturbs_nobody() -> None:
         assert await second is directory.serving[TOPIC]
 
 
-async def test_an_idle_topic_is_let_go_and_comes_back_as_it_was() -> None:
+async def test_an_idle_topic_is_unloaded_and_loaded_again_unchanged() -> None:
     async with regions("us", topic_idle_ms=50) as world:
         moves: list[LoadStateChange] = []
         directory = world.running["us"].directory
@@ -99,7 +99,7 @@ async def test_an_idle_topic_is_let_go_and_comes_back_as_it_was() -> None:
         assert states[4:6] == [(2, "OPENING"), (2, "SERVING")]
 
 
-async def test_asking_while_a_topic_leaves_waits_and_opens_it_anew() -> None:
+async def test_a_request_during_an_unload_waits_and_loads_the_topic_again() -> None:
     async with regions("us") as world:
         directory = world.running["us"].directory
         former = await directory.acquire(TOPIC, OpenMode.CREATE)
@@ -134,7 +134,7 @@ async def test_a_deleted_topic_leaves_nothing_behind() -> None:
             await directory.delete(TOPIC, force=True)
 
 
-async def test_after_a_crash_topics_that_may_owe_are_opened_and_others_are_not() -> None:
+async def test_after_a_crash_only_topics_with_pending_work_are_loaded() -> None:
     async with regions("us", "eu") as world, world.client("us") as client:
         await (await client.producer(TOPIC)).send(b"x")
         assert store_of(world).get(OwesKey(TOPIC).text) is not None
@@ -153,7 +153,7 @@ async def test_after_a_crash_topics_that_may_owe_are_opened_and_others_are_not()
         await until(is_replicated)
 
 
-async def test_after_an_orderly_stop_a_topic_that_owes_nothing_is_not_opened() -> None:
+async def test_after_an_orderly_stop_a_topic_without_pending_work_is_not_loaded() -> None:
     async with regions("us", "eu") as world:
         async with world.client("us") as client:
             await (await client.producer(TOPIC)).send(b"x")
@@ -166,7 +166,7 @@ async def test_after_an_orderly_stop_a_topic_that_owes_nothing_is_not_opened() -
         assert not world.running["us"].directory.owing
 
 
-def test_a_region_starts_beside_logs_that_it_cannot_serve(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_region_starts_with_logs_that_it_cannot_serve(caplog: pytest.LogCaptureFixture) -> None:
     """D5: the start used to fail permanently."""
 
     async def scenario() -> None:
@@ -188,7 +188,7 @@ def test_a_region_starts_beside_logs_that_it_cannot_serve(caplog: pytest.LogCapt
     assert "the namespace of persistent://gone/away/orders was deleted" in lines[0]
 
 
-async def test_a_start_does_not_open_what_nobody_uses() -> None:
+async def test_a_start_does_not_load_unused_topics() -> None:
     """Ten thousand topics with a cursor each: the start does no work for any of them."""
     async with regions("us") as world:
         await world.stop("us")

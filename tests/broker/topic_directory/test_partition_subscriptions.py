@@ -43,7 +43,7 @@ def cursors(store: MemoryStore, topic: str = SECOND) -> dict[str, tuple[int, boo
     }
 
 
-async def test_it_stands_at_the_first_message_wherever_the_model_stands() -> None:
+async def test_an_inherited_subscription_begins_at_the_first_message() -> None:
     store = await MemoryStore.open(MemoryDisk())
     await keep(store, FIRST, "billing", 40)
     await keep(store, FIRST, "audit", -1, replicated=True)
@@ -51,7 +51,7 @@ async def test_it_stands_at_the_first_message_wherever_the_model_stands() -> Non
     assert cursors(store) == {"audit": (-1, True), "billing": (-1, False)}
 
 
-async def test_what_stands_there_already_stays_as_it_is() -> None:
+async def test_an_existing_subscription_is_not_changed() -> None:
     store = await MemoryStore.open(MemoryDisk())
     await keep(store, FIRST, "billing", 40)
     await keep(store, SECOND, "billing", 7, replicated=True)
@@ -59,7 +59,7 @@ async def test_what_stands_there_already_stays_as_it_is() -> None:
     assert cursors(store) == {"billing": (7, True)}
 
 
-async def test_a_partition_in_which_something_stands_is_given_nothing() -> None:
+async def test_a_partition_with_messages_inherits_no_subscription() -> None:
     """Its messages were published before the subscription existed."""
     store = await MemoryStore.open(MemoryDisk())
     await keep(store, FIRST, "billing", 40)
@@ -70,14 +70,14 @@ async def test_a_partition_in_which_something_stands_is_given_nothing() -> None:
     assert cursors(store) == {}
 
 
-async def test_partition_0_begins_with_what_it_has() -> None:
+async def test_partition_0_inherits_no_subscription() -> None:
     store = await MemoryStore.open(MemoryDisk())
     await keep(store, FIRST, "billing", 40)
     await begin(store, FIRST)
     assert cursors(store, FIRST) == {"billing": (40, False)}
 
 
-async def test_what_partition_0_is_writing_is_left_alone() -> None:
+async def test_a_cursor_that_partition_0_is_writing_is_not_touched() -> None:
     """Parts of a cursor may be durable before its head is (S1). Loading a topic deletes parts without a head; here the
     topic may be in use."""
     store = await MemoryStore.open(MemoryDisk())
@@ -89,7 +89,7 @@ async def test_what_partition_0_is_writing_is_left_alone() -> None:
     assert cursors(store) == {}
 
 
-async def test_a_damaged_model_is_told_by_its_place() -> None:
+async def test_a_damaged_cursor_of_partition_0_is_named_by_its_key() -> None:
     store = await MemoryStore.open(MemoryDisk())
     key = CursorKey(FIRST, "billing").text
     await store.put(key, b"{}")
@@ -97,7 +97,7 @@ async def test_a_damaged_model_is_told_by_its_place() -> None:
         await begin(store)
 
 
-async def test_what_an_administrator_turned_off_stays_off_in_a_new_partition() -> None:
+async def test_disabled_replication_stays_disabled_in_a_new_partition() -> None:
     store = await MemoryStore.open(MemoryDisk())
     cursor = Cursor(40)
     cursor.disable_replication()

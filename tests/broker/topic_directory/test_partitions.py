@@ -66,7 +66,7 @@ async def test_a_partitioned_topic_has_its_partitions_at_once(world: World, body
         ({"partitions": 2, "properties": 3}, 400),
     ],
 )
-async def test_a_number_that_cannot_be_meant_is_refused(world: World, body: object, status: int) -> None:
+async def test_an_invalid_number_of_partitions_is_rejected(world: World, body: object, status: int) -> None:
     assert (await asked(world, "PUT", f"{PATH}/partitions", body))[0] == status
     assert count_in(world) == 0
 
@@ -91,7 +91,7 @@ async def test_partitions_only_grow(world: World) -> None:
     assert broker_of(world).directory.exists(f"{ORDERS}-partition-3")
 
 
-async def test_a_partitioned_topic_goes_with_its_partitions(world: World) -> None:
+async def test_a_partitioned_topic_is_deleted_with_its_partitions(world: World) -> None:
     await asked(world, "PUT", f"{PATH}/partitions", 2)
     producer = await world.client("us").producer(f"{ORDERS}-partition-1")
     status, reason = await asked(world, "DELETE", f"{PATH}/partitions")
@@ -121,7 +121,7 @@ async def test_no_client_creates_a_partition_beyond_the_number_nor_the_root(worl
 
 
 @pytest.mark.world(settings=BrokerSettings(allow_auto_topic_creation=False))
-async def test_where_topics_are_not_created_by_themselves_partitions_are_there_all_the_same(
+async def test_partitions_exist_where_topics_are_not_created_on_use(
     world: World,
 ) -> None:
     await asked(world, "PUT", f"{PATH}/partitions", 2)
@@ -148,7 +148,7 @@ async def test_where_topics_are_not_created_by_themselves_partitions_are_there_a
         ),
     ],
 )
-async def test_a_policy_of_auto_creation_that_is_none_is_refused(
+async def test_an_invalid_auto_creation_policy_is_rejected(
     world: World, value: object, expected: int, rule: str
 ) -> None:
     status, reason = await asked(world, "POST", AUTO, value)
@@ -288,7 +288,7 @@ async def test_a_partition_that_could_not_be_opened_at_once_begins_with_the_subs
 
 
 @pytest.mark.world(topology=clusters())
-async def test_who_has_a_topic_partitioned_is_told_when_not_all_partitions_could_be_opened_and_may_ask_again(
+async def test_creating_partitions_fails_when_one_cannot_be_opened_and_may_be_repeated(
     world: World,
 ) -> None:
     """Other clusters learn of a topic from its partitions: a success must mean that they will."""
@@ -302,7 +302,7 @@ async def test_who_has_a_topic_partitioned_is_told_when_not_all_partitions_could
     await world.simulation.until(lambda: count_in(world, "eu") == 2)
 
 
-async def test_what_only_looks_like_a_partition_begins_with_nothing(world: World) -> None:
+async def test_a_topic_named_like_a_partition_inherits_no_subscription(world: World) -> None:
     """N3, N4: its topic has no partitions."""
     await (await world.client("us").subscribe(f"{ORDERS}-partition-0", "billing")).client.close()
     await (await world.client("us").producer(f"{ORDERS}-partition-1")).send(b"hello")
@@ -310,7 +310,7 @@ async def test_what_only_looks_like_a_partition_begins_with_nothing(world: World
 
 
 @pytest.mark.world(topology=clusters())
-async def test_what_is_partitioned_while_a_link_is_cut_is_learned_afterwards(world: World) -> None:
+async def test_a_topic_partitioned_during_a_cut_is_learned_afterwards(world: World) -> None:
     await world.ready()
     world.cut("us", "eu")
     await asked(world, "PUT", f"{PATH}/partitions", 2)
@@ -323,7 +323,7 @@ async def test_what_is_partitioned_while_a_link_is_cut_is_learned_afterwards(wor
 
 
 @pytest.mark.world(topology=clusters())
-async def test_a_topic_of_its_own_in_another_cluster_is_named_and_left_alone(world: World) -> None:
+async def test_a_conflicting_topic_of_another_cluster_is_reported_and_not_changed(world: World) -> None:
     await world.ready()
     world.cut("us", "eu")
     await (await world.client("eu").producer(ORDERS)).send(b"mine")
@@ -339,7 +339,7 @@ async def test_a_topic_of_its_own_in_another_cluster_is_named_and_left_alone(wor
     assert not broker_of(world, "eu").directory.exists(f"{ORDERS}-partition-0")
 
 
-async def test_a_number_that_a_peer_cannot_mean_is_refused(world: World) -> None:
+async def test_an_invalid_number_of_partitions_of_a_peer_is_rejected(world: World) -> None:
     class Liar:
         def ask_partitions(self, topic: str) -> asyncio.Future[int]:
             answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
