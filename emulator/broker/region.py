@@ -77,14 +77,6 @@ class Region:
             check_follows=components.metadata.check_follows,
         )
         self.peers: dict[str, PeerLink] = {peer.region: PeerLink(self, peer) for peer in config.peers}
-        self.partitioned = PartitionedTopics(
-            self.metadata,
-            self.policies,
-            self.peers,
-            creates_by_default=settings.allow_auto_topic_creation,
-            is_news=components.metadata.is_news,
-        )
-        self.tenancy = Tenancy(self.metadata, self.partitioned, self.schemas)
         self.topic_rules = TopicRules(self, components.lifetime.deletions(self.store))
         self.housekeeper = Housekeeper(self, self._delete_unused)
         self._assembly = Assembly(self, topic_type)
@@ -96,6 +88,15 @@ class Region:
             check=self.check_topic,
             idle_seconds=settings.topic_idle_ms / 1000,
         )
+        self.partitioned = PartitionedTopics(
+            self.metadata,
+            self.policies,
+            self.peers,
+            self.directory,
+            creates_by_default=settings.allow_auto_topic_creation,
+            is_news=components.metadata.is_news,
+        )
+        self.tenancy = Tenancy(self.metadata, self.directory, self.partitioned, self.schemas)
         self.coordinators = TransactionCoordinators(self)
         self.clients = ClientConnections(self, TABLE)
         self.synchronizer: Synchronizer | None = None

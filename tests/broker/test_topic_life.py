@@ -167,14 +167,14 @@ async def test_partitions_of_a_deleted_topic_do_not_come_back() -> None:
     async with regions("us", "eu") as world:
         us, eu = world.running["us"], world.running["eu"]
         name = TopicName.parse(PARTITIONED)
-        await eu.partitioned.create(eu.directory, name, 2)
+        await eu.partitioned.create(name, 2)
         partitions = [f"{PARTITIONED}-partition-{index}" for index in range(2)]
         await until(lambda: all(us.directory.exists(one) for one in partitions), DEADLINE)
-        await us.partitioned.delete(us.directory, name, force=True)
+        await us.partitioned.delete(name, force=True)
         topic = await eu.directory.acquire(partitions[0], OpenMode.EXISTING)
         await until(lambda: "was deleted in us" in topic.replicators["us"].life.why_not, DEADLINE)
         assert not any(us.directory.exists(one) for one in partitions)
-        await us.partitioned.create(us.directory, name, 2)
+        await us.partitioned.create(name, 2)
         await until(lambda: topic.replicators["us"].life.is_connected, DEADLINE)
 
 

@@ -48,7 +48,7 @@ async def sent_and_received(program: Program) -> set[str]:
 
 async def test_messages_go_through_all_partitions_and_come_once(client: str) -> None:
     async with one_client(client) as (region, program):
-        await region.partitioned.create(region.directory, TopicName.parse(ORDERS), 3)
+        await region.partitioned.create(TopicName.parse(ORDERS), 3)
         assert (await program.ask("partitions", client="client", topic="orders"))["count"] == "3"
         topics = await sent_and_received(program)
         assert topics == {f"{ORDERS}-partition-{index}" for index in range(3)}
@@ -65,7 +65,7 @@ async def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(
 
 async def test_who_has_a_partitioned_topic_alone_has_all_of_its_partitions(client: str) -> None:
     async with one_client(client) as (region, program), asyncio.timeout(OUTCOME_SECONDS):
-        await region.partitioned.create(region.directory, TopicName.parse(ORDERS), 3)
+        await region.partitioned.create(TopicName.parse(ORDERS), 3)
         asked = {"client": "client", "topic": "orders", "access": "Exclusive"}
         await program.ask("producer", key="owner", **asked)
         # Clients may open a partition only with its first message.

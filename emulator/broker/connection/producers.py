@@ -39,9 +39,7 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
         if connection.peer is not None:
             named = connection.region.check_topic(command.topic)
             connection.region.topic_rules.check_not_deleted(named, connection.peer.region)
-            await connection.region.partitioned.learn(
-                connection.region.directory, connection.peer.region, named
-            )
+            await connection.region.partitioned.learn(connection.peer.region, named)
         await _open(connection, command)
     finally:
         connection.producers.no_longer_opening(command)

@@ -50,8 +50,11 @@ class Tenant(NamedTuple):
 class Tenancy:
     """One per region."""
 
-    def __init__(self, metadata: Metadata, partitioned: PartitionedTopics, schemas: Schemas) -> None:
+    def __init__(
+        self, metadata: Metadata, directory: TopicDirectory, partitioned: PartitionedTopics, schemas: Schemas
+    ) -> None:
         self._metadata = metadata
+        self._directory = directory
         self._partitioned = partitioned
         self._schemas = schemas
         self.closing: set[str] = set()
@@ -84,7 +87,7 @@ class Tenancy:
 
         await self._metadata.update(TenantPath(name).text, changed)
 
-    async def delete_tenant(self, directory: TopicDirectory, name: str, *, force: bool) -> None:
+    async def delete_tenant(self, name: str, *, force: bool) -> None:
         """`force`: together with its namespaces. Missing, Used, StorageError."""
         present = self._metadata.get(TenantPath(name).text)
         if present is None:
@@ -92,7 +95,7 @@ class Tenancy:
         for namespace in self._namespaces(name):
             if not force:
                 raise Used("The tenant still has active namespaces")
-            await self.delete_namespace(directory, namespace, force=True)
+            await self.delete_namespace(namespace, force=True)
         await self._metadata.put(TenantPath(name).text, None)
         if self._namespaces(name):  # created meanwhile
             await self._metadata.update(
@@ -120,7 +123,7 @@ class Tenancy:
             await self._metadata.put(NamespacePath(name).text, None)
             raise Missing("Tenant does not exist")
 
-    async def delete_namespace(self, directory: TopicDirectory, name: str, *, force: bool) -> None:
+    async def delete_namespace(self, name: str, *, force: bool) -> None:
         """`force`: together with its topics. Missing, Used, ProtocolError, StorageError."""
         if self._metadata.get(NamespacePath(name).text) is None:
             raise Missing("Namespace does not exist")
@@ -128,25 +131,28 @@ class Tenancy:
             raise Used("The namespace is being deleted")
         self.closing.add(name)
         try:
-            await self.empty(directory, name, force=force)
+            await self.empty(name, force=force)
             await self._metadata.put(NamespacePath(name).text, None)
             await self._forget(self._places_in(name))
             await self._schemas.delete_in(name)
         finally:
             self.closing.discard(name)
 
-    async def empty(self, directory: TopicDirectory, name: str, *, force: bool) -> None:
+    async def empty(self, name: str, *, force: bool) -> None:
         """Delete all topics of a namespace. Used when there are some and `force` is not set."""
         while True:
-            topics, partitioned = _topics_of(directory, name), self._partitioned.names(name)
+            topics, partitioned = self._topics_of(name), self._partitioned.names(name)
             if not topics and not partitioned:
                 return
             if not force:
                 raise Used("Cannot delete non empty namespace")
             for topic in partitioned:
-                await self._partitioned.delete(directory, TopicName.parse(topic), force=True)
-            for topic in _topics_of(directory, name):
-                await directory.delete(topic, force=True)
+                await self._partitioned.delete(TopicName.parse(topic), force=True)
+            for topic in self._topics_of(name):
+                await self._directory.delete(topic, force=True)
+
+    def _topics_of(self, namespace: str) -> list[str]:
+        return [*self._directory.names(namespace), *self._directory.non_persistent_names(namespace)]
 
     def _places_in(self, namespace: str) -> list[StoredKey]:
         """Return the paths with policies of its topics."""
@@ -180,7 +186,3 @@ def _of_tenant(tenant: Tenant) -> bytes:
     if tenant.allowed_clusters is not None:
         document["allowedClusters"] = list(tenant.allowed_clusters)
     return json.dumps(document, sort_keys=True).encode()
-
-
-def _topics_of(directory: TopicDirectory, namespace: str) -> list[str]:
-    return [*directory.names(namespace), *directory.non_persistent_names(namespace)]

@@ -46,6 +46,7 @@ class PartitionedTopics:
         metadata: Metadata,
         policies: Policies,
         peers: Mapping[str, PartitionCountPeer],
+        directory: TopicDirectory,
         *,
         creates_by_default: bool,
         is_news: Callable[[int, int], bool] = is_news,
@@ -53,6 +54,7 @@ class PartitionedTopics:
         self._metadata = metadata
         self._policies = policies
         self._peers = peers
+        self._directory = directory
         self._creates_by_default = creates_by_default
         self._is_news = is_news
 
@@ -107,14 +109,13 @@ class PartitionedTopics:
 
     async def create(
         self,
-        directory: TopicDirectory,
         topic: TopicName,
         count: int,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         """Create one. Exists when the name is used, ValueError for an invalid number, StorageError."""
         made = Partitioned(count, properties or {})
-        self._check_free(directory, topic)
+        self._check_free(topic)
         deleted = DeletedPartitionedTopicPath(str(topic)).text
         if self._metadata.get(deleted) is not None:
             await self._metadata.put(deleted, None)
@@ -122,53 +123,52 @@ class PartitionedTopics:
             await self._metadata.put(PartitionedTopicPath(str(topic)).text, made.encode(), expected=-1)
         except Conflict:
             raise Exists(f"partitioned topic {topic} exists already") from None
-        await self._open(directory, topic, count)
+        await self._open(topic, count)
 
-    def _check_free(self, directory: TopicDirectory, topic: TopicName) -> None:
+    def _check_free(self, topic: TopicName) -> None:
         if topic.partitioned is not None:
             raise ValueError(f"{topic} is the name of a partition, which has none of its own")
         if self.get(topic) is not None:
             raise Exists(f"partitioned topic {topic} exists already")
-        if directory.exists(str(topic)):
+        if self._directory.exists(str(topic)):
             raise Exists(f"topic {topic} exists already, and has no partitions")
 
-    async def grow(self, directory: TopicDirectory, topic: TopicName, count: int) -> None:
+    async def grow(self, topic: TopicName, count: int) -> None:
         """Add partitions. ValueError for a number that is not larger; ProtocolError when the topic does not exist;
         StorageError."""
 
-        def larger(present: bytes | None) -> bytes:
-            if present is None:
-                raise ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")
-            return Partitioned.decode(present).grown_to(count).encode()
+        await self._change(topic, lambda present: present.grown_to(count))
+        await self._open(topic, count)
 
-        await self._metadata.update(PartitionedTopicPath(str(topic)).text, larger)
-        await self._open(directory, topic, count)
-
-    async def note(self, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+    async def set_properties(
+        self, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]
+    ) -> None:
         """Change its properties. ProtocolError when it does not exist; StorageError."""
 
-        def noted(present: bytes | None) -> bytes:
+        await self._change(topic, lambda present: replace(present, properties=changed(present.properties)))
+
+    async def _change(self, topic: TopicName, changed: Callable[[Partitioned], Partitioned]) -> None:
+        def change(present: bytes | None) -> bytes:
             if present is None:
-                raise ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")
-            found = Partitioned.decode(present)
-            return replace(found, properties=changed(found.properties)).encode()
+                raise _not_found(topic)
+            return changed(Partitioned.decode(present)).encode()
 
-        await self._metadata.update(PartitionedTopicPath(str(topic)).text, noted)
+        await self._metadata.update(PartitionedTopicPath(str(topic)).text, change)
 
-    async def open_all(self, directory: TopicDirectory, topic: TopicName) -> None:
+    async def open_all(self, topic: TopicName) -> None:
         """Open all partitions, so that each of them exists."""
-        await self._open(directory, topic, self.count(topic))
+        await self._open(topic, self.count(topic))
 
-    async def delete(self, directory: TopicDirectory, topic: TopicName, *, force: bool) -> None:
+    async def delete(self, topic: TopicName, *, force: bool) -> None:
         """Delete it with its partitions. ProtocolError when it does not exist, or a partition is in use and not
         `force`."""
         found = self.get(topic)
         if found is None:
-            raise ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")
-        names = [name for name in partition_names(topic, found.count) if directory.exists(name)]
+            raise _not_found(topic)
+        names = [name for name in partition_names(topic, found.count) if self._directory.exists(name)]
         if not force:
             for name in names:
-                if (await directory.acquire(name, OpenMode.EXISTING)).is_used:
+                if (await self._directory.acquire(name, OpenMode.EXISTING)).is_used:
                     raise ProtocolError(
                         ServerError.NotAllowedError, f"topic {name} has producers or consumers"
                     )
@@ -177,16 +177,17 @@ class PartitionedTopics:
         # Without the number no request can create a partition again while the others are still being deleted.
         await self._metadata.put(PartitionedTopicPath(str(topic)).text, None)
         for name in names:
-            await directory.delete(name, force=force)
+            await self._directory.delete(name, force=force)
 
-    async def _open(self, directory: TopicDirectory, topic: TopicName, count: int) -> None:
+    async def _open(self, topic: TopicName, count: int) -> None:
         """Open all partitions, so that each exists and its replicators create it in other regions. StorageError,
         ProtocolError when one fails: the number is stored all the same, and the next request opens that partition."""
         names = partition_names(topic, count)
         failures: list[ProtocolError | StorageError] = []
         for first in range(0, count, OPENED_AT_ONCE):
             opening = [
-                directory.acquire(name, OpenMode.CREATE) for name in names[first : first + OPENED_AT_ONCE]
+                self._directory.acquire(name, OpenMode.CREATE)
+                for name in names[first : first + OPENED_AT_ONCE]
             ]
             for outcome in await asyncio.gather(*opening, return_exceptions=True):
                 if isinstance(outcome, ProtocolError | StorageError):
@@ -197,26 +198,26 @@ class PartitionedTopics:
         if failures:
             raise failures[0]
 
-    async def created_on_use(self, directory: TopicDirectory, topic: TopicName) -> int:
+    async def created_on_use(self, topic: TopicName) -> int:
         """Return the number of partitions for a request that may create the topic."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         if policy is None or not policy.partitions or not policy.allowed or topic.partitioned is not None:
             return 0
         try:
-            await self.create(directory, topic, policy.partitions)
+            await self.create(topic, policy.partitions)
         except Exists:  # created meanwhile
             return self.count(topic)
         return policy.partitions
 
     # Other clusters.
 
-    async def learn(self, directory: TopicDirectory, region: str, partition: TopicName) -> None:
+    async def learn(self, region: str, partition: TopicName) -> None:
         """Region `region` replicates a partition to us: make its topic partitioned here, too. ProtocolError when a
         topic of our own has the name."""
         base, index = partition.partitioned, partition.partition_index
         if base is None or region not in self._peers or not self._is_news(index, self.count(base)):
             return
-        if directory.exists(str(base)):
+        if self._directory.exists(str(base)):
             sentence = f"{base} has partitions in {region} and is a topic of its own here: delete one of them"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
         try:
@@ -228,9 +229,9 @@ class PartitionedTopics:
                 f"{region} was asked how many partitions {base} has: {problem or 'no answer'}",
             ) from None
         if index < count:
-            await self._write_down(base, count)
+            await self._store_count(base, count)
 
-    async def _write_down(self, topic: TopicName, count: int) -> None:
+    async def _store_count(self, topic: TopicName, count: int) -> None:
         """Store the number. ProtocolError for a peer's number that is invalid."""
         try:
             Partitioned(count)
@@ -244,3 +245,7 @@ class PartitionedTopics:
             return (known if known.count >= count else known.grown_to(count)).encode()
 
         await self._metadata.update(PartitionedTopicPath(str(topic)).text, at_least)
+
+
+def _not_found(topic: TopicName) -> ProtocolError:
+    return ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")

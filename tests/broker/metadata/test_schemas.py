@@ -192,7 +192,7 @@ async def test_a_consumer_with_a_schema_is_rejected_on_a_topic_without_one() -> 
 async def test_partitions_share_a_schema() -> None:
     async with regions("us") as world, world.client("us") as client:
         region = world.running["us"]
-        await region.partitioned.create(region.directory, NAME, 2)
+        await region.partitioned.create(NAME, 2)
         versions = [
             (await client.producer(f"{TOPIC}-partition-{index}", schema=schema)).schema_version
             for index, schema in enumerate((FIRST, WITH_DEFAULT))

@@ -347,7 +347,9 @@ async def test_an_invalid_number_of_partitions_of_a_peer_is_rejected(world: Worl
             return answer
 
     broker = broker_of(world)
-    lied_to = PartitionedTopics(broker.metadata, broker.policies, {"eu": Liar()}, creates_by_default=True)
+    lied_to = PartitionedTopics(
+        broker.metadata, broker.policies, {"eu": Liar()}, broker.directory, creates_by_default=True
+    )
     with pytest.raises(ProtocolError, match="there may be 1 to 10000"):
-        await lied_to.learn(broker.directory, "eu", TopicName.parse(f"{ORDERS}-partition-0"))
+        await lied_to.learn("eu", TopicName.parse(f"{ORDERS}-partition-0"))
     assert count_in(world) == 0

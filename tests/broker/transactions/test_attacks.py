@@ -163,7 +163,7 @@ async def _places(world: Regions) -> None:
             producer = await client.producer(name)
             await producer.send(b"1")
             await producer.close()
-    await region.partitioned.create(region.directory, TopicName.parse("parted"), 2)
+    await region.partitioned.create(TopicName.parse("parted"), 2)
     await region.directory.serving["persistent://public/default/over"].ending.terminate()
 
 

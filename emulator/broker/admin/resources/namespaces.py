@@ -98,7 +98,7 @@ async def delete(call: AdminRequest) -> Response:
             f"Cannot delete the global namespace {name}. There are still more than one replication clusters "
             "configured.",
         )
-    await region.tenancy.delete_namespace(region.directory, name, force=call.query.get("force", False))
+    await region.tenancy.delete_namespace(name, force=call.query.get("force", False))
     return Response(status=204)
 
 
@@ -123,7 +123,7 @@ async def delete_bundle(call: AdminRequest) -> Response:
     """Delete the topics of the only bundle. HttpError 409 while there are some."""
     region, name = call.context.region, _named(call)
     try:
-        await region.tenancy.empty(region.directory, name, force=call.query.get("force", False))
+        await region.tenancy.empty(name, force=call.query.get("force", False))
     except Used:
         raise HttpError(409, "Cannot delete non empty bundle") from None
     return Response(status=204)

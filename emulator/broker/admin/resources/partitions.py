@@ -50,7 +50,7 @@ async def create(call: AdminRequest) -> Response:
     except ProtocolError as problem:
         raise HttpError(412, str(problem)) from None
     try:
-        await region.partitioned.create(region.directory, topic, made.count, made.properties)
+        await region.partitioned.create(topic, made.count, made.properties)
     except Exists as taken:
         raise HttpError(409, str(taken)) from None
     except ValueError as problem:
@@ -63,7 +63,7 @@ async def grow(call: AdminRequest) -> Response:
     if call.body is None:
         raise HttpError(400, "the body must be a number of partitions")
     try:
-        await region.partitioned.grow(region.directory, topic, call.body.count)
+        await region.partitioned.grow(topic, call.body.count)
     except ValueError as problem:
         raise HttpError(406, str(problem)) from None
     return Response(status=204)
@@ -72,7 +72,7 @@ async def grow(call: AdminRequest) -> Response:
 async def delete(call: AdminRequest) -> Response:
     region, (topic, _) = call.context.region, _found(call)
     try:
-        await region.partitioned.delete(region.directory, topic, force=call.query.get("force", False))
+        await region.partitioned.delete(topic, force=call.query.get("force", False))
     except ProtocolError as problem:
         if problem.code is not ServerError.NotAllowedError:
             raise
@@ -114,7 +114,7 @@ async def internal_figures(call: AdminRequest) -> Response:
 
 async def create_missed(call: AdminRequest) -> Response:
     topic, _ = _found(call)
-    await call.context.region.partitioned.open_all(call.context.region.directory, topic)
+    await call.context.region.partitioned.open_all(topic)
     return Response(status=204)
 
 

@@ -44,7 +44,7 @@ async def change(call: AdminRequest) -> Response:
 async def delete(call: AdminRequest) -> Response:
     region = call.context.region
     force = call.query.get("force", False)
-    await region.tenancy.delete_tenant(region.directory, call.names["tenant"], force=force)
+    await region.tenancy.delete_tenant(call.names["tenant"], force=force)
     return Response(status=204)
 
 

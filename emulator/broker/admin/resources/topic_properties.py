@@ -51,7 +51,7 @@ async def change_properties(
         return new
 
     if region.partitioned.get(topic) is not None:
-        await region.partitioned.note(topic, bounded)
+        await region.partitioned.set_properties(topic, bounded)
         return
     key = TopicPropertiesKey(str(topic)).text
     new = bounded(properties_of(region, topic))
