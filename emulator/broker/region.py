@@ -147,7 +147,7 @@ class Region:
             self.metadata.shared = settings
             self.synchronizer = Synchronizer(self, settings)
             if settings.publishes_first or settings.requires_topic:
-                self.metadata.announcing = EventPublisher(self, self.metadata, settings)
+                self.metadata.publisher = EventPublisher(self, self.metadata, settings)
 
     def _owing(self) -> list[str]:
         """Return the topics that have work to do without clients."""

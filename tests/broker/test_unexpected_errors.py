@@ -92,8 +92,8 @@ async def test_failed_housekeeping_of_a_topic_does_not_prevent_that_of_others() 
     async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
         us = world.running["us"]
         await publish(client, "p", 1)
-        first = us.housekeeper._kept[(await us.directory.acquire(TOPIC, OpenMode.EXISTING)).full_name]
-        object.__setattr__(first, "look", broken)
+        first = us.housekeeper._tracked[(await us.directory.acquire(TOPIC, OpenMode.EXISTING)).full_name]
+        object.__setattr__(first, "apply", broken)
         producer = await client.producer(OTHER)
         await producer.send(b"x")
         topic = us.directory.serving[OTHER]

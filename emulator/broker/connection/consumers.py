@@ -78,8 +78,8 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     if command.replicated:
         components = connection.region.environment.components.replication
         components.check_replicable(command.subscription, durable=command.durable)
-    wish = OpenMode.CREATE if command.may_create_topic else OpenMode.EXISTING
-    topic = await connection.region.directory.acquire(command.topic, wish)
+    mode = OpenMode.CREATE if command.may_create_topic else OpenMode.EXISTING
+    topic = await connection.region.directory.acquire(command.topic, mode)
     connection.region.topic_rules.check_open_to_clients(topic.full_name, command.subscription)
     _check_rate(topic, connection.address.rpartition(":")[0], command)
     await schemas.of_consumer(connection, topic, command.schema)

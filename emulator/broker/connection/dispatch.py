@@ -48,10 +48,10 @@ class Execution(Enum):
 class PendingResponse(NamedTuple):
     """The response of a request that waits for one thing."""
 
-    kept: asyncio.Future[Any]
+    outcome: asyncio.Future[Any]
     """Must not be cancelled: others wait for it, too. Its StorageError or ProtocolError rejects the request."""
     answer: bytes
-    """Sent when `kept` is done, in one write with other responses of that moment."""
+    """Sent when `outcome` is done, in one write with other responses of that moment."""
 
 
 Work = PendingResponse | Coroutine[Any, Any, None]
@@ -165,7 +165,7 @@ def begin(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> 
     work = row.handle(connection, value)
     charge = connection.flow_control.request_began(row.estimate_bytes)
     if isinstance(work, PendingResponse):
-        work.kept.add_done_callback(partial(_kept, connection, row, value, work.answer, charge))
+        work.outcome.add_done_callback(partial(_outcome_known, connection, row, value, work.answer, charge))
     else:
         connection.tasks.start(
             _carry_out(connection, row, value, work), partial(_carried_out, connection, work, charge)
@@ -179,19 +179,19 @@ def _carried_out(
     connection.flow_control.request_over(charge)
 
 
-def _kept(
+def _outcome_known(
     connection: CommandingConnection,
     row: AnyCommandSpec,
     value: Any,
     answer: bytes,
     charge: Reservation,
-    kept: asyncio.Future[Any],
+    outcome: asyncio.Future[Any],
 ) -> None:
     """A PendingResponse has its outcome."""
     connection.flow_control.request_over(charge)
     if not connection.is_open:
         return
-    failure = kept.exception()
+    failure = outcome.exception()
     if failure is None:
         connection.answer_soon(answer)
     else:

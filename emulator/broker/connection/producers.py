@@ -73,8 +73,8 @@ async def create_again(connection: ClientConnection, command: CreateProducer) ->
 
 
 async def _open(connection: ClientConnection, command: CreateProducer) -> None:
-    wish = OpenMode.CREATE if connection.peer is None else OpenMode.REPLICATE
-    topic = await connection.region.directory.acquire(command.topic, wish)
+    mode = OpenMode.CREATE if connection.peer is None else OpenMode.REPLICATE
+    topic = await connection.region.directory.acquire(command.topic, mode)
     if connection.peer is None:
         connection.region.topic_rules.check_open_to_clients(topic.full_name)
     version = await schemas.of_producer(connection, topic.name, command.schema)

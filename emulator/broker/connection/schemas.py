@@ -30,10 +30,10 @@ async def of_producer(connection: ClientConnection, topic: TopicName, schema: Sc
     must not publish; StorageError."""
     schemas, is_region = connection.region.schemas, connection.peer is not None
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
-        if not is_region and schemas.wants_one(topic):
+        if not is_region and schemas.requires_schema(topic):
             raise ProtocolError(ServerError.IncompatibleSchema, WITHOUT_SCHEMA)
         return b""
-    may_add = is_region or schemas.may_be_brought(topic)
+    may_add = is_region or schemas.may_register(topic)
     return version_bytes(await schemas.register(topic, schema, may_add=may_add))
 
 
@@ -44,7 +44,7 @@ async def of_consumer(connection: ClientConnection, topic: Topic, schema: Schema
         return
     schemas = connection.region.schemas
     if schemas.newest(topic.name) is None and _is_idle(topic):
-        await schemas.register(topic.name, schema, may_add=schemas.may_be_brought(topic.name))
+        await schemas.register(topic.name, schema, may_add=schemas.may_register(topic.name))
     else:
         await schemas.check_consumer(topic.name, schema)
 

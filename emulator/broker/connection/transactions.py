@@ -38,8 +38,8 @@ async def connect(connection: ClientConnection, command: ConnectCoordinator) -> 
     if not command.key:
         connection.answer(CoordinatorConnected(command.request_id, None).encode())
         return
-    turn = connection.transaction_keys.requests.setdefault(life.number, asyncio.Lock())
-    async with turn:  # of two concurrent requests the second one finds the grant of the first
+    lock = connection.transaction_keys.requests.setdefault(life.number, asyncio.Lock())
+    async with lock:  # of two concurrent requests the second one finds the grant of the first
         _check_key(connection, command)
         life = connection.region.coordinators.opening_life(command.coordinator)
         client = client_text(connection.client_version, connection.address)
@@ -75,26 +75,26 @@ def begin(connection: ClientConnection, command: NewTransaction) -> Work:
     life = connection.region.coordinators.opening_life(command.coordinator)
     keyed = command.coordinator in connection.transaction_keys.requests
     if keyed or not life.may_begin_at_once:
-        return _begin_patiently(connection, command)
+        return _begin_when_possible(connection, command)
     txn, written = life.begin_at_once(command.timeout_ms)
     return PendingResponse(written, NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
 
 
-async def _begin_patiently(connection: ClientConnection, command: NewTransaction) -> None:
+async def _begin_when_possible(connection: ClientConnection, command: NewTransaction) -> None:
     """Begin a transaction that has a key, or has to wait for something first."""
-    turn = connection.transaction_keys.requests.get(command.coordinator)
-    if turn is not None:
-        await _key_granted(connection, command, turn)
+    lock = connection.transaction_keys.requests.get(command.coordinator)
+    if lock is not None:
+        await _key_granted(connection, command, lock)
     life = connection.region.coordinators.opening_life(command.coordinator)
     holder = connection.transaction_keys.held.get(command.coordinator)
     txn = await life.begin(command.timeout_ms, holder)
     connection.answer(NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
 
 
-async def _key_granted(connection: ClientConnection, command: NewTransaction, turn: asyncio.Lock) -> None:
+async def _key_granted(connection: ClientConnection, command: NewTransaction, lock: asyncio.Lock) -> None:
     """INV-90: wait for the key. Without it nothing would fence the transaction of a client that requested one, whether
     or not it has read the response yet."""
-    async with turn:
+    async with lock:
         if command.coordinator not in connection.transaction_keys.held:
             sentence = "the transaction key of this connection was refused"
             raise ProtocolError(ServerError.NotAllowedError, sentence)

@@ -34,17 +34,17 @@ class ConfigChangelog:
         for change in sorted(metadata.list(""), key=lambda change: change.revision):
             self._write(change)
         metadata.watch("", self._write)
-        metadata.watch_away(lambda failure: self._tell(away=None if failure is None else str(failure)))
+        metadata.watch_away(lambda failure: self._record(away=None if failure is None else str(failure)))
 
     def _write(self, change: Change) -> None:
-        self._tell(
+        self._record(
             revision=change.revision,
             path=change.path,
             version=change.version,
             value=None if change.value is None else _value(change.path, change.value),
         )
 
-    def _tell(self, **what: Any) -> None:
+    def _record(self, **what: Any) -> None:
         line = {"at_ms": self._environment.wall_clock_ms(), "region": self._region, **what}
         self._write_line(json.dumps(line, separators=(",", ":")))
 

@@ -114,13 +114,13 @@ class Schemas:
         policies = self._policies.of_topic(topic)
         return strategy_of(policies[SCHEMA_COMPATIBILITY], policies[SCHEMA_AUTO_UPDATE])
 
-    def wants_one(self, topic: TopicName) -> bool:
+    def requires_schema(self, topic: TopicName) -> bool:
         """Whether a producer without a schema is rejected."""
         if self.newest(topic) is None:
             return False
         return self._policies.of_topic(topic)[SCHEMA_VALIDATION]
 
-    def may_be_brought(self, topic: TopicName) -> bool:
+    def may_register(self, topic: TopicName) -> bool:
         """Whether clients may register new ones."""
         return self._policies.of_topic(topic)[SCHEMA_UPDATES]
 

@@ -43,7 +43,7 @@ class SharedPaths(Protocol):
 class ChangePublisher(Protocol):
     """Publishes a change to other clusters before a shared path is changed."""
 
-    async def announced(
+    async def publish(
         self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
     ) -> Callable[[ConfigurationRows], None]:
         """Publish a change and return the work of the transaction that makes it. `of`: the version on which the change
@@ -71,7 +71,7 @@ class Metadata:
         self._closed = False
         self.shared: SharedPaths | None = None
         """None: nothing is shared with other clusters."""
-        self.announcing: ChangePublisher | None = None
+        self.publisher: ChangePublisher | None = None
         """None: changes are published after they are made."""
 
     async def open(self) -> None:
@@ -95,9 +95,9 @@ class Metadata:
 
     def watch(self, prefix: str, on_change: OnChange) -> Watch:
         """Call `on_change` on the loop for each change, in the order of revisions, after the mirror has it (M3)."""
-        return self._mirror.watch(prefix, lambda change: self._told(on_change, change))
+        return self._mirror.watch(prefix, lambda change: self._notify(on_change, change))
 
-    def _told(self, on_change: OnChange, change: Change) -> None:
+    def _notify(self, on_change: OnChange, change: Change) -> None:
         """Call one watch. Its failure must not affect other watches, or callers that wait for a revision."""
         try:
             on_change(change)
@@ -130,8 +130,8 @@ class Metadata:
             revision = await self._medium.write(path, value, expected)
             await self._until(revision)
             return revision
-        if self.announcing is not None and not is_seed:
-            change = await self.announcing.announced(path, value, touched)
+        if self.publisher is not None and not is_seed:
+            change = await self.publisher.publish(path, value, touched)
         else:
             change = self.shared.changing(path, value, is_seed=is_seed, touched=touched)
 
@@ -161,9 +161,9 @@ class Metadata:
             value = change(None if current is None else current.value)
             try:
                 of = -1 if current is None else current.version
-                if self.announcing is None or self.shared is None or not self.shared.covers(path):
+                if self.publisher is None or self.shared is None or not self.shared.covers(path):
                     return await self.put(path, value, of, touched=touched)
-                await self.transact(await self.announcing.announced(path, value, touched, of))
+                await self.transact(await self.publisher.publish(path, value, touched, of))
                 return self._mirror.revision
             except Conflict as conflict:
                 current = conflict.current
@@ -207,13 +207,13 @@ class Metadata:
         self._reading = False
         if self.away is not None:
             logger.info("the configuration store is available again")
-            self._be_away(None)
+            self._set_away(None)
         self._retry_seconds = RETRY_SECONDS
         if reading.whole:
             self._mirror.replace(reading.revision, reading.changes)
         else:
             self._mirror.apply(reading.changes)
-        self._tell_waiting()
+        self._resolve_waiting()
         if self._read_again:
             self._read_again = False
             self._look()
@@ -228,7 +228,7 @@ class Metadata:
                 "%s",
                 failure,
             )
-        self._be_away(failure)
+        self._set_away(failure)
         waiting, self._waiting = self._waiting, []
         for _, seen in waiting:
             if not seen.done():
@@ -236,14 +236,14 @@ class Metadata:
         asyncio.get_running_loop().call_later(self._retry_seconds, self._look)
         self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
-    def _be_away(self, failure: StorageError | None) -> None:
+    def _set_away(self, failure: StorageError | None) -> None:
         changed = (self.away is None) != (failure is None)
         self.away = failure
         if changed:
             for on_away in self._on_away:
                 on_away(failure)
 
-    def _tell_waiting(self) -> None:
+    def _resolve_waiting(self) -> None:
         still = []
         for revision, seen in self._waiting:
             if seen.done():

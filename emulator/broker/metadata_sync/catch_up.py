@@ -112,7 +112,7 @@ class CatchUp:
             return
         lost = self._state.losses.lost
         lacks = {
-            source: missing(mine, has) for source, has in self._inbox.heard.items() if source not in lost
+            source: missing(mine, has) for source, has in self._inbox.reported.items() if source not in lost
         }
         if not any(lacks.values()):
             self._behind_since = now

@@ -45,7 +45,7 @@ class EventPublisher:
         self._channel: EventTopic | None = None
         self._opening = asyncio.Lock()
 
-    async def announced(
+    async def publish(
         self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
     ) -> Work:
         """Publish a change, and return the work of the transaction that makes it. StorageError when the event topic

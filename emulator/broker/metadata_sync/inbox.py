@@ -74,7 +74,7 @@ class PartialAnswer:
     """An answer that has not been received completely."""
 
     number: int
-    came: set[int] = field(default_factory=set)
+    received: set[int] = field(default_factory=set)
     """The received parts; PARTS_MAX at most."""
     stamps: set[SyncStamp] = field(default_factory=set)
     """The current stamps of the answering cluster, if it sends all of them; about ANSWER_EVENTS_MAX at most."""
@@ -100,7 +100,7 @@ class EventInbox:
         self._unfinished: dict[str, PartialAnswer] = {}
         """By cluster: its newest answer, until all parts are applied. Bounded by the number of clusters: `_check`
         rejects other sources, and a cluster sends the parts of an answer one after the other."""
-        self.heard: dict[str, dict[str, int]] = {}
+        self.reported: dict[str, dict[str, int]] = {}
         """By cluster: the version vector in its newest report; ORIGINS_MAX origins at most."""
         self.recoveries: dict[str, int] = {}
         """By cluster: the number of its answer that contains all events of this cluster, too."""
@@ -113,11 +113,11 @@ class EventInbox:
         """Apply messages; durable when it returns. StorageError when the store rejects it: then nothing was applied, or
         everything may have been, and applying it again has no further effect."""
         batch = self._sorted(received)
-        knew = dict(self.heard)
+        knew = dict(self.reported)
         for pack in batch.packs:
-            self._hear(pack.source, {f"{pack.source}:{pack.incarnation}": pack.upto})
+            self._note_reported(pack.source, {f"{pack.source}:{pack.incarnation}": pack.upto})
         for report in batch.reports.values():
-            self._hear(report.source, dict(report.vector))
+            self._note_reported(report.source, dict(report.vector))
             self.declared[report.source] = report.declared.get(self._settings.here.cluster, 0)
         if batch.packs or batch.own or batch.answered or batch.reports:
             self._count(await self._metadata.transact(self._work(batch, shared_paths)), knew)
@@ -127,8 +127,8 @@ class EventInbox:
             self._figures.lag_ms = max(0, self._settings.wall_clock_ms() - made_ms) if made_ms else 0
         return batch
 
-    def _hear(self, source: str, vector: dict[str, int]) -> None:
-        self.heard[source] = bounded(vector, self.heard.get(source, {}))
+    def _note_reported(self, source: str, vector: dict[str, int]) -> None:
+        self.reported[source] = bounded(vector, self.reported.get(source, {}))
 
     def _work(
         self, batch: EventBatch, shared_paths: Callable[[], list[str]]
@@ -144,7 +144,7 @@ class EventInbox:
                 origin = f"{pack.source}:{pack.incarnation}"
                 if pack.after <= transaction.applied().get(origin, 0):
                     transaction.advance({origin: pack.upto})
-            for answer in filter(self._speaks, completed):
+            for answer in filter(self._may_apply, completed):
                 transaction.advance(answer.vector)
             for answer, kept in whole:
                 for path in paths:
@@ -174,10 +174,10 @@ class EventInbox:
         unfinished = self._unfinished.get(answer.source)
         if unfinished is None or unfinished.number != answer.number:
             unfinished = self._unfinished[answer.source] = PartialAnswer(answer.number)
-        unfinished.came.add(answer.part)
+        unfinished.received.add(answer.part)
         if answer.is_whole:
             unfinished.stamps.update(event.stamp for event in answer.events)
-        unfinished.is_complete = len(unfinished.came) == answer.parts
+        unfinished.is_complete = len(unfinished.received) == answer.parts
         return unfinished.is_complete and len(unfinished.stamps) <= ANSWER_EVENTS_MAX
 
     def _stamps_of(self, answer: CatchUpResponse) -> set[SyncStamp]:
@@ -225,10 +225,10 @@ class EventInbox:
                 continue
             if message.source != self._settings.here.cluster:
                 if self._may_be_obeyed(message):
-                    self._sort(message, batch)
+                    self._add(message, batch)
             elif isinstance(message, Events) and self._settings.publishes_first:
                 batch.own.append(message)
-                batch.events += self._wanted(message.events)
+                batch.events += self._shared(message.events)
         return batch
 
     def _check(self, one: ReceivedEvent, message: Message) -> None:
@@ -241,7 +241,7 @@ class EventInbox:
 
     def _may_be_obeyed(self, message: Message) -> bool:
         """INV-82. A skipped message is sent again after its source has processed the declaration that it was lost."""
-        if not isinstance(message, Events | CatchUpResponse) or self._speaks(message):
+        if not isinstance(message, Events | CatchUpResponse) or self._may_apply(message):
             return True
         if isinstance(message, CatchUpResponse) and message.is_whole:
             return True
@@ -251,26 +251,26 @@ class EventInbox:
         )
         return False
 
-    def _speaks(self, message: Events | CatchUpResponse) -> bool:
+    def _may_apply(self, message: Events | CatchUpResponse) -> bool:
         """Whether the message's events are applied. Of two clusters that declared each other lost, each first receives
         only what the other one no longer has."""
-        return self._losses.speaks(message.source, message.seen_to)
+        return self._losses.may_apply(message.source, message.seen_to)
 
-    def _sort(self, message: Message, batch: EventBatch) -> None:
+    def _add(self, message: Message, batch: EventBatch) -> None:
         here = self._settings.here.cluster
         match message:
             case Events() if message.upto > message.after:
                 batch.packs.append(message)
-                batch.events += self._wanted(message.events)
+                batch.events += self._shared(message.events)
             case CatchUpResponse() if message.to == here:
                 batch.answered.append(message)
-                batch.events += self._wanted(message.events) if self._speaks(message) else []
+                batch.events += self._shared(message.events) if self._may_apply(message) else []
             case VersionReport():
                 batch.reports[message.source] = message
             case CatchUpRequest() if message.to == here:
                 batch.requests.append(message)
 
-    def _wanted(self, events: Iterable[SyncEvent]) -> list[SyncEvent]:
+    def _shared(self, events: Iterable[SyncEvent]) -> list[SyncEvent]:
         return [
             event for event in events if self._settings.covers(event.path) and EPHEMERAL not in event.options
         ]

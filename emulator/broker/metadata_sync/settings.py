@@ -255,7 +255,7 @@ class LostClusters:
     def seen_to(self, cluster: str) -> int:
         return self.all_seen_to.get(cluster, 0)
 
-    def speaks(self, cluster: str, seen_to: Mapping[str, int]) -> bool:
+    def may_apply(self, cluster: str, seen_to: Mapping[str, int]) -> bool:
         """Whether events of another cluster may be applied: it has processed every declaration that it is lost."""
         return seen_to.get(self._settings.here.cluster, 0) >= self.of(cluster).times
 

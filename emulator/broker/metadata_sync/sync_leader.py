@@ -81,7 +81,7 @@ class SyncLeader:
         await self._reports.send(self._changes.published)
         await self._catch_up.request()
         undecided = {event.path for event in self._state.drawn.values()}
-        await self._tombstones.delete(self.inbox.heard, undecided)
+        await self._tombstones.delete(self.inbox.reported, undecided)
         self._log_differences()
 
     def _log_differences(self) -> None:

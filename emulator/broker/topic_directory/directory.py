@@ -160,7 +160,7 @@ class TopicDirectory:
 
     # Requests.
 
-    async def acquire(self, name: str, wish: OpenMode) -> Topic:
+    async def acquire(self, name: str, mode: OpenMode) -> Topic:
         """Return the loaded topic. ProtocolError or StorageError when it cannot be loaded.
 
         A caller that waits for something else afterwards must check `topic.closed` before using it.
@@ -171,12 +171,12 @@ class TopicDirectory:
         parsed = self._check(name)
         self._damaged.check(str(parsed))
         slot = self._slots.setdefault(str(parsed), LoadedTopic(parsed))
-        slot.asked_at = loop.time()
+        slot.requested_at = loop.time()
         if slot.state is LoadState.SERVING:
             assert slot.topic is not None
             return slot.topic
         waiter: asyncio.Future[Topic] = loop.create_future()
-        slot.waiters[waiter] = wish
+        slot.waiters[waiter] = mode
         if slot.state is LoadState.ABSENT:
             self._begin(slot)
         try:
@@ -217,9 +217,9 @@ class TopicDirectory:
     async def _find(self, slot: LoadedTopic) -> Topic | None:
         """Open the topic, until it exists or no request waits any more (D1)."""
         while True:
-            creating = self._creating_wishes(slot.name)
+            creating = self._creating_modes(slot.name)
             asking = list(slot.waiters.items())
-            create = any(wish in creating for wish in slot.waiters.values())
+            create = any(mode in creating for mode in slot.waiters.values())
             if create:
                 self._creating[str(slot.name)] = None
             try:
@@ -229,11 +229,11 @@ class TopicDirectory:
             if topic is not None:
                 return topic
             missing = ProtocolError(ServerError.TopicNotFound, f"Topic {slot.name} not found")
-            slot.fail(missing, [who for who, wish in asking if wish not in creating])
+            slot.fail(missing, [who for who, mode in asking if mode not in creating])
             if not slot.waiters:
                 return None
 
-    def _creating_wishes(self, name: TopicName) -> set[OpenMode]:
+    def _creating_modes(self, name: TopicName) -> set[OpenMode]:
         """Return the modes that create a missing topic now."""
         creating = {OpenMode.CREATE_BY_COMMAND}
         if self._rules.may_create(name):
@@ -361,8 +361,8 @@ class TopicDirectory:
     def is_unused_since(self, topic: Topic, loop_time: float) -> bool:
         """Return whether a topic was not requested after that time, has no clients, and no work to do without them
         (D3)."""
-        asked_at = self._slots[topic.full_name].asked_at
-        return asked_at <= loop_time and not topic.is_used and not self._opener.owes(topic)
+        requested_at = self._slots[topic.full_name].requested_at
+        return requested_at <= loop_time and not topic.is_used and not self._opener.owes(topic)
 
     def close(self) -> None:
         """The region stops: open no more topics, and close the loaded ones."""

@@ -32,7 +32,7 @@ TOPICS_PER_STEP = 50
 """Topics that one iteration of the event loop visits in a round. One takes up to some 20 µs if nothing is deleted."""
 
 
-def _lets_go(policies: TopicPolicies) -> bool:
+def _deletes_data(policies: TopicPolicies) -> bool:
     """Return whether any policy deletes something of a topic."""
     if policies[RETENTION].lets_go or policies[MESSAGE_TTL] or policies[BACKLOG_QUOTAS]:
         return True
@@ -45,11 +45,11 @@ class TrackedTopic:
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.backlogs = Backlogs(topic)
-        self.disuse = topic.region.environment.components.lifetime.inactivity(topic)
+        self.inactivity = topic.region.environment.components.lifetime.inactivity(topic)
 
     @property
-    def is_wanted(self) -> bool:
-        return _lets_go(self.topic.policies)
+    def has_policies(self) -> bool:
+        return _deletes_data(self.topic.policies)
 
     @property
     def has_work(self) -> bool:
@@ -62,33 +62,33 @@ class TrackedTopic:
         holds_entries = topic.log.first_entry_id < topic.log.next_entry_id
         if self.topic.policies[RETENTION].lets_go and holds_entries:
             return True
-        return self._lets_go_by_age and any(one.backlog() for one in topic.subscriptions.values())
+        return self._deletes_by_age and any(one.backlog() for one in topic.subscriptions.values())
 
     @property
-    def _lets_go_by_age(self) -> bool:
+    def _deletes_by_age(self) -> bool:
         """Whether unacknowledged messages expire by age. A quota by size removes nothing while nothing is published."""
         by_age = self.topic.policies[BACKLOG_QUOTAS].get(QuotaKind.AGE)
         return bool(self.topic.policies[MESSAGE_TTL]) or (
             by_age is not None and by_age.action is QuotaAction.EVICT and by_age.limit_seconds >= 0
         )
 
-    async def look(self, now_ms: int) -> None:
+    async def apply(self, now_ms: int) -> None:
         """Delete what the policies allow. StorageError."""
         topic, backlogs = self.topic, self.backlogs
         if ttl_seconds := topic.policies[MESSAGE_TTL]:
             await backlogs.expire(ttl_seconds * 1000, now_ms)
-        await self.look_at_quotas(now_ms)
+        await self.check_quotas(now_ms)
         if topic.policies[RETENTION].lets_go:
             await backlogs.trim(topic.policies[RETENTION], now_ms)
         if minutes := topic.policies[SUBSCRIPTION_EXPIRATION]:
-            await self.disuse.expire_subscriptions(minutes, now_ms)
+            await self.inactivity.expire_subscriptions(minutes, now_ms)
 
     def is_to_be_deleted(self, now_ms: int) -> bool:
         """Whether it has been unused for the time after which its policy deletes it."""
         policy = self.topic.policies[INACTIVE_TOPICS]
-        return policy.delete and self.disuse.is_unused(policy, now_ms) and self.disuse.rest()
+        return policy.delete and self.inactivity.is_unused(policy, now_ms) and self.inactivity.rest()
 
-    async def look_at_quotas(self, now_ms: int) -> None:
+    async def check_quotas(self, now_ms: int) -> None:
         """Compare the backlogs with their quotas. StorageError."""
         quotas = self.topic.policies[BACKLOG_QUOTAS]
         if quotas or self.topic.quota_refusal is not None:
@@ -104,110 +104,110 @@ class Housekeeper:
         """`delete_unused`: deletes an unused topic by its full name. StorageError."""
         self._region = region
         self._delete_unused = delete_unused
-        self._kept: dict[str, TrackedTopic] = {}
+        self._tracked: dict[str, TrackedTopic] = {}
         """Every loaded topic."""
         self._timer: asyncio.TimerHandle | None = None
-        self._looking = False
+        self._running = False
         self._closed = False
 
     def follow(self, topic: Topic) -> None:
         """Apply the topic's policies from now on."""
-        kept = self._kept[topic.full_name] = TrackedTopic(topic)
-        topic.before_producers = lambda: self._before_producers(kept)
-        self._wake((kept,))
+        tracked = self._tracked[topic.full_name] = TrackedTopic(topic)
+        topic.before_producers = lambda: self._before_producers(tracked)
+        self._wake((tracked,))
 
     def policies_changed(self, topic_name: str) -> None:
         """The policies of a topic changed."""
-        if topic_name in self._kept:
-            self._wake((self._kept[topic_name],))
+        if topic_name in self._tracked:
+            self._wake((self._tracked[topic_name],))
 
     @staticmethod
     def concerned(policies: Policies, names: Iterable[str]) -> list[str]:
         """Return those of these topics that have to be loaded, because a policy may delete something of them."""
-        return [name for name in names if _lets_go(policies.of_topic(TopicName.parse(name)))]
+        return [name for name in names if _deletes_data(policies.of_topic(TopicName.parse(name)))]
 
     def forget(self, topic: Topic) -> None:
         """The topic is unloaded."""
-        self._kept.pop(topic.full_name, None)
+        self._tracked.pop(topic.full_name, None)
 
     def has_work(self, topic: Topic) -> bool:
-        kept = self._kept.get(topic.full_name)
-        return kept is not None and kept.is_wanted and kept.has_work
+        tracked = self._tracked.get(topic.full_name)
+        return tracked is not None and tracked.has_policies and tracked.has_work
 
-    async def _before_producers(self, kept: TrackedTopic) -> None:
+    async def _before_producers(self, tracked: TrackedTopic) -> None:
         """Called when a producer wants to attach: check the quotas now, not only in the next round."""
-        if kept.topic.policies[BACKLOG_QUOTAS] and not kept.topic.closed:
-            await kept.look_at_quotas(self._now_ms())
+        if tracked.topic.policies[BACKLOG_QUOTAS] and not tracked.topic.closed:
+            await tracked.check_quotas(self._now_ms())
 
     def _now_ms(self) -> int:
         return self._region.environment.wall_clock_ms()
 
     # Requests.
 
-    async def look_at_quotas(self) -> None:
+    async def check_quotas(self) -> None:
         """Compare the backlog of every loaded topic with its quotas now. StorageError."""
-        for kept in list(self._kept.values()):
-            if not kept.topic.closed:
-                await kept.look_at_quotas(self._now_ms())
+        for tracked in list(self._tracked.values()):
+            if not tracked.topic.closed:
+                await tracked.check_quotas(self._now_ms())
 
     async def trim(self, topic: Topic) -> None:
         """Trim now what retention allows. StorageError."""
-        kept = self._kept.get(topic.full_name)
-        if kept is not None and kept.topic.policies[RETENTION].lets_go:
-            await kept.backlogs.trim(kept.topic.policies[RETENTION], self._now_ms())
+        tracked = self._tracked.get(topic.full_name)
+        if tracked is not None and tracked.topic.policies[RETENTION].lets_go:
+            await tracked.backlogs.trim(tracked.topic.policies[RETENTION], self._now_ms())
 
     async def truncate(self, topic: Topic) -> None:
         """Move every subscription to the end, and trim everything. StorageError."""
-        kept = self._kept.get(topic.full_name)
-        if kept is not None:
-            await kept.backlogs.truncate()
+        tracked = self._tracked.get(topic.full_name)
+        if tracked is not None:
+            await tracked.backlogs.truncate()
 
     # Rounds.
 
     def _wake(self, changed: Iterable[TrackedTopic]) -> None:
         """Start a round if one of these topics needs it."""
-        if self._timer is not None or self._looking or self._closed:
+        if self._timer is not None or self._running or self._closed:
             return
-        if any(kept.is_wanted or kept.topic.quota_refusal for kept in changed):
+        if any(tracked.has_policies or tracked.topic.quota_refusal for tracked in changed):
             seconds = self._region.config.settings.housekeeping_interval_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(seconds, self._begin_round)
 
     def _begin_round(self) -> None:
-        self._timer, self._looking = None, True
+        self._timer, self._running = None, True
         self._region.spawn(self._round())
 
     async def _round(self) -> None:
         try:
-            for number, kept in enumerate(list(self._kept.values()), start=1):
-                if kept.is_wanted or kept.topic.quota_refusal is not None:
-                    await self._look_after(kept)
+            for number, tracked in enumerate(list(self._tracked.values()), start=1):
+                if tracked.has_policies or tracked.topic.quota_refusal is not None:
+                    await self._apply_to(tracked)
                 if number % TOPICS_PER_STEP == 0:
                     await asyncio.sleep(0)
         finally:  # rounds continue after a failed one
-            self._looking = False
-            self._wake(self._kept.values())
+            self._running = False
+            self._wake(self._tracked.values())
 
-    async def _look_after(self, kept: TrackedTopic) -> None:
-        if kept.topic.closed:
+    async def _apply_to(self, tracked: TrackedTopic) -> None:
+        if tracked.topic.closed:
             return
         try:
-            await kept.look(self._now_ms())
-            if kept.is_to_be_deleted(self._now_ms()):
-                logger.info("topic %s is deleted: it is inactive", kept.topic.full_name)
-                await self._delete_unused(kept.topic.full_name)
+            await tracked.apply(self._now_ms())
+            if tracked.is_to_be_deleted(self._now_ms()):
+                logger.info("topic %s is deleted: it is inactive", tracked.topic.full_name)
+                await self._delete_unused(tracked.topic.full_name)
         except StorageError as failure:
             # It may have happened all the same, so the memory may be wrong.
-            if not kept.topic.closed:
+            if not tracked.topic.closed:
                 logger.warning(
                     "topic %s: retention, expiry and inactivity checks failed: %s",
-                    kept.topic.full_name,
+                    tracked.topic.full_name,
                     failure,
                 )
-                kept.topic.failed(failure)
+                tracked.topic.failed(failure)
         except Exception as problem:  # any: the other topics are processed all the same
             logger.error(
                 "topic %s: retention, expiry and inactivity checks failed",
-                kept.topic.full_name,
+                tracked.topic.full_name,
                 exc_info=problem,
             )
 

@@ -74,7 +74,7 @@ class LoadedTopic:
     """Incremented by each opening."""
     topic: Topic | None = None
     """Set while SERVING or LEAVING."""
-    asked_at: float = 0.0
+    requested_at: float = 0.0
     """Loop time of the last `acquire`."""
     waiters: dict[asyncio.Future[Topic], OpenMode] = field(default_factory=dict)
 

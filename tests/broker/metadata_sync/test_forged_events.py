@@ -224,8 +224,8 @@ async def test_invented_origins_are_bounded() -> None:
         eu = world.running["eu"]
         for message in range(5):
             inbox = await take(eu, standing(ORIGINS_MAX, message * ORIGINS_MAX))
-        assert set(inbox.heard) == {"americas"}
-        assert len(inbox.heard["americas"]) == ORIGINS_MAX
+        assert set(inbox.reported) == {"americas"}
+        assert len(inbox.reported["americas"]) == ORIGINS_MAX
         for message in range(3):
             vector = {f"asia:{message * ORIGINS_MAX + one}": 1 for one in range(ORIGINS_MAX)}
             told = json.loads(answer(message, 0, 1, whole=False)) | {"vector": vector}

@@ -321,10 +321,10 @@ async def test_looking_after_one_more_topic_costs_the_same_however_many_there_ar
     def counting(policies: TopicPolicies) -> bool:
         nonlocal asked
         asked += 1
-        return lets_go(policies)
+        return deletes_data(policies)
 
-    lets_go = housekeeper._lets_go
-    monkeypatch.setattr(housekeeper, "_lets_go", counting)
+    deletes_data = housekeeper._deletes_data
+    monkeypatch.setattr(housekeeper, "_deletes_data", counting)
 
     async with regions("us") as world, world.client("us") as client:
         for number in range(40):

@@ -93,7 +93,7 @@ async def shut_down(call: AdminRequest) -> Response:
 
 
 async def check_quotas(call: AdminRequest) -> Response:
-    await call.context.region.housekeeper.look_at_quotas()
+    await call.context.region.housekeeper.check_quotas()
     return Response(status=204)
 
 
