@@ -4,7 +4,7 @@ Only `Synchronizer` and the admin port use this module. A replacement never clai
 
 * lease: none, so that any region of the cluster takes it;
 * clock: a new incarnation, as of a store that was lost; numbers of the former one are not used again;
-* applied, peer, excluded, seen-to: none; other clusters send again what they have, and applying it twice changes nothing;
+* applied, peer, excluded, seen-to: none; other clusters send again what they have, and applying that changes nothing;
 * drawn: none; where changes are published first, also a new incarnation, so that they are applied when received;
 * loss: not lost, and declared once more than the other cluster can know of, so that it requests everything (INV-82);
 * record: the document as it is, as if the topology had set it; every cluster is asked for its events of all.
