@@ -144,10 +144,7 @@ async def _until_told_to_stop(config: RegionConfig, region: Region) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    waits: list[asyncio.Task[object]] = [
-        loop.create_task(stop.wait()),
-        loop.create_task(region.end.wait()),
-    ]
+    waits: list[asyncio.Task[object]] = [loop.create_task(stop.wait()), loop.create_task(region.end.wait())]
     if config.owner_pid:
         waits.append(loop.create_task(_owner_gone(config.owner_pid)))
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

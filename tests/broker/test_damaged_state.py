@@ -45,9 +45,7 @@ async def restarted(world: Regions, values: Mapping[str, bytes]) -> None:
     }.items(),
     ids=lambda damage: damage[0].rpartition("/")[2],
 )
-async def test_a_damaged_cursor_is_named_and_prevents_loading_its_topic(
-    damage: tuple[str, bytes],
-) -> None:
+async def test_a_damaged_cursor_is_named_and_prevents_loading_its_topic(damage: tuple[str, bytes]) -> None:
     """A guessed cursor would lose messages. Other topics are served as usual."""
     key, value = damage
 
@@ -75,9 +73,7 @@ async def broken(world: Regions) -> bytes:
     return whole.value
 
 
-async def test_a_damaged_topic_is_not_read_for_every_request(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_damaged_topic_is_not_read_for_every_request(caplog: pytest.LogCaptureFixture) -> None:
     """Clients and the replicators of other regions ask several times a second."""
 
     def told() -> int:

@@ -74,9 +74,7 @@ async def test_a_failing_watch_does_not_prevent_other_watches() -> None:
         assert heard == [path]
 
 
-async def test_a_store_is_read_again_after_an_unexpected_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_store_is_read_again_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The region stopped reading changes of its cluster."""
     async with regions("us") as world:
         metadata = world.running["us"].metadata

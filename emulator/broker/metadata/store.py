@@ -149,11 +149,7 @@ class Metadata:
         return outcome
 
     async def update(
-        self,
-        path: str,
-        change: Callable[[bytes | None], bytes | None],
-        *,
-        touched: Iterable[str] = (),
+        self, path: str, change: Callable[[bytes | None], bytes | None], *, touched: Iterable[str] = ()
     ) -> int:
         """Set a path to the result of `change` for its value, atomically."""
         current = self._mirror.get(path)

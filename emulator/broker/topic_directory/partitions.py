@@ -107,12 +107,7 @@ class PartitionedTopics:
 
     # Changes.
 
-    async def create(
-        self,
-        topic: TopicName,
-        count: int,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
+    async def create(self, topic: TopicName, count: int, properties: Mapping[str, str] | None = None) -> None:
         """Create one. Exists when the name is used, ValueError for an invalid number, StorageError."""
         made = Partitioned(count, properties or {})
         self._check_free(topic)

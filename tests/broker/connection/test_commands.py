@@ -78,9 +78,7 @@ async def test_a_row_for_peers_is_refused_to_clients(caplog: pytest.LogCaptureFi
     assert "LOOKUP, topic orders, AuthorizationError" in caplog.text
 
 
-async def test_an_unsupported_command_is_ignored_and_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_unsupported_command_is_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The connection stays open."""
     with caplog.at_level(logging.INFO):
         async with regions("us") as world, raw_client(world) as client:

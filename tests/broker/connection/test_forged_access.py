@@ -71,11 +71,7 @@ async def test_priorities_are_ordered_from_the_smallest_to_the_largest_number() 
         await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
         for number, priority in enumerate((-(2**31), -1, 2**31 - 1, 1)):
             said = await asks(
-                client,
-                number + 2,
-                str(priority),
-                producer_access_mode=WAITING,
-                queue_priority=priority,
+                client, number + 2, str(priority), producer_access_mode=WAITING, queue_priority=priority
             )
             assert not said.producer_success.producer_ready
         await asks(client, 9, "absent", producer_access_mode=WAITING)

@@ -9,13 +9,7 @@ import pytest
 
 from emulator.broker.metadata.schemas import SENTENCE_LENGTH_MAX
 from emulator.broker.region import Region
-from emulator.client import (
-    Client,
-    ClientError,
-    InitialPosition,
-    Schema,
-    SchemaType,
-)
+from emulator.client import Client, ClientError, InitialPosition, Schema, SchemaType
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.schemas import (
     SCHEMA_AUTO_UPDATE,
@@ -59,11 +53,7 @@ async def test_a_producers_schema_gets_a_version_that_its_messages_contain() -> 
         one = await client.producer(TOPIC, schema=FIRST)
         same = await client.producer(TOPIC, schema=FIRST)
         newer = await client.producer(TOPIC, schema=WITH_DEFAULT)
-        assert [each.schema_version for each in (one, same, newer)] == [
-            version(0),
-            version(0),
-            version(1),
-        ]
+        assert [each.schema_version for each in (one, same, newer)] == [version(0), version(0), version(1)]
         consumer = await client.subscribe(TOPIC, "s", initial_position=EARLIEST)
         for each in (one, newer):
             await each.send(b"x")

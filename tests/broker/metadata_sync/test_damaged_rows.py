@@ -28,14 +28,7 @@ from emulator.model.stored_keys import (
     SyncRecordPath,
     TenantPath,
 )
-from tests.broker.metadata_sync.test_synchronizer import (
-    NAMESPACE,
-    SIDES,
-    are_alike,
-    clusters,
-    create,
-    soon,
-)
+from tests.broker.metadata_sync.test_synchronizer import NAMESPACE, SIDES, are_alike, clusters, create, soon
 from tests.broker.regions import Regions
 
 OTHER = NamespacePath("acme/other")
@@ -148,9 +141,7 @@ async def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
         assert ("did not confirm" in said, "interrupted" in said) == (True, False)
 
 
-async def test_an_unexpected_error_does_not_end_metadata_sync(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_unexpected_error_does_not_end_metadata_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted and explained until a step succeeds again."""
     async with clusters(SIDES) as world:
         us, eu = world.running["us-east"], world.running["eu"]

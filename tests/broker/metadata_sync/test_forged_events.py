@@ -16,14 +16,7 @@ from emulator.core.metadata.messages import PARTS_MAX, decode
 from emulator.core.metadata.version_vector import ORIGINS_MAX, stored_vector
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import SYNC_APPLIED_PATH, TenantPath
-from tests.broker.metadata_sync.test_synchronizer import (
-    EVENTS,
-    NAMESPACE,
-    TWO,
-    clusters,
-    create,
-    soon,
-)
+from tests.broker.metadata_sync.test_synchronizer import EVENTS, NAMESPACE, TWO, clusters, create, soon
 from tests.broker.regions import Regions
 
 pytestmark = pytest.mark.within(120)

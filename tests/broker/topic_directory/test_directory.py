@@ -123,9 +123,7 @@ async def test_a_deleted_topic_leaves_nothing_behind() -> None:
                 await directory.delete(TOPIC, force=False)
         await until(lambda: not world.running["us"].clients.connections)
         await asyncio.gather(
-            directory.delete(TOPIC, force=True),
-            directory.delete(TOPIC, force=True),
-            return_exceptions=True,
+            directory.delete(TOPIC, force=True), directory.delete(TOPIC, force=True), return_exceptions=True
         )
         assert directory.names("public/default") == [TOPIC + "-other"]
         left = [parse_key(text) for text, _ in store_of(world).scan("")]

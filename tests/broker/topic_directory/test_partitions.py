@@ -121,9 +121,7 @@ async def test_no_client_creates_a_partition_beyond_the_number_nor_the_root(worl
 
 
 @pytest.mark.world(settings=BrokerSettings(allow_auto_topic_creation=False))
-async def test_partitions_exist_where_topics_are_not_created_on_use(
-    world: World,
-) -> None:
+async def test_partitions_exist_where_topics_are_not_created_on_use(world: World) -> None:
     await asked(world, "PUT", f"{PATH}/partitions", 2)
     await (await world.client("us").producer(f"{ORDERS}-partition-0")).send(b"hello")
     with pytest.raises(Exception, match="not found"):
@@ -157,11 +155,7 @@ async def test_an_invalid_auto_creation_policy_is_rejected(
 
 
 async def test_a_namespace_may_forbid_what_the_region_allows(world: World) -> None:
-    policy = {
-        "allowAutoTopicCreation": False,
-        "topicType": "non-partitioned",
-        "defaultNumPartitions": None,
-    }
+    policy = {"allowAutoTopicCreation": False, "topicType": "non-partitioned", "defaultNumPartitions": None}
     assert await asked(world, "POST", AUTO, policy) == (204, None)
     assert await asked(world, "GET", AUTO) == (200, policy)
     with pytest.raises(Exception, match="not found"):
@@ -288,9 +282,7 @@ async def test_a_partition_that_could_not_be_opened_at_once_begins_with_the_subs
 
 
 @pytest.mark.world(topology=clusters())
-async def test_creating_partitions_fails_when_one_cannot_be_opened_and_may_be_repeated(
-    world: World,
-) -> None:
+async def test_creating_partitions_fails_when_one_cannot_be_opened_and_may_be_repeated(world: World) -> None:
     """Other clusters learn of a topic from its partitions: a success must mean that they will."""
     await world.ready()
     FailingDisk(0.0, 0.0, "us", 1.0).begin(world)
