@@ -78,15 +78,10 @@ class Region:
         )
         self.peers: dict[str, PeerLink] = {peer.region: PeerLink(self, peer) for peer in config.peers}
         self.topic_rules = TopicRules(self, components.lifetime.deletions(self.store))
-        self.housekeeper = Housekeeper(self, self._delete_unused)
+        self.housekeeper = Housekeeper(self)
         self._assembly = Assembly(self, topic_type)
         self.directory = TopicDirectory(
-            self._assembly,
-            self.store,
-            self.spawn,
-            self.topic_rules,
-            check=self.check_topic,
-            idle_seconds=settings.topic_idle_ms / 1000,
+            self._assembly, self.store, self.spawn, self.topic_rules, check=self.check_topic
         )
         self.partitioned = PartitionedTopics(
             self.metadata,
@@ -125,7 +120,7 @@ class Region:
             self.spawn(self.synchronizer.run())
         owing = self._owing()
         self.spawn(self.directory.open_owing(owing))
-        self.directory.idle.start()
+        self.housekeeper.idle.start()
         logger.info(
             "region %s listens on port %d; %d topics have work left and are loaded",
             self.config.region,
@@ -218,12 +213,6 @@ class Region:
         if change.value is None and isinstance(key, NamespacePath):
             for name in (*self.directory.names(key.name), *self.directory.non_persistent_names(key.name)):
                 self.spawn(self.directory.unload(name, "its namespace was deleted"))
-
-    async def _delete_unused(self, name: str) -> None:
-        """Delete an unused topic because its policy requires it. It is created again when it is used, here or in
-        another region."""
-        with contextlib.suppress(ProtocolError):
-            await self.directory.delete(name, force=False, for_good=False)
 
     async def every_topic(self) -> list[Topic]:
         """Load and return all topics, except those that cannot be loaded now."""

@@ -145,6 +145,7 @@ class Regions:
             connection.abort()
         region._tasks.close()
         region.directory.close()
+        region.housekeeper.close()
 
     def client(self, name: str, *others: str, settings: ClientSettings = QUICK) -> Client:
         urls = [f"pulsar://127.0.0.1:{self.ports[one]}" for one in (name, *others)]

@@ -105,7 +105,7 @@ async def test_unused_topics_are_unloaded_although_the_check_of_one_failed(
     async with regions("us", topic_idle_ms=20) as world:
         async with world.client("us") as client:
             await publish(client, "p", 1)
-        directory = world.running["us"].directory
+        us = world.running["us"]
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         seen = asyncio.Event()
 
@@ -114,6 +114,6 @@ async def test_unused_topics_are_unloaded_although_the_check_of_one_failed(
             return broken()
 
         with monkeypatch.context() as once:
-            once.setattr(directory.idle, "_is_idle", fail)
+            once.setattr(us.housekeeper.idle, "_is_idle", fail)
             await asyncio.wait_for(seen.wait(), 10)
-        await until(lambda: TOPIC not in directory.serving)
+        await until(lambda: TOPIC not in us.directory.serving)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-from emulator.broker.connection.flow_control import FlowControl
+from emulator.broker.connection.dispatch import CommandingConnection
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.codec import PING_FRAME
 
@@ -32,25 +32,16 @@ class MonitoredProducers(Protocol):
         ...
 
 
-class MonitoredConnection(Protocol):
+class MonitoredConnection(CommandingConnection, Protocol):
     """A client's connection, as its liveness sees it."""
-
-    address: str
-    flow_control: FlowControl
 
     @property
     def producers(self) -> MonitoredProducers: ...
-
-    @property
-    def is_open(self) -> bool: ...
     @property
     def unread_bytes(self) -> int: ...
 
     def write(self, data: bytes) -> None: ...
-
     def abort(self) -> None: ...
-
-    def break_off(self, problem: ProtocolError) -> None: ...
 
 
 class Liveness:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emulator.broker.topic_directory.idle_topics import IdleSweeper
 from emulator.broker.topic_directory.listing import TopicLists
 from emulator.broker.topic_directory.loaded_topic import (
     DamagedTopics,
@@ -23,6 +22,7 @@ from emulator.broker.topic_directory.loaded_topic import (
 from emulator.broker.topic_directory.stored_topics import LogKind
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.model.values import NON_PERSISTENT, TopicName
+from emulator.storage.contract import Store
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
@@ -34,14 +34,6 @@ OWING_AT_ONCE = 8
 """Topics with pending work that are opened concurrently after a start. The limit lets clients have their turn."""
 RETRY_SECONDS = 0.05
 RETRY_SECONDS_MAX = 2.0
-
-
-class StoredLogs(Protocol):
-    """The store, as far as it lists logs."""
-
-    def log_names(self) -> list[str]: ...
-
-    def has_log(self, name: str) -> bool: ...
 
 
 class TopicOpener(Protocol):
@@ -96,22 +88,19 @@ class TopicDirectory:
     def __init__(
         self,
         opener: TopicOpener,
-        logs: StoredLogs,
+        store: Store,
         spawn: Callable[[Coroutine[Any, Any, Any]], None],
         rules: CreationRules,
         *,
         check: Callable[[str], TopicName],
-        idle_seconds: float,
     ) -> None:
-        """`check`: returns the parsed name of a topic that the region may have, or raises ProtocolError.
-        `idle_seconds`: how long an unused topic stays loaded; 0: for ever."""
+        """`check`: returns the parsed name of a topic that the region may have, or raises ProtocolError."""
         self._opener = opener
-        self._log_names = logs.log_names
-        self._has_log = logs.has_log
+        self._log_names = store.log_names
+        self._has_log = store.has_log
         self._spawn = spawn
         self._check = check
         self._rules = rules
-        self.idle = IdleSweeper(self, spawn, idle_seconds)
         self._slots: dict[str, LoadedTopic] = {}
         self._lives = 0
         self._damaged = DamagedTopics()
@@ -367,7 +356,6 @@ class TopicDirectory:
     def close(self) -> None:
         """The region stops: open no more topics, and close the loaded ones."""
         self._closed = True
-        self.idle.close()
         for topic in list(self.serving.values()):
             topic.close("the region is stopping")
         stopping = ProtocolError(ServerError.ServiceNotReady, "the region is stopping")

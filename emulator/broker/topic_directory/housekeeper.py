@@ -1,4 +1,5 @@
-"""Applies policies that delete something of a topic: retention, TTL, quotas (docs/components/life.md).
+"""Applies policies that delete something of a topic: retention, TTL, quotas (docs/components/life.md); and unloads
+topics that are not used.
 
 One per region, with one timer that runs only while some loaded topic has such a policy. Topics are processed one after
 the other, so that housekeeping never takes more than a small part of a region's time.
@@ -7,17 +8,19 @@ the other, so that housekeeping never takes more than a small part of a region's
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.metadata.policies import Policies
 from emulator.broker.topic.backlogs import Backlogs
+from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.core.policies.inactivity import INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, MESSAGE_TTL, RETENTION, QuotaAction, QuotaKind
 from emulator.core.policies.topic_policies import TopicPolicies
-from emulator.errors import StorageError
+from emulator.errors import ProtocolError, StorageError
 from emulator.model.values import TopicName
 
 if TYPE_CHECKING:
@@ -95,15 +98,56 @@ class TrackedTopic:
             await self.backlogs.hold_to(quotas, now_ms)
 
 
+class HousekeptRegion(RegionServices, Protocol):
+    """The region, as this module needs it."""
+
+    directory: TopicDirectory
+
+
+class IdleSweeper:
+    """Unloads topics that no client and no other region has used for a while. Checks all loaded topics twice per idle
+    time, until it is closed."""
+
+    def __init__(self, region: HousekeptRegion) -> None:
+        self._region = region
+        self._idle_seconds = region.config.settings.topic_idle_ms / 1000
+        """How long an unused topic stays loaded; 0: for ever."""
+        self._closed = False
+
+    def start(self) -> None:
+        if self._idle_seconds > 0:
+            asyncio.get_running_loop().call_later(self._idle_seconds / 2, self._sweep)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _sweep(self) -> None:
+        if self._closed:
+            return
+        try:
+            for name, topic in list(self._region.directory.serving.items()):
+                if self._is_idle(topic):
+                    self._region.spawn(self._unload(name))
+        finally:
+            self.start()
+
+    def _is_idle(self, topic: Topic) -> bool:
+        latest = asyncio.get_running_loop().time() - self._idle_seconds
+        return self._region.directory.is_unused_since(topic, latest)
+
+    async def _unload(self, name: str) -> None:
+        try:
+            await self._region.directory.unload(name, "it is inactive", only_if=self._is_idle)
+        except StorageError as failure:
+            logger.warning("topic %s is not unloaded: %s", name, failure)
+
+
 class Housekeeper:
     """One per region."""
 
-    def __init__(
-        self, region: RegionServices, delete_unused: Callable[[str], Coroutine[Any, Any, None]]
-    ) -> None:
-        """`delete_unused`: deletes an unused topic by its full name. StorageError."""
+    def __init__(self, region: HousekeptRegion) -> None:
         self._region = region
-        self._delete_unused = delete_unused
+        self.idle = IdleSweeper(region)
         self._tracked: dict[str, TrackedTopic] = {}
         """Every loaded topic."""
         self._timer: asyncio.TimerHandle | None = None
@@ -194,7 +238,8 @@ class Housekeeper:
             await tracked.apply(self._now_ms())
             if tracked.is_to_be_deleted(self._now_ms()):
                 logger.info("topic %s is deleted: it is inactive", tracked.topic.full_name)
-                await self._delete_unused(tracked.topic.full_name)
+                with contextlib.suppress(ProtocolError):  # created again when it is used, here or elsewhere
+                    await self._region.directory.delete(tracked.topic.full_name, force=False, for_good=False)
         except StorageError as failure:
             # It may have happened all the same, so the memory may be wrong.
             if not tracked.topic.closed:
@@ -213,5 +258,6 @@ class Housekeeper:
 
     def close(self) -> None:
         self._closed = True
+        self.idle.close()
         if self._timer is not None:
             self._timer.cancel()
