@@ -1,4 +1,4 @@
-"""Memory accounting: budgets, and reservations in them.
+"""Memory budgeting: budgets, and reservations in them.
 
 A budget counts the bytes of its reservations, and so do its parent budgets. It never rejects a reservation: the caller
 checks `is_over` and reacts itself (a connection stops reading, a cache drops entries).
@@ -8,9 +8,6 @@ of them are released (B1).
 """
 
 from __future__ import annotations
-
-from types import TracebackType
-from typing import Self
 
 
 class MemoryBudget:
@@ -35,23 +32,23 @@ class MemoryBudget:
         return self.limit_bytes is not None and self.held_bytes > self.limit_bytes
 
     def _grow(self, difference_bytes: int) -> None:
-        account: MemoryBudget | None = self
-        while account is not None:
-            account.held_bytes += difference_bytes
-            assert account.held_bytes >= 0, f"{account.name} has negative usage"
-            account = account.parent
+        budget: MemoryBudget | None = self
+        while budget is not None:
+            budget.held_bytes += difference_bytes
+            assert budget.held_bytes >= 0, f"{budget.name} has negative usage"
+            budget = budget.parent
 
     def __repr__(self) -> str:
-        return f"<Account {self.name}: {self.held_bytes} of {self.limit_bytes} bytes>"
+        return f"<MemoryBudget {self.name}: {self.held_bytes} of {self.limit_bytes} bytes>"
 
 
 class Reservation:
-    """The bytes of one holder. Releasing it twice is harmless, and so is leaving a `with` after that."""
+    """The bytes of one holder. Releasing it twice is harmless."""
 
-    __slots__ = ("_account", "size_bytes")
+    __slots__ = ("_budget", "size_bytes")
 
-    def __init__(self, account: MemoryBudget, size_bytes: int) -> None:
-        self._account = account
+    def __init__(self, budget: MemoryBudget, size_bytes: int) -> None:
+        self._budget = budget
         self.size_bytes = 0
         self.resize(size_bytes)
 
@@ -61,16 +58,8 @@ class Reservation:
         difference = size_bytes - self.size_bytes
         if difference:
             self.size_bytes = size_bytes
-            self._account._grow(difference)
+            self._budget._grow(difference)
 
     def release(self) -> None:
         """Release all bytes."""
         self.resize(0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.release()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -191,13 +190,13 @@ async def test_an_entry_that_one_region_accepts_is_accepted_by_every_region() ->
 
 
 @pytest.mark.parametrize("size_bytes", [2_000, 40_000], ids=["refused there", "not sent"])
-def test_an_entry_that_another_region_never_accepts_parks_only_its_own_replicator(
+async def test_an_entry_that_another_region_never_accepts_parks_only_its_own_replicator(
     size_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Regions with different maximum sizes, which a topology rejects but a hand-made region.json does not: other topics
     continue, the link stays, and status and log show the reason."""
 
-    async def scenario() -> None:
+    with caplog.at_level(logging.INFO):
         settings = {"us": {"max_message_bytes": 50_000}, "eu": {"max_message_bytes": 1_000}}
         async with regions("us", "eu", of_region=settings) as world, world.client("us") as client:
             large = await client.producer(TOPIC, name="p")
@@ -214,9 +213,6 @@ def test_an_entry_that_another_region_never_accepts_parks_only_its_own_replicato
             assert [m.payload for m in await stored(world, "eu")] == [b"0"]
             assert "parked" in parked.life.why_not
             assert parked.backlog >= 2
-
-    with caplog.at_level(logging.INFO):
-        asyncio.run(scenario())
     assert len([line for line in caplog.messages if "parked" in line]) == 1
     down = [at for at, line in enumerate(caplog.messages) if line == "link to eu down"]
     closed = next(at for at, line in enumerate(caplog.messages) if "the region is stopping" in line)

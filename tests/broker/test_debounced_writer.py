@@ -44,7 +44,7 @@ class SlowStore:
             await asyncio.sleep(0)
 
 
-def keeper_of(
+def writer_of(
     store: SlowStore, changes: Callable[[], KeyChanges], failures: list[BaseException] | None = None
 ) -> DebouncedWriter:
     failed = [] if failures is None else failures
@@ -57,7 +57,7 @@ def steps(*puts: dict[str, bytes], deletes: tuple[str, ...] = ()) -> Callable[[]
 
 async def test_a_step_begins_when_the_one_before_is_durable_and_deletes_come_last() -> None:
     store = SlowStore()
-    waiting = keeper_of(store, steps({"a": b"1", "b": b"1"}, {"head": b"1"}, deletes=("old",))).now()
+    waiting = writer_of(store, steps({"a": b"1", "b": b"1"}, {"head": b"1"}, deletes=("old",))).now()
     assert set(store.under_way) == {"put a=1", "put b=1"}
     await store.done("put b=1")
     assert set(store.under_way) == {"put a=1"}
@@ -71,12 +71,12 @@ async def test_a_step_begins_when_the_one_before_is_durable_and_deletes_come_las
 
 async def test_one_write_is_under_way_and_the_next_contains_all_changes_since() -> None:
     store, value = SlowStore(), [1]
-    keeper = keeper_of(store, one_key("a", lambda: b"%d" % value[0]))
-    first = keeper.now()
+    writer = writer_of(store, one_key("a", lambda: b"%d" % value[0]))
+    first = writer.now()
     value[0] = 2
-    second = keeper.now()
+    second = writer.now()
     value[0] = 3
-    third = keeper.now()
+    third = writer.now()
     assert set(store.under_way) == {"put a=1"}
     await store.done("put a=1")
     assert (first.done(), second.done(), set(store.under_way)) == (True, False, {"put a=3"})
@@ -87,16 +87,16 @@ async def test_one_write_is_under_way_and_the_next_contains_all_changes_since() 
 
 async def test_unchanged_state_is_durable_at_once() -> None:
     store = SlowStore()
-    assert keeper_of(store, steps()).now().done()
+    assert writer_of(store, steps()).now().done()
     assert store.issued == []
 
 
 async def test_a_key_is_read_before_its_first_put() -> None:
     """S5: a key that failed before the restart is refused until it is read."""
     store = SlowStore()
-    keeper = keeper_of(store, one_key("a", lambda: b"1"))
+    writer = writer_of(store, one_key("a", lambda: b"1"))
     for _ in range(2):
-        keeper.now()
+        writer.now()
         await store.done("put a=1")
     assert store.issued == ["get a", "put a=1", "put a=1"]
 
@@ -105,7 +105,7 @@ async def test_a_key_is_read_before_it_is_deleted() -> None:
     """S5 also holds for deletes. Without a read, a delete that failed once failed after every restart, and its topic
     could not be consumed any more."""
     store = SlowStore()
-    keeper_of(store, steps({"head": b"1"}, deletes=("old",))).now()
+    writer_of(store, steps({"head": b"1"}, deletes=("old",))).now()
     await store.done("put head=1")
     assert store.issued[-2:] == ["get old", "delete old"]
 
@@ -113,8 +113,8 @@ async def test_a_key_is_read_before_it_is_deleted() -> None:
 async def test_a_failure_is_reported_when_every_put_has_its_outcome() -> None:
     """Until then the store may still change after the state was loaded from it."""
     store, failures = SlowStore(), list[BaseException]()
-    keeper = keeper_of(store, steps({"a": b"1", "b": b"1"}), failures)
-    waiting, behind = keeper.now(), keeper.now()
+    writer = writer_of(store, steps({"a": b"1", "b": b"1"}), failures)
+    waiting, behind = writer.now(), writer.now()
     error = StorageError("full", definite=True)
     await store.done("put a=1", failure=error)
     assert not failures
@@ -127,16 +127,16 @@ async def test_a_failure_is_reported_when_every_put_has_its_outcome() -> None:
 
 async def test_a_closed_writer_settles_with_its_puts_and_begins_no_further_step() -> None:
     store, failures = SlowStore(), list[BaseException]()
-    keeper = keeper_of(store, steps({"a": b"1"}, {"head": b"1"}), failures)
-    waiting = keeper.now()
-    keeper.close()
-    settling = asyncio.ensure_future(keeper.settled())
+    writer = writer_of(store, steps({"a": b"1"}, {"head": b"1"}), failures)
+    waiting = writer.now()
+    writer.close()
+    settling = asyncio.ensure_future(writer.settled())
     await asyncio.sleep(0)
     assert not settling.done()
     await store.done("put a=1")
     assert settling.done()
     assert store.under_way == {}
-    for one in (waiting, keeper.now()):
+    for one in (waiting, writer.now()):
         with pytest.raises(StorageError, match="not stored here"):
             await one
     assert failures == []

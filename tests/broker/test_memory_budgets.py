@@ -20,14 +20,6 @@ def test_a_budget_and_its_parents_hold_what_is_charged() -> None:
     assert (connection.held_bytes, region.held_bytes) == (10, 10)
 
 
-def test_a_charge_is_released_at_the_end_of_a_with_even_if_it_was_before() -> None:
-    account = MemoryBudget("a")
-    with account.charge(5) as charge:
-        assert account.held_bytes == 5
-        charge.release()
-    assert account.held_bytes == 0
-
-
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1_000)), max_size=50))
 def test_nothing_is_held_when_everything_is_released(moves: list[tuple[int, int]]) -> None:
     """B1, and the sum is right after every step."""

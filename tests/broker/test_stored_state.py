@@ -18,31 +18,28 @@ from emulator.storage.memory import MemoryStore
 from tests.broker.regions import DEADLINE_SECONDS, regions
 
 
-def test_cursors_of_names_with_slashes_stay_apart() -> None:
+async def test_cursors_of_names_with_slashes_stay_apart() -> None:
     """`orders` + `eu/billing` and `orders/eu` + `billing` used to share a key: after a restart the second subscription
     had the first one's position, and its consumers received nothing."""
     pairs = [("orders", "eu/billing"), ("orders/eu", "billing")]
     names = [(f"persistent://public/default/{topic}", subscription) for topic, subscription in pairs]
 
-    async def scenario() -> None:
-        async with regions("us") as world:
-            async with world.client("us") as client:
-                for topic, subscription in names:
-                    consumer = await client.subscribe(
-                        topic, subscription, initial_position=InitialPosition.EARLIEST
-                    )
-                    await (await client.producer(topic)).send(topic.encode())
-                    if topic == names[0][0]:
-                        await consumer.acknowledge(await consumer.receive(), confirmed=True)
-            await world.stop("us")
-            await world.start("us")
-            async with world.client("us") as client:
-                topic, subscription = names[1]
-                consumer = await client.subscribe(topic, subscription)
-                async with asyncio.timeout(DEADLINE_SECONDS):
-                    assert (await consumer.receive()).payload == topic.encode()
-
-    asyncio.run(scenario())
+    async with regions("us") as world:
+        async with world.client("us") as client:
+            for topic, subscription in names:
+                consumer = await client.subscribe(
+                    topic, subscription, initial_position=InitialPosition.EARLIEST
+                )
+                await (await client.producer(topic)).send(topic.encode())
+                if topic == names[0][0]:
+                    await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        await world.stop("us")
+        await world.start("us")
+        async with world.client("us") as client:
+            topic, subscription = names[1]
+            consumer = await client.subscribe(topic, subscription)
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                assert (await consumer.receive()).payload == topic.encode()
 
 
 async def test_a_store_of_an_older_format_is_rejected_in_one_sentence() -> None:

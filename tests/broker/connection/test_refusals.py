@@ -3,7 +3,6 @@ log."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -157,19 +156,16 @@ REFUSED: dict[str, tuple[pb.BaseCommand, Callable[[pb.BaseCommand], Refusal], in
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_rejection_is_sent_and_logged_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rejection_is_sent_and_logged_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """The line has connection, topic and code; and the connection stays open."""
     command, read, code, sentence = REFUSED[name]
 
-    async def scenario() -> None:
+    with caplog.at_level(logging.INFO, "emulator.broker"):
         async with regions("us") as world, raw_client(world) as client:
             request_id, error, message = read(await client.ask(command))
             assert (request_id, error) == (7, code)
             assert sentence in message
             assert (await client.open_producer(5)).producer_name
-
-    with caplog.at_level(logging.INFO, "emulator.broker"):
-        asyncio.run(scenario())
     lines = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert len(lines) == 1
     assert "\n" not in lines[0]
@@ -194,16 +190,13 @@ async def acknowledged_in_a_transaction(client: RawClient) -> Refusal:
 
 
 @pytest.mark.parametrize("attempt", [sent_in_a_transaction, acknowledged_in_a_transaction])
-def test_a_refused_send_or_acknowledgement_names_its_topic(
+async def test_a_refused_send_or_acknowledgement_names_its_topic(
     attempt: Callable[[RawClient], object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
+    with caplog.at_level(logging.INFO, "emulator.broker"):
         async with regions("us", transaction_coordinators=0) as world, raw_client(world) as client:
             refusal = await attempt(client)  # type: ignore[misc]
             assert refusal == (7, pb.NotAllowedError, "Transactions are not enabled.")
-
-    with caplog.at_level(logging.INFO, "emulator.broker"):
-        asyncio.run(scenario())
     (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert f"topic {ORDERS}, NotAllowedError" in line
 

@@ -55,87 +55,72 @@ def loaded(policies: Policies, steps: LoopSteps, count: int = TOPICS) -> list[Fo
     return topics
 
 
-def test_a_change_visits_a_bounded_number_of_topics_in_one_iteration_of_the_loop() -> None:
-    async def scenario() -> None:
-        async with regions("us") as world:
-            policies, steps = world.running["us"].policies, LoopSteps()
-            topics = loaded(policies, steps)
-            await policies.set(NAMESPACE, MESSAGE_TTL, 60)
-            steps.stop()
-            assert all(topic.applied[0][1] == 60 and len(topic.applied) == 1 for topic in topics)
-            per_step = Counter(topic.applied[0][0] for topic in topics)
-            assert max(per_step.values()) == OBJECTS_PER_STEP
-            assert len(per_step) == TOPICS / OBJECTS_PER_STEP
-
-    asyncio.run(scenario())
+async def test_a_change_visits_a_bounded_number_of_topics_in_one_iteration_of_the_loop() -> None:
+    async with regions("us") as world:
+        policies, steps = world.running["us"].policies, LoopSteps()
+        topics = loaded(policies, steps)
+        await policies.set(NAMESPACE, MESSAGE_TTL, 60)
+        steps.stop()
+        assert all(topic.applied[0][1] == 60 and len(topic.applied) == 1 for topic in topics)
+        per_step = Counter(topic.applied[0][0] for topic in topics)
+        assert max(per_step.values()) == OBJECTS_PER_STEP
+        assert len(per_step) == TOPICS / OBJECTS_PER_STEP
 
 
-def test_several_changes_in_one_iteration_share_its_bound() -> None:
-    async def scenario() -> None:
-        async with regions("us") as world:
-            policies, steps = world.running["us"].policies, LoopSteps()
-            topics = loaded(policies, steps, 2 * OBJECTS_PER_STEP)
-            await asyncio.gather(
-                *[policies.set(TopicPoliciesPath(str(topic.name)), MESSAGE_TTL, 60) for topic in topics],
-                policies.set(NAMESPACE, MESSAGE_TTL, 30),
-                policies.set(BROKER_POLICIES_PATH, MESSAGE_TTL, 90),
-            )
-            steps.stop()
-            per_step = Counter(number for topic in topics for number, _ in topic.applied)
-            assert max(per_step.values()) <= 2 * OBJECTS_PER_STEP
-            assert {topic.policies[MESSAGE_TTL] for topic in topics} == {60}
-
-    asyncio.run(scenario())
+async def test_several_changes_in_one_iteration_share_its_bound() -> None:
+    async with regions("us") as world:
+        policies, steps = world.running["us"].policies, LoopSteps()
+        topics = loaded(policies, steps, 2 * OBJECTS_PER_STEP)
+        await asyncio.gather(
+            *[policies.set(TopicPoliciesPath(str(topic.name)), MESSAGE_TTL, 60) for topic in topics],
+            policies.set(NAMESPACE, MESSAGE_TTL, 30),
+            policies.set(BROKER_POLICIES_PATH, MESSAGE_TTL, 90),
+        )
+        steps.stop()
+        per_step = Counter(number for topic in topics for number, _ in topic.applied)
+        assert max(per_step.values()) <= 2 * OBJECTS_PER_STEP
+        assert {topic.policies[MESSAGE_TTL] for topic in topics} == {60}
 
 
-def test_a_later_change_wins_where_an_earlier_one_has_not_arrived() -> None:
-    async def scenario() -> None:
-        async with regions("us") as world:
-            policies, steps = world.running["us"].policies, LoopSteps()
-            topics = loaded(policies, steps)
-            first = asyncio.ensure_future(policies.set(NAMESPACE, MESSAGE_TTL, 60))
-            while not topics[OBJECTS_PER_STEP].applied:
-                await asyncio.sleep(0)
-            await asyncio.gather(first, policies.set(NAMESPACE, MESSAGE_TTL, 120))
-            steps.stop()
-            values = [[value for _, value in topic.applied] for topic in topics]
-            assert values[0] == [60, 120], "it followed the first change already"
-            assert values[-1] == [120], "it never followed the first change"
-            assert all(one in ([60, 120], [120]) for one in values)
-
-    asyncio.run(scenario())
+async def test_a_later_change_wins_where_an_earlier_one_has_not_arrived() -> None:
+    async with regions("us") as world:
+        policies, steps = world.running["us"].policies, LoopSteps()
+        topics = loaded(policies, steps)
+        first = asyncio.ensure_future(policies.set(NAMESPACE, MESSAGE_TTL, 60))
+        while not topics[OBJECTS_PER_STEP].applied:
+            await asyncio.sleep(0)
+        await asyncio.gather(first, policies.set(NAMESPACE, MESSAGE_TTL, 120))
+        steps.stop()
+        values = [[value for _, value in topic.applied] for topic in topics]
+        assert values[0] == [60, 120], "it followed the first change already"
+        assert values[-1] == [120], "it never followed the first change"
+        assert all(one in ([60, 120], [120]) for one in values)
 
 
-def test_an_unloaded_topic_is_not_visited() -> None:
-    async def scenario() -> None:
-        async with regions("us") as world:
-            policies, steps = world.running["us"].policies, LoopSteps()
-            topics = loaded(policies, steps)
-            setting = asyncio.ensure_future(policies.set(NAMESPACE, MESSAGE_TTL, 60))
-            while not topics[0].applied:
-                await asyncio.sleep(0)
-            for topic in topics[OBJECTS_PER_STEP * 2 :]:
-                policies.forget(topic)
-            await setting
-            steps.stop()
-            assert not any(topic.applied for topic in topics[OBJECTS_PER_STEP * 2 :])
-
-    asyncio.run(scenario())
+async def test_an_unloaded_topic_is_not_visited() -> None:
+    async with regions("us") as world:
+        policies, steps = world.running["us"].policies, LoopSteps()
+        topics = loaded(policies, steps)
+        setting = asyncio.ensure_future(policies.set(NAMESPACE, MESSAGE_TTL, 60))
+        while not topics[0].applied:
+            await asyncio.sleep(0)
+        for topic in topics[OBJECTS_PER_STEP * 2 :]:
+            policies.forget(topic)
+        await setting
+        steps.stop()
+        assert not any(topic.applied for topic in topics[OBJECTS_PER_STEP * 2 :])
 
 
-def test_topics_with_equal_inputs_share_one_value() -> None:
-    async def scenario() -> None:
-        async with regions("us") as world:
-            policies = world.running["us"].policies
-            one, other = (TopicName.parse(f"persistent://public/default/{name}") for name in ("a", "b"))
-            before = policies.of_topic(one)
-            assert policies.of_topic(other) is before
-            await policies.set(TopicPoliciesPath(str(other)), MESSAGE_TTL, 60)
-            assert policies.of_topic(one) is before
-            assert policies.of_topic(other)[MESSAGE_TTL] == 60
-            assert policies.of_topic(other) is policies.of_topic(other)
-            await policies.set(NAMESPACE, MESSAGE_TTL, 30)
-            assert policies.of_topic(one)[MESSAGE_TTL] == 30
-            assert policies.of_topic(other)[MESSAGE_TTL] == 60
-
-    asyncio.run(scenario())
+async def test_topics_with_equal_inputs_share_one_value() -> None:
+    async with regions("us") as world:
+        policies = world.running["us"].policies
+        one, other = (TopicName.parse(f"persistent://public/default/{name}") for name in ("a", "b"))
+        before = policies.of_topic(one)
+        assert policies.of_topic(other) is before
+        await policies.set(TopicPoliciesPath(str(other)), MESSAGE_TTL, 60)
+        assert policies.of_topic(one) is before
+        assert policies.of_topic(other)[MESSAGE_TTL] == 60
+        assert policies.of_topic(other) is policies.of_topic(other)
+        await policies.set(NAMESPACE, MESSAGE_TTL, 30)
+        assert policies.of_topic(one)[MESSAGE_TTL] == 30
+        assert policies.of_topic(other)[MESSAGE_TTL] == 60

@@ -164,20 +164,17 @@ async def test_after_an_orderly_stop_a_topic_without_pending_work_is_not_loaded(
         assert not world.running["us"].directory.owing
 
 
-def test_a_region_starts_with_logs_that_it_cannot_serve(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_region_starts_with_logs_that_it_cannot_serve(caplog: pytest.LogCaptureFixture) -> None:
     """D5: the start used to fail permanently."""
 
-    async def scenario() -> None:
-        async with regions("us") as world:
-            await store_of(world).open_log("no topic at all")
-            await store_of(world).open_log("persistent://gone/away/orders")
-            await world.stop("us")
-            caplog.clear()
-            with caplog.at_level(logging.WARNING):
-                await world.start("us")
-            assert world.running["us"].directory.names("public/default") == []
-
-    asyncio.run(scenario())
+    async with regions("us") as world:
+        await store_of(world).open_log("no topic at all")
+        await store_of(world).open_log("persistent://gone/away/orders")
+        await world.stop("us")
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            await world.start("us")
+        assert world.running["us"].directory.names("public/default") == []
     lines = [
         record.getMessage() for record in caplog.records if "which are not changed" in record.getMessage()
     ]
