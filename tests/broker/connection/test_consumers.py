@@ -87,7 +87,7 @@ async def test_acknowledgements_of_one_chunk_share_one_write_and_one_task(
         answers = [(await client.next()).ackResponse for _ in ids]
         assert [answer.request_id for answer in answers] == list(range(20))
         assert not any(answer.HasField("error") for answer in answers)
-        assert started == ["confirm"]
+        assert started == ["_confirm"]
 
 
 async def test_unsubscribe_disconnects_the_other_consumers() -> None:

@@ -136,7 +136,7 @@ async def runtime(call: AdminRequest) -> Response:
         {
             "clusterName": config.region,
             "advertisedAddress": config.advertised_host or call.came_by,
-            "brokerServicePort": str(region.service_port),
+            "brokerServicePort": str(region.clients.service_port),
             "webServicePort": str(call.context.port),
             "keepAliveIntervalSeconds": _text(settings.keep_alive_interval_ms / 1_000),
             "allowAutoTopicCreation": _text(settings.allow_auto_topic_creation),
