@@ -48,7 +48,9 @@ async def test_a_file_holds_a_round_or_two_of_many(tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
 
     region = await started(path)
-    async with Client([f"pulsar://127.0.0.1:{region.clients.service_port}"], settings=ClientSettings()) as client:
+    async with Client(
+        [f"pulsar://127.0.0.1:{region.clients.service_port}"], settings=ClientSettings()
+    ) as client:
         producer = await client.producer(TOPIC)
         consumer = await client.subscribe(TOPIC, "s")
         topic = region.directory.serving[TOPIC]
