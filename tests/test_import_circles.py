@@ -25,6 +25,8 @@ ACYCLIC = (
     "emulator.run",
     "emulator.runtimes",
     "emulator.scenarios",
+    "emulator.simulation",
+    "emulator.storage",
     "emulator.wire",
     "geoemu",
 )

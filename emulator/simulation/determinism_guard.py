@@ -75,11 +75,11 @@ class GuardedCall(NamedTuple):
     name: str
     """As a program writes it."""
     advice: str
-    shut_to: Callable[[tuple[Any, ...], dict[str, Any]], bool] = lambda args, kwargs: True
+    rejects: Callable[[tuple[Any, ...], dict[str, Any]], bool] = lambda args, kwargs: True
     """Whether a call with these arguments is rejected."""
     answer: Callable[[HostLoop], Any] | None = None
     """Returns the simulated value that tools receive instead."""
-    answers_everybody: bool = False
+    answers_all: bool = False
 
 
 def _no_time_given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -107,67 +107,63 @@ def _wall_seconds(loop: HostLoop) -> float:
     return loop.owner.wall_clock_ms.exact_ms() / 1000
 
 
-def _doors() -> list[GuardedCall]:
-    doors = [
-        GuardedCall(time, "time", "time.time()", CLOCK, answer=_wall_seconds),
-        GuardedCall(
-            time, "time_ns", "time.time_ns()", CLOCK, answer=lambda loop: int(_wall_seconds(loop) * 1e9)
-        ),
-        *(
-            GuardedCall(time, name, f"time.{name}()", CLOCK)
-            for name in (
-                *("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep"),
-                *("process_time", "process_time_ns", "thread_time", "thread_time_ns"),
-            )
-        ),
-        *(
-            GuardedCall(time, name, f"time.{name}()", CLOCK, _no_time_given)
-            for name in ("localtime", "gmtime", "ctime")
-        ),
-        *(
-            GuardedCall(random, name, f"random.{name}()", CHANCE)
-            for name, value in vars(random).items()
-            if getattr(value, "__self__", None) is random._inst
-        ),
-        GuardedCall(random.Random, "seed", "random.Random() without a seed", CHANCE, _no_seed_given),
-        GuardedCall(random, "_urandom", "random.SystemRandom()", CHANCE),
-        GuardedCall(os, "urandom", "os.urandom()", CHANCE),
-        GuardedCall(uuid, "uuid1", "uuid.uuid1()", CHANCE),
-        GuardedCall(uuid, "uuid4", "uuid.uuid4()", CHANCE),
-        GuardedCall(socket.socket, "__init__", "socket.socket()", SOCKET),
-        *(
-            GuardedCall(socket, name, f"socket.{name}()", SOCKET)
-            for name in ("socketpair", "create_connection", "create_server", "getaddrinfo", "gethostbyname")
-        ),
-        GuardedCall(socket, "gethostname", "socket.gethostname()", SOCKET, answer=lambda loop: loop.name),
-        GuardedCall(threading.Thread, "start", "threading.Thread.start()", THREAD),
-        GuardedCall(subprocess.Popen, "__init__", "subprocess.Popen()", THREAD),
-        GuardedCall(
-            os,
-            "getpid",
-            "os.getpid()",
-            THREAD,
-            answer=lambda loop: loop.owner.process_id,
-            answers_everybody=True,
-        ),
-        GuardedCall(builtins, "open", "open() for writing", FILE, _opened_for_writing),
-        GuardedCall(io, "open", "open() for writing", FILE, _opened_for_writing),
-        GuardedCall(os, "open", "os.open() for writing", FILE, _flags_for_writing),
-        GuardedCall(sqlite3, "connect", "sqlite3.connect()", FILE, _not_in_memory),
-    ]
-    doors += (
-        GuardedCall(os, name, f"os.{name}()", advice)
-        for advice, names in (
-            (THREAD, ("fork", "posix_spawn", "posix_spawnp", "system", "popen", "kill")),
-            (
-                FILE,
-                ("mkdir", "remove", "unlink", "rename", "replace", "rmdir", "truncate", "link", "symlink"),
-            ),
-        )
-        for name in names
-        if hasattr(os, name)
+def _guarded_calls() -> list[GuardedCall]:
+    return [*_clocks(), *_chance(), *_sockets_and_processes(), *_files()]
+
+
+def _clocks() -> Iterator[GuardedCall]:
+    yield GuardedCall(time, "time", "time.time()", CLOCK, answer=_wall_seconds)
+    yield GuardedCall(
+        time, "time_ns", "time.time_ns()", CLOCK, answer=lambda loop: int(_wall_seconds(loop) * 1e9)
     )
-    return doors
+    for name in (
+        *("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep"),
+        *("process_time", "process_time_ns", "thread_time", "thread_time_ns"),
+    ):
+        yield GuardedCall(time, name, f"time.{name}()", CLOCK)
+    for name in ("localtime", "gmtime", "ctime"):
+        yield GuardedCall(time, name, f"time.{name}()", CLOCK, _no_time_given)
+
+
+def _chance() -> Iterator[GuardedCall]:
+    for name, value in vars(random).items():
+        if getattr(value, "__self__", None) is random._inst:
+            yield GuardedCall(random, name, f"random.{name}()", CHANCE)
+    yield GuardedCall(random.Random, "seed", "random.Random() without a seed", CHANCE, _no_seed_given)
+    yield GuardedCall(random, "_urandom", "random.SystemRandom()", CHANCE)
+    yield GuardedCall(os, "urandom", "os.urandom()", CHANCE)
+    yield GuardedCall(uuid, "uuid1", "uuid.uuid1()", CHANCE)
+    yield GuardedCall(uuid, "uuid4", "uuid.uuid4()", CHANCE)
+
+
+def _sockets_and_processes() -> Iterator[GuardedCall]:
+    yield GuardedCall(socket.socket, "__init__", "socket.socket()", SOCKET)
+    for name in ("socketpair", "create_connection", "create_server", "getaddrinfo", "gethostbyname"):
+        yield GuardedCall(socket, name, f"socket.{name}()", SOCKET)
+    yield GuardedCall(socket, "gethostname", "socket.gethostname()", SOCKET, answer=lambda loop: loop.name)
+    yield GuardedCall(threading.Thread, "start", "threading.Thread.start()", THREAD)
+    yield GuardedCall(subprocess.Popen, "__init__", "subprocess.Popen()", THREAD)
+    for name in ("fork", "posix_spawn", "posix_spawnp", "system", "popen", "kill"):
+        if hasattr(os, name):
+            yield GuardedCall(os, name, f"os.{name}()", THREAD)
+    yield GuardedCall(
+        os,
+        "getpid",
+        "os.getpid()",
+        THREAD,
+        answer=lambda loop: loop.owner.process_id,
+        answers_all=True,
+    )
+
+
+def _files() -> Iterator[GuardedCall]:
+    yield GuardedCall(builtins, "open", "open() for writing", FILE, _opened_for_writing)
+    yield GuardedCall(io, "open", "open() for writing", FILE, _opened_for_writing)
+    yield GuardedCall(os, "open", "os.open() for writing", FILE, _flags_for_writing)
+    yield GuardedCall(sqlite3, "connect", "sqlite3.connect()", FILE, _not_in_memory)
+    for name in ("mkdir", "remove", "unlink", "rename", "replace", "rmdir", "truncate", "link", "symlink"):
+        if hasattr(os, name):
+            yield GuardedCall(os, name, f"os.{name}()", FILE)
 
 
 class _DateMeta(type):
@@ -182,36 +178,36 @@ class _DateMeta(type):
         return issubclass(subclass, cls.real)
 
 
-def _stand_in(real: type, clock_readers: tuple[str, ...]) -> type:
+def _date_replacement(real: type, clock_readers: tuple[str, ...]) -> type:
     """For `datetime.datetime` and `.date`, whose methods cannot be replaced: makes real ones, reads no clock."""
     members: dict[str, Any] = {"__new__": lambda cls, *args, **kwargs: real(*args, **kwargs), "real": real}
     for name in clock_readers:
-        door = GuardedCall(real, name, f"{real.__name__}.{name}()", CLOCK)
-        members[name] = staticmethod(_shut(door, getattr(real, name)))
+        call = GuardedCall(real, name, f"{real.__name__}.{name}()", CLOCK)
+        members[name] = staticmethod(_guarded(call, getattr(real, name)))
     return _DateMeta(real.__name__, (real,), members)
 
 
-def _shut(door: GuardedCall, real: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded(call: GuardedCall, real: Callable[..., Any]) -> Callable[..., Any]:
     """Return the replacement of a function while a simulation runs."""
 
     @functools.wraps(real, updated=())
-    def shut(*args: Any, **kwargs: Any) -> Any:
+    def guarded(*args: Any, **kwargs: Any) -> Any:
         loop = events._get_running_loop()
-        if type(loop) is not HostLoop or _opened or not door.shut_to(args, kwargs):
+        if type(loop) is not HostLoop or _opened or not call.rejects(args, kwargs):
             return real(*args, **kwargs)
-        if door.answers_everybody:
-            assert door.answer is not None
-            return door.answer(loop)
+        if call.answers_all:
+            assert call.answer is not None
+            return call.answer(loop)
         place = _program_line(sys._getframe(1))
         if place is None:
-            return real(*args, **kwargs) if door.answer is None else door.answer(loop)
+            return real(*args, **kwargs) if call.answer is None else call.answer(loop)
         error = ReachedOutside(
-            f"{place}: {door.name} in a simulated program (host {loop.name!r}); {door.advice}"
+            f"{place}: {call.name} in a simulated program (host {loop.name!r}); {call.advice}"
         )
         loop.fail(error)
         raise error
 
-    return shut
+    return guarded
 
 
 def _program_line(frame: FrameType | None) -> str | None:
@@ -246,63 +242,66 @@ def outside() -> Iterator[None]:
 
 
 class Guard:
-    """All doors: shut between `shut_doors` and `open_doors`."""
+    """All guarded calls, between `activate` and `deactivate`."""
 
-    _is_shut = False
+    _is_active = False
 
     def __init__(self) -> None:
         self._undo: list[tuple[Any, str, Any]] = []
 
-    def shut_doors(self) -> None:
-        assert not Guard._is_shut, "one simulation at a time"
-        Guard._is_shut = True
-        for owner, attribute, replacement in (*_doorways(), *_doorways_in_programs()):
+    def activate(self) -> None:
+        assert not Guard._is_active, "one simulation at a time"
+        Guard._is_active = True
+        for owner, attribute, replacement in (*_replacements(), *_replacements_in_programs()):
             self._undo.append((owner, attribute, vars(owner)[attribute]))
             setattr(owner, attribute, replacement)
 
-    def open_doors(self) -> None:
+    def deactivate(self) -> None:
         while self._undo:
             owner, attribute, real = self._undo.pop()
             setattr(owner, attribute, real)
-        Guard._is_shut = False
+        Guard._is_active = False
 
 
 @functools.cache
-def _doorways() -> list[tuple[Any, str, Any]]:
+def _replacements() -> list[tuple[Any, str, Any]]:
     """What is replaced, where it is defined. Made while no simulation runs."""
-    doorways: list[tuple[Any, str, Any]] = [
-        (door.owner, door.attribute, _shut(door, vars(door.owner)[door.attribute])) for door in _doors()
+    replacements: list[tuple[Any, str, Any]] = [
+        (call.owner, call.attribute, _guarded(call, vars(call.owner)[call.attribute]))
+        for call in _guarded_calls()
     ]
-    doorways.append((datetime, "datetime", _stand_in(datetime.datetime, ("now", "utcnow", "today"))))
-    doorways.append((datetime, "date", _stand_in(datetime.date, ("today",))))
-    return doorways
+    replacements.append(
+        (datetime, "datetime", _date_replacement(datetime.datetime, ("now", "utcnow", "today")))
+    )
+    replacements.append((datetime, "date", _date_replacement(datetime.date, ("today",))))
+    return replacements
 
 
 _modules_seen: dict[str, ModuleType] = {}
 _bound_names: list[tuple[Any, str, Any]] = []
 
 
-def _doorways_in_programs() -> list[tuple[Any, str, Any]]:
+def _replacements_in_programs() -> list[tuple[Any, str, Any]]:
     """The same functions, under the names that modules which are no libraries gave them."""
     if sys.modules.keys() != _modules_seen.keys():
-        stand_ins = {
+        replacements_by_id = {
             id(vars(owner)[attribute]): replacement
-            for owner, attribute, replacement in _doorways()
+            for owner, attribute, replacement in _replacements()
             if isinstance(owner, ModuleType) and owner is not builtins
         }
         for name, module in list(sys.modules.items()):
             if _modules_seen.get(name) is not module:
-                _bound_names.extend(_names_bound_in(module, stand_ins))
+                _bound_names.extend(_names_bound_in(module, replacements_by_id))
         _modules_seen.clear()
         _modules_seen.update(sys.modules)
     return _bound_names
 
 
-def _names_bound_in(module: ModuleType, stand_ins: dict[int, Any]) -> Iterator[tuple[Any, str, Any]]:
+def _names_bound_in(module: ModuleType, replacements_by_id: dict[int, Any]) -> Iterator[tuple[Any, str, Any]]:
     path = getattr(module, "__file__", None) or ""
     if not path or path.startswith(_LIBRARY_PATHS) or module.__name__.startswith("emulator.simulation."):
         return
     for name, value in vars(module).items():
-        replacement = stand_ins.get(id(value))
+        replacement = replacements_by_id.get(id(value))
         if replacement is not None:
             yield module, name, replacement

@@ -11,14 +11,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from emulator.errors import StorageError, StorageFull
-from emulator.storage.contract import Entry, Versioned
+from emulator.storage.contract import Entry, Store, Versioned
 from emulator.storage.lanes import Lane, behind
-
-if TYPE_CHECKING:
-    from emulator.simulation.store import SimulatedStore
 
 Span = tuple[float, float]
 """Least and most; between them all are equally likely."""
@@ -139,7 +136,7 @@ class Medium:
         self.on_event: Callable[[str], None] = lambda what: None
         """Told what happens here, for the trace."""
 
-    async def open_store(self) -> SimulatedStore:
+    async def open_store(self) -> Store:
         """What a region does when it starts. On its loop. StorageError when it cannot be had."""
         raise NotImplementedError
 

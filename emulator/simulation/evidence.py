@@ -18,8 +18,8 @@ from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model.stored_keys import parse_key
 from emulator.model.values import Position, TopicName
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.durable_media import DurableLog, Medium
+from emulator.simulation.virtual_time import EPOCH_MS
 from emulator.wire.message_metadata import scan_entry
 from emulator.wire.payloads import split_batch
 from spark_jobs.evidence.cursors import DecodedCursor, cursors_in

@@ -8,8 +8,8 @@ from typing import Any
 
 from emulator.client import Message
 from emulator.run.history_events import HistoryEvent, Outcome
-from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import Asked, Given, Windows, full, note_publish, origin_of
+from emulator.simulation.virtual_time import EPOCH_MS
 
 
 class SimulatedHistory:

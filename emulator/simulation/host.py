@@ -14,16 +14,16 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from enum import Enum
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from emulator.simulation.clocks import WallClock
 from emulator.simulation.loop import HostLoop
-
-if TYPE_CHECKING:
-    from emulator.simulation.simulation import Simulation
+from emulator.simulation.network import SimulatedNetwork
+from emulator.simulation.virtual_time import VirtualTime, WallClock
 
 T = TypeVar("T")
 
+DRIVER = "driver"
+"""The name of the host that runs the story of a simulation. Faults cannot be injected into it."""
 FIRST_PROCESS_ID = 1000
 
 
@@ -37,8 +37,25 @@ class HostDied(Exception):
     """The host died before it had an answer."""
 
 
+class HostOwner(Protocol):
+    """What a host needs of its simulation."""
+
+    time: VirtualTime
+    network: SimulatedNetwork
+
+    def random(self, purpose: str) -> Random: ...
+
+    def bury(self, loop: HostLoop) -> None:
+        """A program was killed."""
+        ...
+
+    def complain(self, host: Host, context: dict[str, Any]) -> None:
+        """asyncio's exception handler of programs that have none of their own."""
+        ...
+
+
 class Host:
-    def __init__(self, simulation: Simulation, name: str, index: int, place: str) -> None:
+    def __init__(self, simulation: HostOwner, name: str, index: int, place: str) -> None:
         self.name = name
         self.index = index
         self.place = place
@@ -47,7 +64,7 @@ class Host:
         self.life = 0
         """How often its program was killed."""
         self.network = simulation.network.add_host(name, index, place)
-        self.wall_clock_ms = WallClock(lambda: simulation.now)
+        self.wall_clock_ms = WallClock(lambda: simulation.time.now)
         self.random: Random
         """This life's."""
         self.loop: HostLoop
@@ -120,7 +137,7 @@ class Host:
         self._die(silently=True)
 
     def pause(self) -> None:
-        assert self is not self._simulation.driver, "faults cannot be injected into the driver"
+        assert self.name != DRIVER, "faults cannot be injected into the driver"
         if self.state is HostState.UP:
             self._note("is paused")
             self.state = HostState.PAUSED
@@ -140,7 +157,7 @@ class Host:
     def _die(self, *, silently: bool) -> None:
         if self.state is HostState.DOWN:
             return
-        assert self is not self._simulation.driver, "faults cannot be injected into the driver"
+        assert self.name != DRIVER, "faults cannot be injected into the driver"
         self._note("loses power" if silently else "is killed")
         self.state = HostState.DOWN
         self._simulation.bury(self.loop)
@@ -160,7 +177,8 @@ class Host:
         self.network.booted()
 
     def _note(self, what: str) -> None:
-        self._simulation.time.trace.event(self._simulation.now, self.name, what)
+        time = self._simulation.time
+        time.trace.event(time.now, self.name, what)
 
     # Asked by the loop.
 

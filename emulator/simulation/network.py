@@ -3,8 +3,8 @@
 Every host has a place: a region's own, or for a client the region in which it runs. Between two places, and inside
 each, there are two links, one for each direction, created on first use. Clients connect to hosts by name.
 
-`cut`, `hold` and `heal` mean the same as in `emulator.runtimes.contract`; `emulator.simulation.connection` describes
-their effect on connections.
+`cut`, `hold` and `heal` mean the same as in `emulator.runtimes.contract`; `emulator.simulation.link` describes their
+effect on connections.
 """
 
 from __future__ import annotations
@@ -13,88 +13,18 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import NamedTuple
 
 from emulator.config.region import LinkShape
-from emulator.net.network import Listener
-from emulator.simulation.connection import Endpoint, Pipe, SegmentKind
-from emulator.simulation.loop import HostLoop, VirtualTime
+from emulator.simulation.connection import Endpoint
+from emulator.simulation.link import NetworkSettings, Pipe, SegmentKind, SimulatedLink
+from emulator.simulation.loop import HostLoop
+from emulator.simulation.virtual_time import VirtualTime
 
 HERE = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
 """Names every host has for itself."""
 FIRST_FREE_PORT = 49_152
-SLOW_SEGMENT_BYTES = 1_460
-SLOW_SEGMENT_SECONDS = 0.05
-"""On a link with little bandwidth a segment is what passes in this time, or a small packet. Otherwise bytes that take
-seconds would all arrive at the end of them, and both sides would take each other for dead meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkSettings:
-    """The settings that all links share."""
-
-    between_places: LinkShape = LinkShape(latency_ms=20.0, jitter_ms=1.0)
-    """The default shape of links between places."""
-    inside_a_place: LinkShape = LinkShape(latency_ms=0.1, jitter_ms=0.1)
-    tcp_timeout_seconds: float = 30.0
-    """A sender breaks the connection when its bytes are not acknowledged within this time."""
-    connect_timeout_seconds: float = 10.0
-    """The same for connection requests. Callers have deadlines of their own."""
-    resend_seconds: float = 0.2
-    """Pause before the first retransmission; doubles every time."""
-    resend_seconds_max: float = 5.0
-    segment_bytes_max: int = 65_536
-    odd_cut_probability: float = 0.05
-    """How often a segment ends at some byte drawn from the seed, instead of where the writer ended."""
-    receive_buffer_bytes: int = 262_144
-    """A connection's bytes under way and unread; beyond it the writer has to wait."""
-
-
-class SimulatedLink:
-    """The way from one place to another."""
-
-    def __init__(self, source: str, target: str, shape: LinkShape, time: VirtualTime, random: Random) -> None:
-        self.source = source
-        self.target = target
-        self.waiting: dict[Pipe, None] = {}
-        """Pipes that need this link to be up, or the machine at its end."""
-        self._draw = random.random
-        self._free_at = 0.0
-        """When the link has sent its last byte, for the bandwidth."""
-        self.shape = shape
-
-    @property
-    def shape(self) -> LinkShape:
-        return self._shape
-
-    @shape.setter
-    def shape(self, shape: LinkShape) -> None:
-        self._shape = shape
-        self.state = shape.state
-        self._latency = shape.latency_ms / 1000
-        self._jitter = shape.jitter_ms / 1000
-        bandwidth = shape.bandwidth_bytes_per_second
-        self.seconds_per_byte = 1 / bandwidth if bandwidth else 0.0
-        self.changed()
-
-    def set_state(self, state: str) -> None:
-        if state != self.state:
-            self.state = state
-            self.changed()
-
-    def changed(self) -> None:
-        for pipe in list(self.waiting):
-            pipe.link_changed()
-
-    def draw_arrival(self, now: float, size_bytes: int) -> float:
-        """Draw when a segment sent now arrives, if the link is up then."""
-        if self.seconds_per_byte and size_bytes:
-            now = self._free_at = max(self._free_at, now) + size_bytes * self.seconds_per_byte
-        if self._jitter:
-            return now + self._latency + self._jitter * self._draw()
-        return now + self._latency
 
 
 class SimulatedNetwork:
@@ -102,7 +32,6 @@ class SimulatedNetwork:
         self.time = time
         self.settings = settings or NetworkSettings()
         self._random = random
-        self._draw = random.random
         self._hosts: dict[str, HostNetwork] = {}
         self._given_names: dict[str, str] = {}
         self._links: dict[tuple[str, str], SimulatedLink] = {}
@@ -114,7 +43,9 @@ class SimulatedNetwork:
         link = self._links.get((source, target))
         if link is None:
             shape = self.settings.inside_a_place if source == target else self.settings.between_places
-            link = self._links[source, target] = SimulatedLink(source, target, shape, self.time, self._random)
+            link = self._links[source, target] = SimulatedLink(
+                source, target, shape, self.settings, self._random
+            )
         return link
 
     def shape(self, source: str, target: str, shape: LinkShape) -> None:
@@ -184,23 +115,6 @@ class SimulatedNetwork:
             if link.target == host.place:
                 link.changed()
 
-    # Drawn from the seed, for connections.
-
-    def draw_segment_bytes(self, size_bytes: int, link: SimulatedLink) -> int:
-        """Draw how many of `size_bytes` bytes go into one segment on this link."""
-        size_bytes = min(size_bytes, self.settings.segment_bytes_max)
-        if link.seconds_per_byte:
-            size_bytes = min(
-                size_bytes, max(SLOW_SEGMENT_BYTES, int(SLOW_SEGMENT_SECONDS / link.seconds_per_byte))
-            )
-        if size_bytes > 1 and self._draw() < self.settings.odd_cut_probability:
-            return 1 + int(self._draw() * (size_bytes - 1))
-        return size_bytes
-
-    def draw_int(self, choices: int) -> int:
-        """One of 0..choices-1."""
-        return int(self._draw() * choices)
-
 
 class HostNetwork:
     """One host's access to the network: implements `emulator.net.network.Network`."""
@@ -209,6 +123,7 @@ class HostNetwork:
         self.name = name
         self.index = index
         self.place = place
+        self.settings = network.settings
         self.loop: HostLoop
         """Of the program's present life. Set by the host."""
         self.machine_is_up = True
@@ -222,22 +137,8 @@ class HostNetwork:
 
     async def listen(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
-    ) -> Listener:
-        return self.open_server(protocol_factory, host, port)
-
-    async def connect(
-        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
-    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        transport, protocol = await self.dial(protocol_factory, host, port)
-        assert isinstance(protocol, asyncio.Protocol)
-        return transport, protocol
-
-    # As the loop wants it.
-
-    def open_server(
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str | None, port: int
     ) -> SimulatedServer:
-        if (host or "") not in HERE and host != self.name:
+        if host not in HERE and host != self.name:
             raise OSError(errno.EADDRNOTAVAIL, f"host {self.name!r} cannot listen on the address of {host!r}")
         port = port or self._free_port()
         if port in self._servers:
@@ -245,28 +146,23 @@ class HostNetwork:
         server = self._servers[port] = SimulatedServer(self, protocol_factory, port)
         return server
 
-    async def dial(
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        target = self.resolve(host)
+    async def connect(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         network = self._network
-        endpoint = Endpoint(network, self, (self.name, self._free_port()), (target.name, port))
+        target = self if host in HERE else network.dialled(host)
+        endpoint = Endpoint(self, (self.name, self._free_port()), (target.name, port))
         link, back = network.link(self.place, target.place), network.link(target.place, self.place)
-        endpoint.pipe = Pipe(network, endpoint, link, back)
+        endpoint.pipe = Pipe(network.time, endpoint, target, link, back)
         endpoint.connecting = self.loop.create_future()
         endpoint.pipe.send(SegmentKind.SYN)
         try:
             await endpoint.connecting
-            protocol = protocol_factory()
-            endpoint.begin(protocol)
+            protocol = endpoint.transport.begin(protocol_factory)
         except BaseException:
             endpoint.forget_dialling()
             raise
-        return endpoint, protocol
-
-    def resolve(self, name: str) -> HostNetwork:
-        """The host of that name, this one's own names included. OSError when there is none."""
-        return self if name in HERE else self._network.dialled(name)
+        return endpoint.transport, protocol
 
     def _free_port(self) -> int:
         while True:
@@ -281,9 +177,12 @@ class HostNetwork:
     def requested(self, pipe: Pipe) -> None:
         """Handle a connection request. Refused without a listener; a paused program's kernel responds, too."""
         dialler = pipe.sender
-        endpoint = Endpoint(self._network, self, dialler.peer_name, dialler.socket_name)
+        assert isinstance(dialler, Endpoint)
+        network = self._network
+        endpoint = Endpoint(self, dialler.peer_name, dialler.socket_name)
         pipe.receiver = endpoint
-        endpoint.pipe = Pipe(self._network, endpoint, pipe.back, pipe.link)
+        far_host = network.host(dialler.socket_name[0])
+        endpoint.pipe = Pipe(network.time, endpoint, far_host, pipe.back, pipe.link)
         endpoint.pipe.receiver = dialler
         if dialler.peer_name[1] in self._servers:
             endpoint.pipe.send(SegmentKind.SYN_ACK)
@@ -296,7 +195,7 @@ class HostNetwork:
         if server is None:
             endpoint.refuse()
         else:
-            self.loop.call_soon(endpoint.accept, server.protocol_factory)
+            self.loop.call_soon(endpoint.transport.begin, server.protocol_factory)
 
     def program_died(self, *, silently: bool) -> None:
         """`silently`: the machine died with it."""
@@ -321,7 +220,7 @@ class SimulatedServer(asyncio.AbstractServer):
     """A port that is being listened on: asyncio's Server and our Listener."""
 
     def __init__(
-        self, host: HostNetwork, protocol_factory: Callable[[], asyncio.BaseProtocol], port: int
+        self, host: HostNetwork, protocol_factory: Callable[[], asyncio.Protocol], port: int
     ) -> None:
         self.port = port
         self.protocol_factory = protocol_factory
@@ -355,14 +254,10 @@ class SimulatedServer(asyncio.AbstractServer):
         pass
 
 
-@dataclass(frozen=True, slots=True)
-class _ListeningSocket:
+class _ListeningSocket(NamedTuple):
     """As much of a socket as programs look at."""
 
     address: tuple[str, int]
 
     def getsockname(self) -> tuple[str, int]:
         return self.address
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a simulated socket has no {name}")

@@ -15,7 +15,7 @@ from emulator.run.history_events import HistoryEvent
 from emulator.simulation.checkers import InvariantResult, Violation
 from emulator.simulation.determinism_guard import ReachedOutside
 from emulator.simulation.durable_media import Medium
-from emulator.simulation.loop import SimulationError
+from emulator.simulation.virtual_time import SimulationError
 from emulator.simulation.world import World
 
 Figures = Mapping[str, float]

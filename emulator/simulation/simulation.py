@@ -34,15 +34,16 @@ from typing import Any, NamedTuple, TypeVar
 from emulator.simulation.determinism_guard import Guard, outside
 from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.durable_media import DiskFaults
-from emulator.simulation.host import Host, HostState
-from emulator.simulation.loop import HostLoop, UnhandledError, VirtualTime, tasks_of, where_it_waits
-from emulator.simulation.network import NetworkSettings, SimulatedNetwork
+from emulator.simulation.host import DRIVER, Host, HostState
+from emulator.simulation.link import NetworkSettings
+from emulator.simulation.loop import HostLoop, tasks_of, where_it_waits
+from emulator.simulation.network import SimulatedNetwork
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog
 from emulator.simulation.trace import Listener, Trace
+from emulator.simulation.virtual_time import UnhandledError, VirtualTime
 
 T = TypeVar("T")
 
-DRIVER = "driver"
 STORY_SECONDS_MAX = 3600.0
 
 
@@ -166,7 +167,7 @@ class Simulation:
         story.add_done_callback(lambda _: self.time.stop())
         guard = self._guard
         if guard is not None:
-            guard.shut_doors()
+            guard.activate()
         collecting = gc.isenabled()
         gc.disable()  # finalisers run at fixed moments, not at an arbitrary allocation
         try:
@@ -175,7 +176,7 @@ class Simulation:
             if collecting:
                 gc.enable()
             if guard is not None:
-                guard.open_doors()
+                guard.deactivate()
 
     def who_waits(self) -> str:
         """Return the state of every program, for people."""

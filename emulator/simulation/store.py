@@ -18,7 +18,7 @@ from emulator.errors import StorageError
 from emulator.simulation.durable_media import DurableLog, MediaWrite, Medium
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.group import entries_within
-from emulator.storage.lanes import KeyLane, Lane, StoredValues, behind
+from emulator.storage.lanes import KeyedStore, KeyLane, Lane, behind
 
 
 class SimulatedLog:
@@ -102,19 +102,19 @@ class _LaneOfItsOwn:
     broken: StorageError | None = None
 
 
-class SimulatedStore:
+class SimulatedStore(KeyedStore):
     """Implements `contract.Store`. Made by a medium's `open_store`."""
 
     log_type: type[SimulatedLog] = SimulatedLog
 
     def __init__(self, medium: Medium, owner: int) -> None:
+        super().__init__(dict(medium.values), set(medium.logs))
+        self._names: set[str]
         self.medium = medium
         self.owner = owner
         self.loop = asyncio.get_running_loop()
         self.ended: StorageError | None = None
         """Why nothing is taken any more."""
-        self._keys = StoredValues(dict(medium.values))
-        self._names = dict.fromkeys(medium.logs)
         self._logs: dict[str, SimulatedLog] = {}
         self._waiting: list[MediaWrite] = []
         self._committing: list[MediaWrite] = []
@@ -141,7 +141,7 @@ class SimulatedStore:
                 return log
             if found is not None:
                 self._logs[name] = found
-                self._names[name] = None
+                self._names.add(name)
             return found
 
         opened: SimulatedLog | None = await self.issue(_LaneOfItsOwn(), store, heard)
@@ -156,7 +156,7 @@ class SimulatedStore:
             self.medium.logs.pop(name, None)
 
         def heard(_: None) -> None:
-            self._names.pop(name, None)
+            self._names.discard(name)
             if (log := self._logs.pop(name, None)) is not None:
                 log.broken = log.gone = error
 
@@ -165,32 +165,6 @@ class SimulatedStore:
     def forget(self, name: str) -> None:
         """Drop the cached log: the next `open_log` reads it again."""
         self._logs.pop(name, None)
-
-    def log_names(self) -> list[str]:
-        return sorted(self._names)
-
-    def has_log(self, name: str) -> bool:
-        return name in self._names
-
-    def get(self, key: str) -> Versioned | None:
-        return self._keys.get(key)
-
-    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
-        return self._keys.scan(prefix)
-
-    def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
-        try:
-            lane, version = self._keys.issue_put(key, expected_version)
-        except StorageError as error:
-            return self._failed_future(error)
-        return self._issue_key_write(lane, Versioned(value, version))
-
-    def delete(self, key: str) -> asyncio.Future[None]:
-        try:
-            lane = self._keys.issue_delete(key)
-        except StorageError as error:
-            return self._failed_future(error)
-        return self._issue_key_write(lane, None)
 
     async def close(self) -> None:
         if self.ended is not None:
@@ -209,26 +183,21 @@ class SimulatedStore:
 
     # Writing.
 
-    def _issue_key_write(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
-        def store() -> int | None:
+    def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
+        def store() -> None:
             self.medium.put(lane.key, value, self.owner)
-            return None if value is None else value.version
 
-        def heard(version: int | None) -> int | None:
-            self._keys.stored(lane, value)
-            return version
+        def heard(_: None) -> int | None:
+            return self._keys.stored(lane, value)
 
         def failed(error: StorageError) -> None:
             if not error.definite:  # it may be stored nevertheless, and the next read has to show it
-                self._look_again(lane.key)
+                self._keys.set(lane.key, self.medium.values.get(lane.key))
             lane.broken = lane.broken or behind(error)
             self._keys.failed(lane, error)
 
         size_bytes = 0 if value is None else len(value.value)
         return self.issue(lane, store, heard, failed, size_bytes=size_bytes)
-
-    def _look_again(self, key: str) -> None:
-        self._keys.set(key, self.medium.values.get(key))
 
     def issue(
         self,
@@ -244,16 +213,11 @@ class SimulatedStore:
         """One more write for the next group."""
         refusal = self.ended or lane.broken
         if refusal is not None:
-            return self._failed_future(refusal)
-        future = self.loop.create_future()
+            return self.failed_future(refusal)
+        future = self.new_future()
         if not self._waiting and not self._committing:
             self.loop.call_soon(self._begin_commit)
         self._waiting.append(MediaWrite(lane, log, size_bytes, store, tear, heard, failed, future))
-        return future
-
-    def _failed_future(self, error: StorageError) -> asyncio.Future[Any]:
-        future = self.loop.create_future()
-        future.set_exception(error)
         return future
 
     def _begin_commit(self) -> None:

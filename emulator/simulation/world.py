@@ -26,24 +26,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from emulator.broker.admin.server import Admin
-from emulator.broker.environment import Environment
-from emulator.broker.metadata.config_changelog import ConfigChangelog
-from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
-from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig, RegionConfig
+from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology, region_config
-from emulator.errors import StorageError
 from emulator.model.stored_keys import CursorKey, CursorPartKey
 from emulator.net.http import HttpResponse, call
-from emulator.net.network import Network
 from emulator.simulation.configuration import SimulatedConfiguration
-from emulator.simulation.durable_media import DiskFaults, Medium
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Homes
-from emulator.simulation.host import Host, HostState
-from emulator.simulation.overrides import AS_SHIPPED, Overrides
-from emulator.simulation.remote_log import RemoteFaults, RemoteLog
-from emulator.simulation.simulation import DRIVER, Simulation
+from emulator.simulation.host import DRIVER, Host
+from emulator.simulation.region import AS_SHIPPED, Overrides, SimulatedRegion
+from emulator.simulation.remote_log import RemoteLog
+from emulator.simulation.simulation import Simulation
 
 T = TypeVar("T")
 
@@ -53,8 +47,6 @@ NAMESPACE = "public/default"
 QUIET_SECONDS_MAX = 120.0
 STILL_SECONDS = 1.0
 """How long nothing may move before a world counts as quiet."""
-RESTART_SECONDS = 0.5
-"""How soon a region that ended by itself is started again."""
 CLIENT_SETTINGS = ClientSettings(
     connect_timeout_seconds=2.0,
     request_timeout_seconds=5.0,
@@ -89,140 +81,6 @@ def simple_topology(
     )
 
 
-class SimulatedRegion:
-    """One region: a host, its medium (a disk that outlives it, or a remote log), and the broker of its present life.
-    With a remote log it may be replaced while it lives: then it has former hosts, too."""
-
-    def __init__(self, world: World, config: RegionConfig, faults: DiskFaults | None) -> None:
-        simulation = world.simulation
-        self.name = config.region
-        self.config = config
-        self.host = simulation.host(config.region)
-        self.disk: Medium
-        self.formers: list[Host] = []
-        """Hosts it was replaced on. Their programs should find out and end."""
-        self.broker: Region | None = None
-        """Serving; None while it recovers or is down."""
-        self.is_wanted = False
-        """It was started and not killed since: if it ends by itself, it is started again."""
-        self._simulation = simulation
-        self._configuration = world.configurations[config.cluster]
-        self.deliveries: list[str] = []
-        """Lines of what it learned of its cluster's configuration, and when."""
-        self._overrides = world.overrides
-        if isinstance(faults, RemoteFaults):
-            self.disk = simulation.remote_log(config.region, faults, type_=self._overrides.remote_log)
-            self._tell_of_death(self.host)
-        else:
-            self.disk = simulation.disk(config.region, faults, type_=self._overrides.disk)
-
-    @property
-    def is_up(self) -> bool:
-        return self.broker is not None and self.host.state is HostState.UP
-
-    @property
-    def lingering(self) -> list[Host]:
-        """Former hosts whose programs have not ended."""
-        return [host for host in self.formers if host.state is not HostState.DOWN]
-
-    def backlog(self, topic: str, subscription: str) -> int | None:
-        """What it tells its admins of a subscription. None when it knows of none, or is not there to ask."""
-        found = self.broker.directory.serving.get(topic) if self.broker is not None else None
-        kept = found.subscriptions.get(subscription) if found is not None else None
-        return None if kept is None else kept.backlog()
-
-    def start(self) -> None:
-        """Start it on what its disk holds. No effect on one that was started."""
-        if not self.is_wanted:
-            self.is_wanted = True
-            self.host.start(self._serve(self.host), name=f"region {self.name}")
-
-    def kill(self, *, power_off: bool = False) -> None:
-        """kill -9; with `power_off` the machine is gone, too, and peers receive no reset."""
-        self.is_wanted = False
-        self.broker = None
-        if power_off:
-            self.host.power_off()
-        else:
-            self.host.kill()
-
-    def replace(self) -> None:
-        """Start the region on another host, as an operator does who takes it for dead; its name leads there from now
-        on. The former host keeps running."""
-        assert isinstance(self.disk, RemoteLog), f"no other region can use the disk of region {self.name!r}"
-        self.formers.append(self.host)
-        self.host = self._simulation.host(f"{self.name}~{len(self.formers)}", place=self.name)
-        self._simulation.network.give_name(self.name, self.host.name)
-        self._tell_of_death(self.host)
-        self.broker = None
-        self.is_wanted = False
-        self.start()
-
-    def pause(self) -> None:
-        self.host.pause()
-
-    def resume(self) -> None:
-        """Resume the region, and all its former hosts."""
-        for host in (self.host, *self.formers):
-            host.resume()
-
-    def _tell_of_death(self, host: Host) -> None:
-        log = self.disk
-        assert isinstance(log, RemoteLog)
-        host.on_kill(lambda: log.program_died(host.loop))
-
-    async def _serve(self, host: Host) -> None:
-        """As `broker.main`: a region that cannot recover, or was fenced, ends."""
-        try:
-            broker, admin = await self._recover(host)
-        except StorageError:
-            self._ended(host)
-            return
-        if host is self.host:
-            self.broker = broker
-        await broker.end.wait()
-        if host is self.host and not broker.end.is_fenced:
-            self.is_wanted = False  # ended by an admin call: it stays down until it is started
-        admin.close()
-        await broker.stop()
-        self._ended(host)
-
-    async def _recover(self, host: Host) -> tuple[Region, Admin]:
-        network: Network = host.network
-        environment = Environment(
-            wall_clock_ms=host.wall_clock_ms,
-            random=host.random,
-            network=network,
-            peer_network=network,
-            store=await self.disk.open_store(),
-            configuration=self._configuration.open_on(host),
-            components=self._overrides.components,
-        )
-        broker = Region(self.config, environment, topic_type=self._overrides.topic)
-        await broker.start()
-        ConfigChangelog(self.deliveries.append, self.name, environment).follow(broker.metadata)
-        admin = Admin(broker, {})
-        await admin.start()
-        return broker, admin
-
-    def _ended(self, host: Host) -> None:
-        """The program has ended. It is restarted a little later, unless the region was replaced."""
-        life = host.life
-
-        def exits() -> None:
-            if host.life == life and host.state is not HostState.DOWN:
-                host.kill()
-                if host is self.host:
-                    self.broker = None
-                    self._simulation.at(self._simulation.now + RESTART_SECONDS, again)
-
-        def again() -> None:
-            if self.is_wanted and host is self.host and host.life == life:
-                host.start(self._serve(host), name=f"region {self.name}")
-
-        self._simulation.at(self._simulation.now, exits)
-
-
 class World:
     """Made by `world`, or by hand from a topology; `close` it, or use it in a `with`."""
 
@@ -240,14 +98,16 @@ class World:
         """`disks`: of single regions, in place of `disk`. RemoteFaults give a region a remote log."""
         self.topology = topology
         self.overrides = overrides
-        self.simulation = simulation or Simulation(seed)
+        self.simulation = simulation = simulation or Simulation(seed)
         self.client_settings = client_settings
         ports = {region.name: (SERVICE_PORT, ADMIN_PORT) for region in topology.regions}
-        run_secret = f"{self.simulation.random('secret of the run').getrandbits(256):064x}"
+        run_secret = f"{simulation.random('secret of the run').getrandbits(256):064x}"
+
+        def later(seconds: float, action: Callable[[], None]) -> None:
+            simulation.at(simulation.now + seconds, action)
+
         self.configurations = {
-            cluster.name: SimulatedConfiguration(
-                self.simulation.random(f"configuration {cluster.name}"), self._later
-            )
+            cluster.name: SimulatedConfiguration(simulation.random(f"configuration {cluster.name}"), later)
             for cluster in topology.clusters
         }
         """By cluster: its configuration store."""
@@ -262,9 +122,11 @@ class World:
                 run_secret=run_secret,
             )
             faults = (disks or {}).get(region.name, disk)
-            self.regions[region.name] = SimulatedRegion(self, config, faults)
+            self.regions[region.name] = SimulatedRegion(
+                config, faults, simulation, self.configurations[config.cluster], overrides
+            )
         for link in topology.links:
-            self.simulation.network.shape(link.source, link.target, link.shape)
+            simulation.network.shape(link.source, link.target, link.shape)
         self.homes = Homes(topology.namespaces)
         self._clients = 0
 
@@ -277,9 +139,6 @@ class World:
     def close(self) -> None:
         """Let go of everything."""
         self.simulation.close()
-
-    def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        self.simulation.at(self.simulation.now + seconds, action)
 
     def play(self, story: Coroutine[Any, Any, T], *, within_seconds: float = 3600.0) -> T:
         """Start every region, then tell the story until it ends."""
@@ -399,7 +258,7 @@ class World:
         not."""
         deadline = self.simulation.now + within_seconds
         before: object = None
-        while (now := self.fingerprint()) != before or not self.is_replicated():
+        while (now := self.fingerprint()) != before or self.why_not_quiet():
             if self.simulation.now >= deadline:
                 raise TimeoutError(
                     f"not quiet within {within_seconds:g} virtual seconds: {self.why_not_quiet()}"
@@ -421,12 +280,8 @@ class World:
             for region in self.regions.values()
         ]
 
-    def is_replicated(self) -> bool:
-        """Every region is up and has what every other one had for it."""
-        return not self.why_not_quiet()
-
     def why_not_quiet(self) -> str:
-        """What has still to be replicated, as a sentence."""
+        """Return what has still to be replicated, as a sentence. Empty: every region is up and has what it needs."""
         for name, region in self.regions.items():
             if region.broker is None or not region.is_up:
                 return f"region {name} is down"

@@ -1,4 +1,4 @@
-"""Lanes: what S1 orders and S5 fails together; and the keys of a store, the same for every backend.
+"""Lanes: what S1 orders and S5 fails together; and the keys and names of a store, the same for every backend.
 
 A log is a lane, and so is a key while writes of it are in flight. When a write fails, its lane is broken: first
 the writer refuses what is behind it in the lane, then the event loop, when it learns of the failure.
@@ -10,8 +10,10 @@ until the key is read again with `get`. The last two are in its `KeyLane`.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left, insort
-from typing import Protocol
+from collections.abc import Collection
+from typing import Any, Protocol
 
 from emulator.errors import StorageError
 from emulator.storage.contract import Versioned
@@ -104,12 +106,13 @@ class StoredValues:
         lane.in_flight += 1
         return lane
 
-    def stored(self, lane: KeyLane, value: Versioned | None) -> None:
-        """A write issued earlier is durable; None: the key is gone."""
+    def stored(self, lane: KeyLane, value: Versioned | None) -> int | None:
+        """A write issued earlier is durable; None: the key is gone. Return the new version."""
         self.set(lane.key, value)
         lane.in_flight -= 1
         if not lane.in_flight and self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
+        return None if value is None else value.version
 
     def failed(self, lane: KeyLane, error: StorageError) -> None:
         """A write issued earlier failed."""
@@ -124,6 +127,51 @@ class StoredValues:
         if lane.refusal is not None:
             raise behind(lane.refusal)
         return lane
+
+
+class KeyedStore:
+    """The keys of a `contract.Store`, and the names of its logs. Backends add the logs, and write the keys."""
+
+    def __init__(self, values: dict[str, Versioned], names: Collection[str]) -> None:
+        self.new_future = asyncio.get_running_loop().create_future
+        self._keys = StoredValues(values)
+        self._names = names
+        """Of all durable logs."""
+
+    def log_names(self) -> list[str]:
+        return sorted(self._names)
+
+    def has_log(self, name: str) -> bool:
+        return name in self._names
+
+    def get(self, key: str) -> Versioned | None:
+        return self._keys.get(key)
+
+    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
+        return self._keys.scan(prefix)
+
+    def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
+        try:
+            lane, version = self._keys.issue_put(key, expected_version)
+        except StorageError as error:
+            return self.failed_future(error)
+        return self._write_key(lane, Versioned(value, version))
+
+    def delete(self, key: str) -> asyncio.Future[None]:
+        try:
+            lane = self._keys.issue_delete(key)
+        except StorageError as error:
+            return self.failed_future(error)
+        return self._write_key(lane, None)
+
+    def failed_future(self, error: StorageError) -> asyncio.Future[Any]:
+        future = self.new_future()
+        future.set_exception(error)
+        return future
+
+    def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
+        """Issue a put, or a deletion if `value` is None. The future gives the version."""
+        raise NotImplementedError
 
 
 def _spell(version: int) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from emulator.errors import StorageError
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.group import entries_within
-from emulator.storage.lanes import KeyLane, StoredValues, behind
+from emulator.storage.lanes import KeyedStore, KeyLane, behind
 
 
 @dataclass(slots=True)
@@ -125,18 +125,17 @@ class MemoryLog:
         await self._store.issue(None, apply)
 
 
-class MemoryStore:
+class MemoryStore(KeyedStore):
     """Implements `contract.Store`. Made by `MemoryStore.open`."""
 
-    def __init__(self, disk: MemoryDisk, region: str, id_gap: int) -> None:
+    def __init__(self, disk: MemoryDisk, id_gap: int) -> None:
+        super().__init__(disk.values, disk.logs)
         self.disk = disk
-        self.region = region
         self.id_gap = id_gap
         """Ids left unused between two appends."""
         self.commits = 0
         """Durability points so far."""
         self._loop = asyncio.get_running_loop()
-        self._keys = StoredValues(disk.values)
         self._logs: dict[str, MemoryLog] = {}
         self._group: list[_Write] = []
         self._held = False
@@ -151,7 +150,7 @@ class MemoryStore:
         if disk.owner is not None:
             raise StorageError(f"this memory is in use by region {disk.owner}; close it first", definite=True)
         disk.owner = region
-        return cls(disk, region, id_gap)
+        return cls(disk, id_gap)
 
     async def open_log(self, name: str, *, create: bool = True) -> MemoryLog | None:
         log = self._logs.get(name)
@@ -185,36 +184,8 @@ class MemoryStore:
 
         await self.issue(None, apply)
 
-    def log_names(self) -> list[str]:
-        return sorted(self.disk.logs)
-
-    def has_log(self, name: str) -> bool:
-        return name in self.disk.logs
-
-    def get(self, key: str) -> Versioned | None:
-        return self._keys.get(key)
-
-    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
-        return self._keys.scan(prefix)
-
-    def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
-        try:
-            lane, version = self._keys.issue_put(key, expected_version)
-        except StorageError as error:
-            return self.failed_future(error)
-
-        def apply() -> int:
-            self._keys.stored(lane, Versioned(value, version))
-            return version
-
-        return self.issue(lane, apply)
-
-    def delete(self, key: str) -> asyncio.Future[None]:
-        try:
-            lane = self._keys.issue_delete(key)
-        except StorageError as error:
-            return self.failed_future(error)
-        return self.issue(lane, lambda: self._keys.stored(lane, None))
+    def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
+        return self.issue(lane, lambda: self._keys.stored(lane, value))
 
     async def close(self) -> None:
         if self._closed is None:
@@ -253,13 +224,8 @@ class MemoryStore:
             return self.failed_future(self._closed)
         if not self._group and not self._held:
             self._loop.call_soon(self._commit)
-        future = self._loop.create_future()
+        future = self.new_future()
         self._group.append(_Write(lane, apply, future))
-        return future
-
-    def failed_future(self, error: StorageError) -> asyncio.Future[Any]:
-        future = self._loop.create_future()
-        future.set_exception(error)
         return future
 
     def _commit(self) -> None:

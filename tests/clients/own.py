@@ -37,9 +37,9 @@ from emulator.client import (
     Transaction,
 )
 from emulator.model.values import TopicName
-from emulator.simulation.host import Host, HostDied
+from emulator.simulation.host import DRIVER, Host, HostDied
 from emulator.simulation.network import HostNetwork
-from emulator.simulation.simulation import DRIVER, Simulation
+from emulator.simulation.simulation import Simulation
 from tests.clients.driving import Failed
 
 Arguments = dict[str, str]

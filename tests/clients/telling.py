@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from emulator.simulation.simulation import DRIVER, Simulation
+from emulator.simulation.host import DRIVER
+from emulator.simulation.simulation import Simulation
 from tests.broker import regions as broker_regions
 from tests.broker.regions import Regions, Surroundings
 from tests.clients import driving

@@ -8,9 +8,9 @@ import sys
 from emulator.config.region import LinkShape
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.host import Host
-from emulator.simulation.loop import SimulationError
-from emulator.simulation.network import NetworkSettings
+from emulator.simulation.link import NetworkSettings
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.virtual_time import SimulationError
 
 NAMES = ("us", "eu", "asia")
 PORT = 6650

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from emulator.config.region import LinkShape
-from emulator.simulation.connection import Endpoint
+from emulator.simulation.connection import SimulatedTransport
 from emulator.simulation.host import Host
-from emulator.simulation.network import NetworkSettings
+from emulator.simulation.link import NetworkSettings
 from emulator.simulation.simulation import Simulation
 
 EXACT = NetworkSettings(
@@ -25,7 +25,7 @@ class Peer(asyncio.Protocol):
     """One end of a connection."""
 
     def __init__(self, on_data: Callable[[Peer, bytes], None] | None = None) -> None:
-        self.transport: Endpoint
+        self.transport: SimulatedTransport
         self.received = b""
         self.times: list[float] = []
         """The times at which bytes were received."""
@@ -35,7 +35,7 @@ class Peer(asyncio.Protocol):
         self._on_data = on_data
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, Endpoint)
+        assert isinstance(transport, SimulatedTransport)
         self.transport = transport
         self.told.append("made")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.simulation.clocks import EPOCH_MS, WallClock
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.virtual_time import EPOCH_MS, WallClock
 
 
 class Time:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.simulation.loop import callback_name
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.trace import callback_name
 from tests.swarm.generator.kinds import KINDS
 
 from .chatter import trace_of

@@ -30,9 +30,9 @@ from typing import Any
 
 import pytest
 
-from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.determinism_guard import ReachedOutside
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.virtual_time import EPOCH_MS
 
 
 def in_a_simulation(action: Callable[[], Any]) -> Any:

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from emulator.simulation import loop as loop_module
-from emulator.simulation.loop import Deadlock, Livelock, OutOfTime, UnhandledError
+from emulator.simulation import virtual_time
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.virtual_time import Deadlock, Livelock, OutOfTime, UnhandledError
 
 
 def now() -> float:
@@ -78,7 +78,7 @@ class TestTime:
             loop = asyncio.get_running_loop()
             for _ in range(10_000):
                 loop.call_later(1000, print).cancel()
-            return len(simulation.time._moments)
+            return len(simulation.time.moments)
 
         with Simulation(1) as simulation:
             assert simulation.run(scenario()) < 300
@@ -201,7 +201,7 @@ class TestEndings:
 
     def test_a_program_that_spins_for_ever_is_a_livelock(self, monkeypatch: pytest.MonkeyPatch):
         """The error names it."""
-        monkeypatch.setattr(loop_module, "BUSY_TURNS_MAX", 5000)
+        monkeypatch.setattr(virtual_time, "BUSY_TURNS_MAX", 5000)
 
         async def busy() -> None:
             while True:

@@ -20,7 +20,7 @@ from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import NamespacePath, SyncRecordPath, TenantPath, parse_path
 from emulator.simulation.configuration import ConfigurationFaults
 from emulator.simulation.disk import DiskFaults
-from emulator.simulation.overrides import AS_SHIPPED, Overrides
+from emulator.simulation.region import AS_SHIPPED, Overrides
 from emulator.simulation.world import SERVICE_PORT, World
 
 EVENTS = "persistent://pulsar/system/metadata-events"

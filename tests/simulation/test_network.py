@@ -12,7 +12,7 @@ import pytest
 
 from emulator.config.region import LinkShape
 from emulator.net.network import SocketNetwork
-from emulator.simulation.network import NetworkSettings
+from emulator.simulation.link import NetworkSettings
 from emulator.simulation.simulation import Simulation
 
 from .peers import EXACT, Peer, Server, connected, dial

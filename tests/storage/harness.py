@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable
+from typing import TypeVar
 
 import pytest
 
 from emulator.storage.contract import Entry, Log, Store
 
 DEADLINE_SECONDS = 30
+
+S = TypeVar("S", bound=Store)
 
 
 class Harness:
@@ -55,31 +55,16 @@ class Harness:
             await store.close()
 
 
-AsyncTest = Callable[..., Awaitable[None]]
-
-
-def on_a_loop(test: AsyncTest) -> Callable[..., None]:
-    """Run an async test on a loop of its own, within the deadline, and close its stores."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        async def scenario() -> None:
-            try:
-                await asyncio.wait_for(test(*args, **kwargs), DEADLINE_SECONDS)
-            finally:
-                for value in kwargs.values():
-                    if isinstance(value, Harness):
-                        await value.close()
-
-        asyncio.run(scenario())
-
-    return run
-
-
 async def open_log(store: Store, name: str) -> Log:
     log = await store.open_log(name)
     assert log is not None
     return log
+
+
+async def opened(opening: Awaitable[S]) -> tuple[S, Log]:
+    """Return a store that is being opened, and its log `t`."""
+    store = await opening
+    return store, await open_log(store, "t")
 
 
 async def read_all(log: Log, max_entries: int = 1000, max_bytes: int = 1 << 20) -> list[Entry]:

@@ -7,6 +7,7 @@ that the store returned, never counted: between appends they may jump (S3).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from itertools import pairwise
 from typing import Any
 
@@ -14,17 +15,29 @@ import pytest
 
 from emulator.errors import StorageError, StorageFenced, StorageFull
 from emulator.storage.contract import Log, Versioned
+from tests.conftest import Runner
 
-from .harness import Harness, data_of, on_a_loop, open_log, read_all
+from .harness import DEADLINE_SECONDS, Harness, data_of, open_log, opened, read_all
 
 LARGE = 300_000
 """Bytes that do not fit on a full disk."""
 
 
 class LogStoreContract:
+    @pytest.fixture
+    def runner(self, harness: Harness) -> Runner:
+        """Run a test within the deadline, and close its stores."""
+
+        async def within_deadline(test: Coroutine[Any, Any, None]) -> None:
+            try:
+                await asyncio.wait_for(test, DEADLINE_SECONDS)
+            finally:
+                await harness.close()
+
+        return lambda test: asyncio.run(within_deadline(test))
+
     # ── S1 Order ──────────────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_s1_appends_become_durable_in_the_order_in_which_they_were_issued(self, harness: Harness):
         """Many appends in flight are read back in the order of issue."""
         log = await open_log(await harness.open(), "t")
@@ -35,7 +48,6 @@ class LogStoreContract:
             b"%d-%d" % (n, i) for n in range(100) for i in range(n % 3 + 1)
         ]
 
-    @on_a_loop
     async def test_s1_futures_of_one_log_resolve_in_the_order_of_the_appends(self, harness: Harness):
         """A caller that waits for the tenth knows that the ninth is durable too."""
         log = await open_log(await harness.open(), "t")
@@ -46,7 +58,6 @@ class LogStoreContract:
         await asyncio.gather(*issued)
         assert resolved == list(range(50))
 
-    @on_a_loop
     async def test_s1_puts_of_one_key_take_effect_in_the_order_in_which_they_were_issued(
         self, harness: Harness
     ):
@@ -56,7 +67,6 @@ class LogStoreContract:
         assert await asyncio.gather(*issued) == list(range(50))
         assert store.get("k") == Versioned(b"49", 49)
 
-    @on_a_loop
     async def test_s1_put_and_delete_of_one_key_take_effect_in_the_order_of_issue(self, harness: Harness):
         """Put, delete, put within one group: the last put counts, and its version starts again."""
         store = await harness.open()
@@ -68,35 +78,28 @@ class LogStoreContract:
 
     # ── S2 Durability ─────────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_s2_what_was_acknowledged_is_there_after_a_restart(self, harness: Harness):
         """Entries, ids, ends, sizes and keys are the same after the restart."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         await asyncio.gather(*(log.append([b"entry %d" % n]) for n in range(20)), store.put("k", b"v"))
         before = await read_all(log), log.ledger_id, log.next_entry_id, log.size_bytes
-        store = await harness.reopen(store)
-        log = await open_log(store, "t")
+        store, log = await opened(harness.reopen(store))
         assert (await read_all(log), log.ledger_id, log.next_entry_id, log.size_bytes) == before
         assert store.get("k") == Versioned(b"v", 0)
         assert store.log_names() == ["t"]
         assert (store.has_log("t"), store.has_log("u")) == (True, False)
 
-    @on_a_loop
     async def test_s2_what_was_acknowledged_is_there_after_a_crash(self, harness: Harness):
         """No log or store was closed, and nothing acknowledged is missing."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         await asyncio.gather(*(log.append([b"entry %d" % n]) for n in range(20)), store.put("k", b"v"))
         await store.put("k", b"w")
         await log.trim(5)
         before = await read_all(log)
-        store = await harness.crash(store)
-        log = await open_log(store, "t")
+        store, log = await opened(harness.crash(store))
         assert await read_all(log) == before
         assert store.get("k") == Versioned(b"w", 1)
 
-    @on_a_loop
     async def test_s2_an_opened_log_exists_durably(self, harness: Harness):
         """A topic created and never written to is still there after a crash."""
         store = await harness.open()
@@ -108,7 +111,6 @@ class LogStoreContract:
 
     # ── S3 Positions ──────────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_s3_ids_inside_one_append_are_consecutive(self, harness: Harness):
         """The future gives the first id; the others follow."""
         log = await open_log(await harness.open(), "t")
@@ -122,7 +124,6 @@ class LogStoreContract:
         ]
         assert log.next_entry_id == first + 3
 
-    @on_a_loop
     async def test_s3_ids_are_never_used_twice_not_even_when_everything_was_trimmed(self, harness: Harness):
         """An empty log continues its ids, after a restart and after a crash."""
         store = await harness.open()
@@ -138,7 +139,6 @@ class LogStoreContract:
             assert log.next_entry_id >= end
         assert seen == sorted(set(seen))
 
-    @on_a_loop
     async def test_s3_a_deleted_log_comes_back_with_a_larger_ledger_id(self, harness: Harness):
         """So a position names one entry permanently, also across a restart."""
         store = await harness.open()
@@ -155,7 +155,6 @@ class LogStoreContract:
 
     # ── S4 Group commit ───────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_s4_what_is_issued_together_shares_few_durability_points(self, harness: Harness):
         """However many logs and keys it touches."""
         store = await harness.open()
@@ -167,11 +166,9 @@ class LogStoreContract:
 
     # ── S5 Failure ────────────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_s5_when_an_append_fails_everything_behind_it_fails_too(self, harness: Harness):
         """Nothing is stored after a hole, although there would be room for the small ones."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         await log.append([b"good"])
         harness.fill_disk(store)
         issued = [log.append([bytes(LARGE)]), *(log.append([b"small"]) for _ in range(10))]
@@ -181,11 +178,9 @@ class LogStoreContract:
         assert all(isinstance(error, StorageError) and error.definite for error in errors)
         assert data_of(await read_all(log)) == [b"good"]
 
-    @on_a_loop
     async def test_s5_a_poisoned_log_refuses_appends_until_it_is_opened_again(self, harness: Harness):
         """The reopened log is another object, which knows what survived and accepts appends."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         kept = await log.append([b"kept"])
         await self._fail_an_append(harness, store, log)
         with pytest.raises(StorageError) as refused:
@@ -200,19 +195,15 @@ class LogStoreContract:
         with pytest.raises(StorageError):
             await log.append([b"still refused"])
 
-    @on_a_loop
     async def test_s5_a_failed_append_leaves_no_trace_after_a_restart(self, harness: Harness):
         """Nor does it make an id be used twice."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         kept = await log.append([b"kept"])
         await self._fail_an_append(harness, store, log)
-        store = await harness.reopen(store)
-        log = await open_log(store, "t")
+        store, log = await opened(harness.reopen(store))
         assert data_of(await read_all(log)) == [b"kept"]
         assert await log.append([b"after"]) > kept
 
-    @on_a_loop
     async def test_s5_logs_and_keys_that_were_not_in_the_failed_group_go_on(self, harness: Harness):
         """A failure is no reason to stop the region."""
         store = await harness.open()
@@ -222,7 +213,6 @@ class LogStoreContract:
         assert await store.put("k", b"v") == 0
         assert data_of(await read_all(other)) == [b"x"]
 
-    @on_a_loop
     async def test_s5_a_key_whose_put_failed_refuses_puts_until_it_is_read_again(self, harness: Harness):
         """Reading shows the value that survived, and versions go on from there."""
         store = await harness.open()
@@ -248,7 +238,6 @@ class LogStoreContract:
 
     # ── S6 One owner ──────────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_s6_two_owners_cannot_both_write(self, harness: Harness):
         """Either the second is rejected when it opens, or the first is fenced from then on."""
         first = await harness.open()
@@ -264,7 +253,6 @@ class LogStoreContract:
 
     # ── S7 Reads see what is durable ──────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_s7_an_append_is_not_visible_before_its_future_resolves(self, harness: Harness):
         """Neither in the end of the log, nor in its size, nor to a reader."""
         log = await open_log(await harness.open(), "t")
@@ -280,7 +268,6 @@ class LogStoreContract:
         assert log.size_bytes == size + len(b"second")
         assert data_of(await log.read(0, 10, 1000)) == [b"first", b"second"]
 
-    @on_a_loop
     async def test_s7_a_key_has_its_old_value_until_the_future_of_the_put_resolves(self, harness: Harness):
         """`get` and `scan` give the durable value."""
         store = await harness.open()
@@ -292,7 +279,6 @@ class LogStoreContract:
             await asyncio.sleep(0)
         assert store.get("k") == Versioned(b"new", 1)
 
-    @on_a_loop
     async def test_s7_who_reads_while_others_write_sees_every_entry_once_and_in_order(self, harness: Harness):
         """A reader at the end of a growing log never gets ahead of what is durable and misses nothing."""
         log = await open_log(await harness.open(), "t")
@@ -317,11 +303,9 @@ class LogStoreContract:
 
     # ── S8 The unsynced tail ──────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_s8_after_a_crash_a_log_is_a_prefix_with_everything_acknowledged(self, harness: Harness):
         """Writes in flight may be there or not, but nothing is there without everything before it."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         issued = [log.append([b"%d" % n]) for n in range(30)]
         await asyncio.wait(issued[:10])
         issued += [log.append([b"%d" % n]) for n in range(30, 60)]
@@ -333,7 +317,6 @@ class LogStoreContract:
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_a_new_log_is_empty(self, harness: Harness):
         """Its first and its next id are equal."""
         log = await open_log(await harness.open(), "t")
@@ -343,11 +326,9 @@ class LogStoreContract:
         assert await log.read(0, 10, 1000) == []
         assert await log.read(10**6, 10, 1000) == []
 
-    @on_a_loop
     async def test_a_read_begins_at_the_id_it_is_given(self, harness: Harness):
         """Also in the middle of an append, and in an append before the restart."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         for n in range(10):
             await log.append([b"%d-%d" % (n, i) for i in range(5)])
         everything = await read_all(log)
@@ -357,14 +338,11 @@ class LogStoreContract:
             assert await log.read(log.next_entry_id, 3, 1000) == []
             assert await log.read(log.next_entry_id + 100, 3, 1000) == []
             assert await log.read(-5, 2, 1000) == everything[:2]
-            store = await harness.reopen(store)
-            log = await open_log(store, "t")
+            store, log = await opened(harness.reopen(store))
 
-    @on_a_loop
     async def test_a_read_stops_at_its_limits(self, harness: Harness):
         """Never more entries than requested; the last one is the one that reaches the bytes."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         await log.append([bytes(10) for _ in range(10)])
         await log.append([bytes(10) for _ in range(10)])
         for _ in range(2):
@@ -381,27 +359,21 @@ class LogStoreContract:
                 (0, 1000, 0),
             ]:
                 assert len(await log.read(0, max_entries, max_bytes)) == count, (max_entries, max_bytes)
-            store = await harness.reopen(store)
-            log = await open_log(store, "t")
+            store, log = await opened(harness.reopen(store))
 
-    @on_a_loop
     async def test_an_entry_larger_than_max_bytes_is_read_all_the_same(self, harness: Harness):
         """5 MB in one entry, whole, after a restart too."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         large = bytes(range(256)) * (5 * 1024 * 4)
         await log.append([b"a", large, b"b"])
         for _ in range(2):
             assert data_of(await read_all(log, max_bytes=1000)) == [b"a", large, b"b"]
             assert log.size_bytes == len(large) + 2
-            store = await harness.reopen(store)
-            log = await open_log(store, "t")
+            store, log = await opened(harness.reopen(store))
 
-    @on_a_loop
     async def test_thousands_of_small_entries_come_back_as_they_were(self, harness: Harness):
         """In appends of all sizes, empty entries among them."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         data = [b"%d" % n * (n % 7) for n in range(10_000)]
         cuts = [0, 1, 2, 5, 100, 1100, 1101, 5000, 9999, 10_000]
         await asyncio.gather(
@@ -409,11 +381,9 @@ class LogStoreContract:
         )
         assert log.size_bytes == sum(map(len, data))
         assert data_of(await read_all(log, max_entries=997, max_bytes=3000)) == data
-        store = await harness.reopen(store)
-        log = await open_log(store, "t")
+        store, log = await opened(harness.reopen(store))
         assert data_of(await read_all(log, max_entries=997, max_bytes=3000)) == data
 
-    @on_a_loop
     async def test_an_append_keeps_the_entries_as_they_were_when_it_was_issued(self, harness: Harness):
         """The caller may use its list again at once."""
         log = await open_log(await harness.open(), "t")
@@ -423,11 +393,9 @@ class LogStoreContract:
         await issued
         assert data_of(await read_all(log)) == [b"a", b"b"]
 
-    @on_a_loop
     async def test_cancelling_the_wait_does_not_cancel_the_write(self, harness: Harness):
         """The entry is stored, and later ones resolve as usual."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         futures: list[asyncio.Future[Any]] = [log.append([b"1"]), store.put("k", b"v"), store.put("k", b"w")]
         for future in futures:
             future.cancel()
@@ -437,11 +405,9 @@ class LogStoreContract:
 
     # ── Trimming ──────────────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_trimmed_entries_are_gone_for_good(self, harness: Harness):
         """And no other entry is."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         for n in range(10):
             await log.append([b"%d-%d" % (n, i) for i in range(5)])
         everything = await read_all(log)
@@ -453,10 +419,8 @@ class LogStoreContract:
             assert await read_all(log) == kept
             assert await log.read(everything[0].entry_id, 1, 1000) == kept[:1]
             assert log.size_bytes == sum(len(entry.data) for entry in kept)
-            store = await harness.reopen(store)
-            log = await open_log(store, "t")
+            store, log = await opened(harness.reopen(store))
 
-    @on_a_loop
     async def test_trimming_all_leaves_an_empty_log_that_goes_on(self, harness: Harness):
         """Also when asked for more than there is."""
         log = await open_log(await harness.open(), "t")
@@ -469,7 +433,6 @@ class LogStoreContract:
         assert await log.read(0, 10, 1000) == [(first, b"3")]
         assert log.size_bytes == 1
 
-    @on_a_loop
     async def test_trimming_never_takes_what_is_not_durable_yet(self, harness: Harness):
         """Appends in flight stay, whatever id was named."""
         log = await open_log(await harness.open(), "t")
@@ -481,11 +444,9 @@ class LogStoreContract:
         first, _ = await asyncio.gather(append(), log.trim(10**9))
         assert await read_all(log) == [(first, b"2")]
 
-    @on_a_loop
     async def test_a_log_never_begins_earlier_again(self, harness: Harness):
         """Of two trims in flight the farther one counts, whichever was issued last."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         for n in range(10):
             await log.append([b"%d-%d" % (n, i) for i in range(5)])
         far, near = (await read_all(log))[33].entry_id, (await read_all(log))[7].entry_id
@@ -495,19 +456,15 @@ class LogStoreContract:
         first, kept = log.first_entry_id, await read_all(log)
         assert least <= first <= far
         assert log.size_bytes == sum(len(entry.data) for entry in kept)
-        store = await harness.reopen(store)
-        log = await open_log(store, "t")
+        store, log = await opened(harness.reopen(store))
         assert (log.first_entry_id, await read_all(log)) == (first, kept)
 
-    @on_a_loop
     async def test_reading_goes_on_while_entries_are_trimmed(self, harness: Harness):
         """A reader behind the trimmed end is moved forward, and misses no kept entry."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         for n in range(50):
             await log.append([b"%d" % (10 * n + i) for i in range(10)])
-        store = await harness.reopen(store)
-        log = await open_log(store, "t")
+        store, log = await opened(harness.reopen(store))
         everything = await read_all(log)
 
         async def follow() -> list[int]:
@@ -528,14 +485,12 @@ class LogStoreContract:
 
     # ── Logs ──────────────────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_opening_a_log_twice_gives_the_same_object(self, harness: Harness):
         """Also when both wait at the same time."""
         store = await harness.open()
         first, second = await asyncio.gather(store.open_log("t"), store.open_log("t"))
         assert first is second is await store.open_log("t", create=False)
 
-    @on_a_loop
     async def test_an_absent_log_is_opened_only_when_it_may_be_created(self, harness: Harness):
         """Looking for it leaves nothing behind."""
         store = await harness.open()
@@ -544,7 +499,6 @@ class LogStoreContract:
         assert await store.open_log("t") is not None
         assert store.log_names() == ["t"]
 
-    @on_a_loop
     async def test_logs_are_named_in_order(self, harness: Harness):
         """Whatever characters a topic has in its name."""
         names = ["persistent://a/b/z", "persistent://a/b/a-partition-0", "ü/%/_", "'; --", "persistent://a"]
@@ -557,7 +511,6 @@ class LogStoreContract:
         for name in names:
             assert data_of(await read_all(await open_log(store, name))) == [name.encode()]
 
-    @on_a_loop
     async def test_logs_do_not_see_each_others_entries(self, harness: Harness):
         """Although one commit holds entries of many."""
         store = await harness.open()
@@ -566,7 +519,6 @@ class LogStoreContract:
         for log in logs:
             assert data_of(await read_all(log)) == [log.name.encode()] * 10
 
-    @on_a_loop
     async def test_a_deleted_log_is_gone_and_its_handle_is_of_no_use(self, harness: Harness):
         """Appends and reads raise; other logs of its store are not affected."""
         store = await harness.open()
@@ -584,11 +536,9 @@ class LogStoreContract:
         store = await harness.reopen(store)
         assert store.log_names() == ["other"]
 
-    @on_a_loop
     async def test_a_log_created_again_does_not_show_what_was_deleted(self, harness: Harness):
         """Also when delete and create are issued together."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         await log.append([b"old"])
         _, again = await asyncio.gather(store.delete_log("t"), store.open_log("t"))
         assert again is not None
@@ -599,7 +549,6 @@ class LogStoreContract:
         assert data_of(await read_all(again)) == [b"new"]
         assert again.size_bytes == 3
 
-    @on_a_loop
     async def test_deleting_a_log_that_is_not_there_is_no_error(self, harness: Harness):
         """Deleting twice has the same effect as once."""
         store = await harness.open()
@@ -610,7 +559,6 @@ class LogStoreContract:
 
     # ── Keys ──────────────────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_versions_count_the_puts_of_a_key_and_start_again_after_a_delete(self, harness: Harness):
         """Over restarts too."""
         store = await harness.open()
@@ -627,7 +575,6 @@ class LogStoreContract:
         assert await store.put("k", b"d") == 0
         await store.delete("never there")
 
-    @on_a_loop
     async def test_a_put_with_the_wrong_expected_version_changes_nothing(self, harness: Harness):
         """It certainly did not happen, and the next put is not affected."""
         store = await harness.open()
@@ -644,7 +591,6 @@ class LogStoreContract:
         await store.delete("k")
         assert await store.put("k", b"c", expected_version=-1) == 0
 
-    @on_a_loop
     async def test_expected_version_counts_what_is_already_issued(self, harness: Harness):
         """Of two callers that expect the same version one wins, although neither write is durable yet."""
         store = await harness.open()
@@ -659,7 +605,6 @@ class LogStoreContract:
         assert outcomes[2] == 1
         assert store.get("k") == Versioned(b"third", 1)
 
-    @on_a_loop
     async def test_scan_gives_the_keys_with_a_prefix_in_order(self, harness: Harness):
         """The prefix is literal, whatever characters it contains."""
         store = await harness.open()
@@ -672,7 +617,6 @@ class LogStoreContract:
                 assert all(value == Versioned(key.encode(), 0) for key, value in store.scan(prefix))
             store = await harness.reopen(store)
 
-    @on_a_loop
     async def test_a_large_value_and_many_keys_survive(self, harness: Harness):
         """A megabyte in one, and a thousand others."""
         store = await harness.open()
@@ -687,11 +631,9 @@ class LogStoreContract:
 
     # ── Closing ───────────────────────────────────────────────────────────────────────────────────────
 
-    @on_a_loop
     async def test_closing_makes_everything_issued_durable(self, harness: Harness):
         """Futures without a waiter also resolve before `close` returns."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         issued: list[asyncio.Future[Any]] = [log.append([b"%d" % n]) for n in range(50)]
         issued.append(store.put("k", b"v"))
         await store.close()
@@ -700,7 +642,6 @@ class LogStoreContract:
         assert len(await read_all(await open_log(store, "t"))) == 50
         assert store.get("k") == Versioned(b"v", 0)
 
-    @on_a_loop
     async def test_closing_twice_is_harmless(self, harness: Harness):
         """Also at the same time."""
         store = await harness.open()
@@ -708,11 +649,9 @@ class LogStoreContract:
         await store.close()
         await (await harness.open()).close()
 
-    @on_a_loop
     async def test_a_closed_store_refuses_everything_and_stores_nothing(self, harness: Harness):
         """With an error, not with a future that never resolves."""
-        store = await harness.open()
-        log = await open_log(store, "t")
+        store, log = await opened(harness.open())
         await store.close()
         for use in (
             lambda: log.append([b"x"]),

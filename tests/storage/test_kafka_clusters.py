@@ -18,10 +18,10 @@ from emulator.runtimes.kafka_server import KafkaServer
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.storage.kafka import open_kafka
 
-from .harness import data_of, on_a_loop, open_log, read_all
+from .harness import DEADLINE_SECONDS, data_of, opened, read_all
 from .kafka_place import new_prefix, running_kafka
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.within(DEADLINE_SECONDS)]
 
 PASSWORD = "storage secret"
 JAAS = "org.apache.kafka.common.security"
@@ -79,7 +79,6 @@ def guarded(
 
 @pytest.mark.real
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-@on_a_loop
 async def test_a_region_shows_its_password_over_tls(
     guarded: tuple[KafkaServer, str], certificates: Path, mechanism: str
 ):
@@ -92,8 +91,7 @@ async def test_a_region_shows_its_password_over_tls(
         "sasl_plain_username": "alice",
         "sasl_plain_password": "wonder",
     }
-    store = await open_kafka("eu", guarded[1], options)
-    log = await open_log(store, "t")
+    store, log = await opened(open_kafka("eu", guarded[1], options))
     await log.append([b"x", bytes(1_000_000)])
     assert data_of(await read_all(log)) == [b"x", bytes(1_000_000)]
     await store.close()
@@ -102,7 +100,6 @@ async def test_a_region_shows_its_password_over_tls(
 
 
 @pytest.mark.real
-@on_a_loop
 async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(guarded: tuple[KafkaServer, str]):
     """The error names the reason."""
     with pytest.raises(StorageError, match="CERTIFICATE_VERIFY_FAILED"):
@@ -127,11 +124,9 @@ def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServe
 
 
 @pytest.mark.real
-@on_a_loop
 async def test_a_log_that_moves_to_another_broker_is_followed(two_brokers: KafkaServer):
     """While entries are appended: none is lost, doubled or out of order, and reading continues too."""
-    store = await open_kafka("eu", two_brokers.bootstrap_servers, {"topic_prefix": new_prefix()})
-    log = await open_log(store, "t")
+    store, log = await opened(open_kafka("eu", two_brokers.bootstrap_servers, {"topic_prefix": new_prefix()}))
     acknowledged: list[bytes] = []
     moved = asyncio.Event()
 

@@ -14,10 +14,10 @@ from emulator.runtimes.kafka_server import KafkaServer
 from emulator.storage.contract import Log, Store
 from emulator.storage.kafka import KafkaStore, open_kafka
 
-from .harness import data_of, on_a_loop, open_log, read_all
+from .harness import DEADLINE_SECONDS, data_of, open_log, opened, read_all
 from .kafka_place import new_prefix, running_kafka, start_owner, until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.within(DEADLINE_SECONDS)]
 
 LOGS = ("a", "b", "c")
 
@@ -88,7 +88,6 @@ async def check(load: Load, server: KafkaServer, prefix: str) -> None:
 
 
 @pytest.mark.real
-@on_a_loop
 async def test_kill_9_of_kafka_under_load_only_takes_time(
     server: KafkaServer, caplog: pytest.LogCaptureFixture
 ):
@@ -114,7 +113,6 @@ async def test_kill_9_of_kafka_under_load_only_takes_time(
 
 
 @pytest.mark.real
-@on_a_loop
 async def test_kill_9_of_region_and_kafka_at_once_loses_nothing_acknowledged(
     server: KafkaServer, tmp_path: Path
 ):
@@ -137,7 +135,6 @@ async def test_kill_9_of_region_and_kafka_at_once_loses_nothing_acknowledged(
 
 
 @pytest.mark.real
-@on_a_loop
 async def test_a_kafka_that_hangs_is_asked_again_and_stores_nothing_twice(server: KafkaServer):
     """The first request may have been carried out after all; the second has the same bytes."""
     prefix = new_prefix()
@@ -155,7 +152,6 @@ async def test_a_kafka_that_hangs_is_asked_again_and_stores_nothing_twice(server
 
 
 @pytest.mark.real
-@on_a_loop
 async def test_a_region_that_starts_before_its_kafka_waits_for_it(server: KafkaServer):
     """And then works as usual."""
     server.stop()
@@ -170,21 +166,18 @@ async def test_a_region_that_starts_before_its_kafka_waits_for_it(server: KafkaS
     await store.close()
 
 
-@on_a_loop
 async def test_a_kafka_that_never_comes_is_told_in_one_sentence():
     """With the address, and the remedy."""
     with pytest.raises(StorageError, match=r"no usable Kafka at 127\.0\.0\.1:1: .*is it running\?"):
         await open_kafka("eu", "127.0.0.1:1", {"open_timeout_ms": 50})
 
 
-@on_a_loop
 async def test_closing_does_not_wait_for_ever_for_a_kafka_that_is_away(
     server: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ):
     """An unacknowledged write fails, and may or may not be stored."""
     monkeypatch.setattr("emulator.storage.kafka.store.CLOSE_SECONDS", 0.1)
-    store = await open_store(server, new_prefix())
-    log = await open_log(store, "t")
+    store, log = await opened(open_store(server, new_prefix()))
     server.pause()
     try:
         waiting = [log.append([b"%d" % n]) for n in range(3)]
@@ -214,7 +207,6 @@ async def test_closing_does_not_wait_for_ever_for_a_kafka_that_is_away(
         ("k:1", {"security_protocol": "SSL", "ssl_cafile": "/nowhere"}, "cannot be used"),
     ],
 )
-@on_a_loop
 async def test_options_that_cannot_be_meant_are_refused(servers: str, options: dict[str, str], said: str):
     """Before any connection is opened."""
     with pytest.raises(ConfigurationError) as refused:

@@ -17,11 +17,11 @@ from emulator.errors import StorageError, StorageFenced
 from emulator.runtimes.kafka_server import KafkaServer
 from emulator.storage.kafka import KafkaStore, open_kafka
 
-from .harness import DEADLINE_SECONDS, data_of, on_a_loop, open_log, read_all
+from .harness import DEADLINE_SECONDS, data_of, open_log, opened, read_all
 from .kafka_owner import FENCED
 from .kafka_place import new_prefix, running_kafka, start_owner, until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.within(DEADLINE_SECONDS)]
 
 REGION = "eu"
 
@@ -74,7 +74,6 @@ async def close_all(*stores: KafkaStore) -> None:
 
 
 @pytest.mark.real
-@on_a_loop
 async def test_an_owner_that_was_paused_and_wakes_up_writes_nothing_and_ends(
     kafka_server: KafkaServer, prefix: str, tmp_path: Path
 ):
@@ -84,8 +83,7 @@ async def test_an_owner_that_was_paused_and_wakes_up_writes_nothing_and_ends(
     try:
         await until(lambda: path.exists() and len(path.read_text().splitlines()) > 300)
         os.kill(old.pid, signal.SIGSTOP)
-        new = await open_store(kafka_server, prefix)
-        log = await open_log(new, "t")
+        new, log = await opened(open_store(kafka_server, prefix))
         inherited = await read_all(log)
         first = await log.append([b"new"])
         os.kill(old.pid, signal.SIGCONT)
@@ -102,7 +100,6 @@ async def test_an_owner_that_was_paused_and_wakes_up_writes_nothing_and_ends(
     await new.close()
 
 
-@on_a_loop
 async def test_everything_that_waits_at_a_fenced_owner_fails_as_fenced(
     kafka_server: KafkaServer, prefix: str
 ):
@@ -123,12 +120,10 @@ async def test_everything_that_waits_at_a_fenced_owner_fails_as_fenced(
     await close_all(old, new)
 
 
-@on_a_loop
 async def test_an_owner_that_was_silent_looks_before_it_writes(forgetful_server: KafkaServer, prefix: str):
     """Kafka has forgotten the fence, and would accept its append."""
     clock = Clock()
-    old = await open_store(forgetful_server, prefix, clock)
-    log = await open_log(old, "t")
+    old, log = await opened(open_store(forgetful_server, prefix, clock))
     await log.append([b"old"])
     new = await open_store(forgetful_server, prefix)
     await until(lambda: not known_producers(forgetful_server, log.topic))
@@ -139,14 +134,12 @@ async def test_an_owner_that_was_silent_looks_before_it_writes(forgetful_server:
     await close_all(old, new)
 
 
-@on_a_loop
 async def test_an_owner_that_was_silent_and_is_still_the_owner_goes_on(
     forgetful_server: KafkaServer, prefix: str
 ):
     """It finds only its own records after the last one it knew."""
     clock = Clock()
-    store = await open_store(forgetful_server, prefix, clock)
-    log = await open_log(store, "t")
+    store, log = await opened(open_store(forgetful_server, prefix, clock))
     for n in range(3):
         await log.append([b"%d" % n])
         await store.put("k", b"%d" % n)
@@ -157,13 +150,11 @@ async def test_an_owner_that_was_silent_and_is_still_the_owner_goes_on(
     await store.close()
 
 
-@on_a_loop
 async def test_an_owner_with_another_producer_id_shuts_the_older_one_out_too(
     forgetful_server: KafkaServer, prefix: str
 ):
     """Kafka has forgotten the transactional id and assigned a new producer id, which it never compares with the old."""
-    old = await open_store(forgetful_server, prefix)
-    log = await open_log(old, "t")
+    old, log = await opened(open_store(forgetful_server, prefix))
     await log.append([b"old"])
     await until(lambda: not known_transactions(forgetful_server, prefix))
     new = await open_store(forgetful_server, prefix)

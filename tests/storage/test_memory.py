@@ -10,8 +10,10 @@ from emulator.errors import StorageError, StorageFull
 from emulator.storage.contract import Store
 from emulator.storage.memory import MemoryDisk, MemoryStore
 
-from .harness import Harness, data_of, on_a_loop, open_log, read_all
+from .harness import DEADLINE_SECONDS, Harness, data_of, open_log, opened, read_all
 from .log_store_contract import LogStoreContract
+
+pytestmark = pytest.mark.within(DEADLINE_SECONDS)
 
 
 class MemoryHarness(Harness):
@@ -43,11 +45,9 @@ class TestMemoryStore(LogStoreContract):
         return MemoryHarness(request.param)
 
 
-@on_a_loop
 async def test_what_is_held_becomes_durable_when_it_is_released():
     """Tests can check the state between issued and durable for as long as they like."""
-    store = await MemoryStore.open()
-    log = await open_log(store, "t")
+    store, log = await opened(MemoryStore.open())
     store.hold()
     issued = [log.append([b"1"]), log.append([b"2"])]
     for _ in range(10):
@@ -58,11 +58,9 @@ async def test_what_is_held_becomes_durable_when_it_is_released():
     assert data_of(await read_all(log)) == [b"1", b"2"]
 
 
-@on_a_loop
 async def test_a_crash_loses_what_is_held():
     """And nothing else."""
-    store = await MemoryStore.open()
-    log = await open_log(store, "t")
+    store, log = await opened(MemoryStore.open())
     await log.append([b"durable"])
     store.hold()
     lost = log.append([b"lost"])
@@ -71,17 +69,14 @@ async def test_a_crash_loses_what_is_held():
     assert not lost.done()
 
 
-@on_a_loop
 async def test_a_crashed_store_takes_nothing_any_more():
     """Its handles belong to a process that is dead."""
-    store = await MemoryStore.open()
-    log = await open_log(store, "t")
+    store, log = await opened(MemoryStore.open())
     store.crash()
     with pytest.raises(StorageError):
         await log.append([b"x"])
 
 
-@on_a_loop
 async def test_everything_issued_in_one_tick_is_one_group():
     """Exactly one, so that a simulation can rely on it."""
     store = await MemoryStore.open()

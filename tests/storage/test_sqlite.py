@@ -29,9 +29,11 @@ from emulator.storage.sqlite import writer as sqlite_writer
 from emulator.storage.sqlite.commit import Committer, SqliteWrite
 from emulator.storage.sqlite.store import open_sqlite
 
-from .harness import DEADLINE_SECONDS, Harness, data_of, on_a_loop, open_log, read_all
+from .harness import DEADLINE_SECONDS, Harness, data_of, open_log, opened, read_all
 from .log_store_contract import LogStoreContract
 from .sqlite_harness import SqliteHarness, copy_files, folder_in_memory, writer_connection
+
+pytestmark = pytest.mark.within(DEADLINE_SECONDS)
 
 
 @pytest.fixture
@@ -82,11 +84,9 @@ def stored_entries(path: Path) -> list[bytes]:
 # ── The file, seen from outside ───────────────────────────────────────────────────────────────────────
 
 
-@on_a_loop
 async def test_a_closed_store_is_one_file_that_says_everything(path: Path):
     """No WAL is left, and the ends of the logs are in the table."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     await log.append([b"a", b"b"])
     await log.trim(1)
     await log.append([b"c"])
@@ -100,18 +100,15 @@ async def test_a_closed_store_is_one_file_that_says_everything(path: Path):
     assert stored_entries(path) == [b"a", b"b", b"c"]
 
 
-@on_a_loop
 async def test_a_closed_store_can_be_read_where_nothing_may_be_written(path: Path):
     """A file in WAL mode needs companions that the reader creates; ours is not marked so (bytes 18 and 19)."""
     await (await open_sqlite(path, "eu")).close()
     assert path.read_bytes()[18:20] == b"\1\1"
 
 
-@on_a_loop
 async def test_another_program_reads_what_is_durable_while_the_store_is_in_use(path: Path):
     """With a plain connection, and without blocking the owner."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     await log.append([b"1"])
     with read_only(path) as connection:
         assert connection.execute("SELECT sum(entry_count) FROM entry_groups").fetchone() == (1,)
@@ -123,18 +120,15 @@ async def test_another_program_reads_what_is_durable_while_the_store_is_in_use(p
     assert stored_entries(path) == [b"1", b"2"]
 
 
-@on_a_loop
 async def test_another_program_reads_what_a_killed_store_left(path: Path, tmp_path: Path):
     """The WAL next to the file belongs to it."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     await log.append([b"1", b"2"])
     copy_files(path, tmp_path / "killed")
     await store.close()
     assert stored_entries(tmp_path / "killed" / "log.sqlite") == [b"1", b"2"]
 
 
-@on_a_loop
 async def test_a_file_with_pages_of_another_size_is_used_as_it_is(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -143,15 +137,13 @@ async def test_a_file_with_pages_of_another_size_is_used_as_it_is(
         store = await open_sqlite(path, "eu")
         await (await open_log(store, "t")).append([b"old"])
         await store.close()
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     await log.append([b"new"])
     assert writer_connection(store).execute("PRAGMA page_size").fetchone() == (4096,)
     assert [entry.data for entry in await log.read(0, 10, 100)] == [b"old", b"new"]
     await store.close()
 
 
-@on_a_loop
 async def test_an_empty_file_is_a_new_store(path: Path):
     """It may have been created in advance."""
     path.parent.mkdir(parents=True)
@@ -173,7 +165,6 @@ async def refusal(path: Path, region: str = "eu") -> str:
     return str(refused.value)
 
 
-@on_a_loop
 async def test_a_second_owner_is_told_who_the_first_is(path: Path):
     """It may open the store once the first has closed it."""
     store = await open_sqlite(path, "eu")
@@ -184,7 +175,6 @@ async def test_a_second_owner_is_told_who_the_first_is(path: Path):
     await (await open_sqlite(path, "eu")).close()
 
 
-@on_a_loop
 async def test_a_second_process_is_refused_too(path: Path):
     """The lock is the operating system's."""
     store = await open_sqlite(path, "eu")
@@ -203,7 +193,6 @@ async def test_a_second_process_is_refused_too(path: Path):
     await store.close()
 
 
-@on_a_loop
 async def test_a_file_that_is_no_database_is_refused(path: Path):
     """With one message, and it is left unchanged."""
     path.parent.mkdir(parents=True)
@@ -212,7 +201,6 @@ async def test_a_file_that_is_no_database_is_refused(path: Path):
     assert path.read_bytes() == b"once upon a time " * 1000
 
 
-@on_a_loop
 async def test_a_database_of_somebody_else_is_refused(path: Path):
     """The store does not add its tables to another program's."""
     path.parent.mkdir(parents=True)
@@ -221,7 +209,6 @@ async def test_a_database_of_somebody_else_is_refused(path: Path):
     assert await refusal(path) == f"{path} is a database, but not a log of geoemu; choose another path"
 
 
-@on_a_loop
 async def test_a_file_of_another_format_version_is_refused(path: Path):
     """The message names the remedy."""
     await (await open_sqlite(path, "eu")).close()
@@ -233,14 +220,12 @@ async def test_a_file_of_another_format_version_is_refused(path: Path):
     )
 
 
-@on_a_loop
 async def test_a_file_of_another_region_is_refused(path: Path):
     """Two regions with one path are a mistake in the topology, not a merge."""
     await (await open_sqlite(path, "eu")).close()
     assert await refusal(path, "us") == f"{path} belongs to region eu, not us; give each region its own file"
 
 
-@on_a_loop
 async def test_a_path_that_cannot_be_is_refused(tmp_path: Path):
     """A folder where the file should be, a file where the folder should be."""
     assert await refusal(tmp_path) == f"{tmp_path} cannot be opened: unable to open database file"
@@ -250,7 +235,6 @@ async def test_a_path_that_cannot_be_is_refused(tmp_path: Path):
     )
 
 
-@on_a_loop
 async def test_a_refused_open_does_not_keep_others_out(path: Path):
     """The failure releases the lock."""
     path.parent.mkdir(parents=True)
@@ -306,11 +290,9 @@ def files_end_at(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@on_a_loop
 async def test_an_input_output_error_fails_the_group_and_says_that_it_may_have_happened(path: Path):
     """When the log is opened again, it shows what is stored."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     await log.append([b"kept"])
     with files_end_at(100_000):
         issued = [log.append([bytes(1_000_000)]), log.append([b"behind"])]
@@ -327,11 +309,9 @@ async def test_an_input_output_error_fails_the_group_and_says_that_it_may_have_h
     assert stored_entries(path) == [b"kept", b"after"]
 
 
-@on_a_loop
 async def test_a_group_fails_as_a_whole_whatever_the_reason(path: Path, commits: Commits):
     """What was written before the failure is rolled back, and the store continues."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     writer_connection(store).setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 5000)
     commits.hold()
     before = store.put("before", b"")
@@ -349,13 +329,11 @@ async def test_a_group_fails_as_a_whole_whatever_the_reason(path: Path, commits:
     assert stored_entries(path) == [b"after"]
 
 
-@on_a_loop
 async def test_a_group_fails_as_a_whole_when_sqlite_took_everything_back_by_itself(
     path: Path, commits: Commits
 ):
     """Some errors end the transaction, as on a full disk; then no write may be reported as committed."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
 
     def work(committer: Committer) -> None:
         committer.connection.execute("ROLLBACK")
@@ -374,7 +352,6 @@ async def test_a_group_fails_as_a_whole_when_sqlite_took_everything_back_by_itse
     assert stored_entries(path) == []
 
 
-@on_a_loop
 async def test_what_is_with_the_thread_is_not_overtaken_on_the_loop(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -389,8 +366,7 @@ async def test_what_is_with_the_thread_is_not_overtaken_on_the_loop(
         return group
 
     monkeypatch.setattr(sqlite_writer, "HERE_SECONDS_MAX", DEADLINE_SECONDS)
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     await log.append([b"first"])
     monkeypatch.setattr(sqlite_writer.SqliteWriter, "_next_group", slow_next_group)
     go_on.set()
@@ -409,11 +385,9 @@ async def test_what_is_with_the_thread_is_not_overtaken_on_the_loop(
     await store.close()
 
 
-@on_a_loop
 async def test_a_full_disk_is_called_so(path: Path):
     """StorageFull is definite: nothing of the group was stored."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     writer_connection(store).execute("PRAGMA max_page_count = 1")
     with pytest.raises(StorageFull, match=f"^{path} could not be written: no room left on the disk$"):
         await log.append([bytes(1_000_000)])
@@ -422,13 +396,11 @@ async def test_a_full_disk_is_called_so(path: Path):
 
 
 @pytest.mark.parametrize("lane", ["log", "key"])
-@on_a_loop
 async def test_what_was_issued_while_the_failing_group_was_written_fails_too(
     path: Path, commits: Commits, lane: str
 ):
     """It is in the next group, although that one would fit (S5)."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     writer_connection(store).execute("PRAGMA max_page_count = 1")
     commits.hold()
     failing = log.append([bytes(1_000_000)]) if lane == "log" else store.put("k", bytes(1_000_000))
@@ -447,7 +419,6 @@ async def test_what_was_issued_while_the_failing_group_was_written_fails_too(
     await store.close()
 
 
-@on_a_loop
 async def test_the_id_of_a_ledger_in_one_region_is_none_in_another(tmp_path: Path):
     """Like clusters that are independent of each other: an id that a client received from one names nothing in
     another."""
@@ -459,11 +430,9 @@ async def test_the_id_of_a_ledger_in_one_region_is_none_in_another(tmp_path: Pat
     assert len(set.union(*ids.values())) == 9
 
 
-@on_a_loop
 async def test_a_damaged_row_is_named_and_not_served(path: Path):
     """The rest of the log is served; other logs and new appends are not affected."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     for n in range(5):
         await log.append([b"entry %d" % n])
     await store.close()
@@ -471,8 +440,7 @@ async def test_a_damaged_row_is_named_and_not_served(path: Path):
         (data,) = connection.execute("SELECT data FROM entry_groups WHERE first_entry_id = 3").fetchone()
         damaged = data.replace(b"entry", b"enter")
         connection.execute("UPDATE entry_groups SET data = ? WHERE first_entry_id = 3", (damaged,))
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     assert data_of(await log.read(0, 3, 1000)) == [b"entry 0", b"entry 1", b"entry 2"]
     assert data_of(await log.read(4, 3, 1000)) == [b"entry 4"]
     with pytest.raises(
@@ -484,12 +452,10 @@ async def test_a_damaged_row_is_named_and_not_served(path: Path):
     await store.close()
 
 
-@on_a_loop
 async def test_a_log_that_cannot_be_opened_for_damage_does_not_hurt_the_others(path: Path):
     """Its size is unknown, because it begins inside a damaged row; other logs in the same commit must not fail for
     it."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     await log.append([b"1", b"2", b"3"])
     await log.trim(1)
     await store.close()
@@ -504,18 +470,15 @@ async def test_a_log_that_cannot_be_opened_for_damage_does_not_hurt_the_others(p
     await store.close()
 
 
-@on_a_loop
 async def test_a_missing_row_is_an_error_and_not_a_silent_hole(path: Path):
     """In the middle of a read and at its beginning."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     for n in range(5):
         await log.append([b"entry %d" % n])
     await store.close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM entry_groups WHERE first_entry_id = 3")
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     for start in (0, 3):
         with pytest.raises(StorageError, match="entry 3"):
             await log.read(start, 10, 1000)
@@ -562,7 +525,6 @@ def test_a_torn_or_garbled_tail_is_cut_off_or_refused_and_never_served(seed: int
     assert found == written[: len(found)]
 
 
-@on_a_loop
 async def test_a_read_that_is_overtaken_by_a_trim_begins_where_the_log_begins_now(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -577,8 +539,7 @@ async def test_a_read_that_is_overtaken_by_a_trim_begins_where_the_log_begins_no
 
     monkeypatch.setattr(sqlite, "RECENT_BYTES", 0)
     monkeypatch.setattr(sqlite_writer.SqliteReader, "_read", slow_read)
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     for n in range(5):
         await log.append([b"%d" % n])
     reading = asyncio.ensure_future(log.read(0, 10, 100))
@@ -593,7 +554,6 @@ async def test_a_read_that_is_overtaken_by_a_trim_begins_where_the_log_begins_no
 # ── Size and speed ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@on_a_loop
 async def test_trimmed_and_deleted_entries_leave_the_file(path: Path, monkeypatch: pytest.MonkeyPatch):
     """A few rows with every commit, so that no commit waits for it."""
     monkeypatch.setattr(sqlite_commit, "SWEEP_ROWS", 2)
@@ -614,7 +574,6 @@ async def test_trimmed_and_deleted_entries_leave_the_file(path: Path, monkeypatc
     await store.close()
 
 
-@on_a_loop
 async def test_what_an_owner_did_not_sweep_the_next_one_does(path: Path, tmp_path: Path):
     """A later owner finds the garbage of an earlier one."""
     store = await open_sqlite(path, "eu")
@@ -637,22 +596,18 @@ async def test_what_an_owner_did_not_sweep_the_next_one_does(path: Path, tmp_pat
     await store.close()
 
 
-@on_a_loop
 async def test_the_wal_stays_short_while_much_is_written(path: Path):
     """60 MB pass through it, and no commit waits for it to be emptied."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     for _ in range(60):
         await asyncio.gather(*(log.append([bytes(100_000)]) for _ in range(10)))
         assert os.path.getsize(f"{path}-wal") < sqlite_commit.WAL_BYTES_MAX + 4_000_000
     await store.close()
 
 
-@on_a_loop
 async def test_a_large_group_is_divided_into_rows_that_become_durable_together(path: Path):
     """Reading ten entries of a megabyte does not read the megabyte."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     await log.append([b"%04d" % n + bytes(1000) for n in range(1000)])
     await log.append([b"small"])
     with read_only(path) as connection:
@@ -662,11 +617,9 @@ async def test_a_large_group_is_divided_into_rows_that_become_durable_together(p
     await store.close()
 
 
-@on_a_loop
 async def test_recent_entries_are_read_without_the_file(path: Path):
     """Readers at the end of the log do not wait for a thread; the memory for them is bounded."""
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     for _ in range(30):
         await log.append([bytes(1_000_000)])
     reading = log.read(log.next_entry_id - 2, 10, 10**9)
@@ -678,7 +631,6 @@ async def test_recent_entries_are_read_without_the_file(path: Path):
     await store.close()
 
 
-@on_a_loop
 async def test_small_groups_are_committed_on_the_loop_and_large_ones_in_the_thread(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -692,8 +644,7 @@ async def test_small_groups_are_committed_on_the_loop_and_large_ones_in_the_thre
 
     monkeypatch.setattr(Committer, "commit", seen_commit)
     monkeypatch.setattr(sqlite_writer, "HERE_SECONDS_MAX", DEADLINE_SECONDS)
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     await store.put("k", bytes(sqlite_writer.HERE_BYTES_MAX))
     await log.append([bytes(sqlite_writer.HERE_BYTES_MAX + 1)])
     await log.append([b"small"])
@@ -707,15 +658,13 @@ async def test_small_groups_are_committed_on_the_loop_and_large_ones_in_the_thre
     await store.close()
 
 
-@on_a_loop
 async def test_a_loop_that_is_never_idle_does_not_starve_the_writer(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """An append takes a few iterations of the loop (about 5, more while the disk is busy), and not all those until the
     loop is idle. The bound is two seconds of them."""
     monkeypatch.setattr(sqlite_writer, "HERE_BYTES_MAX", -1)
-    store = await open_sqlite(path, "eu")
-    log = await open_log(store, "t")
+    store, log = await opened(open_sqlite(path, "eu"))
     issued = log.append([b"x"])
     ticks = 0
     while not issued.done():

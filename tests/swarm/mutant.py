@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from emulator.broker.topic.topic import Topic
-from emulator.simulation.overrides import Overrides
+from emulator.simulation.region import Overrides
 from tests.swarm.names import public_name
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from emulator.simulation.outcome import (
     stored_state,
     undisturbed,
 )
-from emulator.simulation.overrides import AS_SHIPPED, Overrides
+from emulator.simulation.region import AS_SHIPPED, Overrides
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.trace import Listener
 from emulator.simulation.watch import CursorWatch

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from emulator.config.topology import Topology
 from emulator.simulation.checkers import Violation
 from emulator.simulation.evidence import seconds_of
-from emulator.simulation.overrides import AS_SHIPPED, Overrides
+from emulator.simulation.region import AS_SHIPPED, Overrides
 from tests.swarm.plan import Plan
 from tests.swarm.runner import Outcome, run_plan
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.simulation.overrides import AS_SHIPPED
+from emulator.simulation.region import AS_SHIPPED
 from tests.swarm.mutant import Mutant
 from tests.swarm.mutants import MUTANTS
 from tests.swarm.mutants_table import SEEDS_MAX, rows_of

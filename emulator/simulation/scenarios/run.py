@@ -35,8 +35,8 @@ from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, hold_the_same
 from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.outcome import SimulationOutcome, play_to_the_end, stored_state, undisturbed
-from emulator.simulation.overrides import AS_SHIPPED, Overrides
 from emulator.simulation.parallel_runner import SeedResult
+from emulator.simulation.region import AS_SHIPPED, Overrides
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.scenarios.actors import simulated_actors
 from emulator.simulation.scenarios.figures import figures_of, loss_figures, processing_figures, regions_lost

@@ -7,7 +7,7 @@ world's story. Nothing is kept in a run directory until the world has ended; wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,45 @@ READY_SECONDS = 30.0
 Link = tuple[str, str]
 
 
+class _Links:
+    """The shapes of a world's links: as the topology declares them, and as they are now."""
+
+    def __init__(self, world: World) -> None:
+        self._network = world.simulation.network
+        self._declared: dict[Link, LinkShape] = {
+            (link.source, link.target): link.shape for link in world.topology.links
+        }
+        self._shapes = dict(self._declared)
+
+    def change(self, source: str, target: str, one_way: bool, **changes: Any) -> None:
+        for link in self._directions(source, target, one_way):
+            self._shapes[link] = replace(self._shapes[link], **changes)
+
+    def heal(self, source: str | None, target: str | None) -> None:
+        if source is None or target is None:
+            self._shapes = dict(self._declared)
+        else:
+            for link in self._directions(source, target, one_way=False):
+                self._shapes[link] = self._declared[link]
+        self.apply()
+
+    def apply(self) -> None:
+        """Give the links of the network these shapes. What is cut or held stays so."""
+        for (source, target), shape in self._shapes.items():
+            self._network.shape(source, target, shape)
+
+    def are_up(self, one: str, other: str) -> bool:
+        return self._shapes[one, other].state == self._shapes[other, one].state == "up"
+
+    def status(self) -> tuple[LinkStatus, ...]:
+        return tuple(LinkStatus(*link, shape, self._declared[link]) for link, shape in self._shapes.items())
+
+    def _directions(self, source: str, target: str, one_way: bool) -> list[Link]:
+        if (source, target) not in self._shapes:
+            raise Refused(f"no link {source} -> {target}: name two different regions")
+        return [(source, target)] if one_way else [(source, target), (target, source)]
+
+
 class SimulatedRuntime:
     """Implements `contract.Runtime`."""
 
@@ -38,10 +77,7 @@ class SimulatedRuntime:
         """Regions that are down and were not killed."""
         self.lost: set[str] = set()
         """Regions that are not expected back."""
-        self._declared: dict[Link, LinkShape] = {
-            (link.source, link.target): link.shape for link in world.topology.links
-        }
-        self._links = dict(self._declared)
+        self._links = _Links(world)
         self._ended = False
         self._ahead_ms: dict[str, int] = {}
         """By region, how far its clock was set ahead."""
@@ -66,7 +102,7 @@ class SimulatedRuntime:
         self.lost.discard(region)
         self._world.start(region)
         await self._until_linked(region)
-        await self._tell_of_losses(lost)
+        await self._declare_losses(lost)
 
     async def stop(self, region: str) -> None:
         self._check(region)
@@ -85,7 +121,7 @@ class SimulatedRuntime:
     async def lose(self, region: str) -> None:
         await self.kill(region)
         self.lost.add(region)
-        await self._tell_of_losses(self._lost_clusters())
+        await self._declare_losses(self._lost_clusters())
 
     async def lose_store(self, cluster: str) -> None:
         living = [name for name in self._regions_of(cluster) if self._world.regions[name].is_wanted]
@@ -100,20 +136,21 @@ class SimulatedRuntime:
         clusters = {region.cluster for region in self.topology.regions}
         return {cluster for cluster in clusters if self.lost.issuperset(self._regions_of(cluster))}
 
-    async def _tell_of_losses(self, clusters: set[str]) -> None:
-        """One region of each other cluster, as `runtimes.regions` does."""
+    async def _declare_losses(self, clusters: set[str]) -> None:
+        """Declare lost clusters, and those that came back, in one region of each other cluster, as `runtimes.regions`
+        does."""
         for cluster in sorted(clusters):
             is_lost = cluster in self._lost_clusters()
             for other in self.topology.clusters:
                 up = [name for name in self._regions_of(other.name) if self._state(name) == "running"]
-                if other.name != cluster and up:
-                    await self._tell_of_loss(up[0], cluster, is_lost)
-
-    async def _tell_of_loss(self, region: str, cluster: str, is_lost: bool) -> None:
-        there = self._world.regions[region]
-        if there.broker is not None and there.broker.synchronizer is not None:
-            with suppress(StorageError, HostDied):
-                await there.host.ask(there.broker.synchronizer.losses.declare(cluster, lost=is_lost))
+                if other.name == cluster or not up:
+                    continue
+                region = self._world.regions[up[0]]
+                if region.broker is not None and region.broker.synchronizer is not None:
+                    with suppress(StorageError, HostDied):
+                        await region.host.ask(
+                            region.broker.synchronizer.losses.declare(cluster, lost=is_lost)
+                        )
 
     async def restart(self, region: str) -> None:
         await self.stop(region)
@@ -130,11 +167,13 @@ class SimulatedRuntime:
             await self._until_linked(region)
 
     async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        self._change(source, target, one_way, state="cut")
+        self._check(source, target)
+        self._links.change(source, target, one_way, state="cut")
         self._world.cut(source, target, one_way=one_way)
 
     async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        self._change(source, target, one_way, state="held")
+        self._check(source, target)
+        self._links.change(source, target, one_way, state="held")
         self._world.hold(source, target, one_way=one_way)
 
     async def latency(
@@ -146,9 +185,10 @@ class SimulatedRuntime:
         jitter_ms: float | None = None,
         one_way: bool = False,
     ) -> None:
+        self._check(source, target)
         jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
-        self._change(source, target, one_way, latency_ms=latency_ms, **jitter)
-        self._shape_links()
+        self._links.change(source, target, one_way, latency_ms=latency_ms, **jitter)
+        self._links.apply()
 
     async def skew(self, region: str, ahead_ms: int) -> None:
         self._check(region)
@@ -156,24 +196,25 @@ class SimulatedRuntime:
         self._ahead_ms[region] = ahead_ms
 
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        if source is None or target is None:
-            self._links = dict(self._declared)
-        else:
-            for link in self._directions(source, target, one_way=False):
-                self._links[link] = self._declared[link]
-        self._shape_links()
+        if source is not None and target is not None:
+            self._check(source, target)
+        self._links.heal(source, target)
         self._world.heal(source, target)
         for name in self._running():
             await self._until_linked(name)
 
     async def status(self) -> RunStatus:
+        regions = []
+        for name, cluster in ((region.name, region.cluster) for region in self.topology.regions):
+            state, host = self._state(name), self._world.regions[name].host
+            pid = None if state in ("stopped", "killed", "lost") else host.process_id
+            urls = f"pulsar://{name}:{SERVICE_PORT}", f"http://{name}:{ADMIN_PORT}"
+            regions.append(RegionStatus(name, cluster, state, *urls, pid))
         return RunStatus(
             run_dir=self.run_dir,
             runtime="simulated",
-            regions=tuple(self._status_of(region.name) for region in self.topology.regions),
-            links=tuple(
-                LinkStatus(*link, shape, self._declared[link]) for link, shape in self._links.items()
-            ),
+            regions=tuple(regions),
+            links=self._links.status(),
             ended=self._ended,
         )
 
@@ -181,17 +222,6 @@ class SimulatedRuntime:
         nothing: tuple[str, ...] = ()
         for line in nothing:
             yield line
-
-    def _status_of(self, name: str) -> RegionStatus:
-        region, state = self._world.regions[name], self._state(name)
-        return RegionStatus(
-            name=name,
-            cluster=region.config.cluster,
-            state=state,
-            service_url=f"pulsar://{name}:{SERVICE_PORT}",
-            admin_url=f"http://{name}:{ADMIN_PORT}",
-            pid=None if state in ("stopped", "killed", "lost") else region.host.process_id,
-        )
 
     def _state(self, name: str) -> RegionState:
         region = self._world.regions[name]
@@ -206,56 +236,31 @@ class SimulatedRuntime:
     def _running(self) -> list[str]:
         return [name for name in self._world.regions if self._state(name) == "running"]
 
-    def _change(self, source: str, target: str, one_way: bool, **changes: Any) -> None:
-        for link in self._directions(source, target, one_way=one_way):
-            self._links[link] = replace(self._links[link], **changes)
-
-    def _directions(self, source: str, target: str, *, one_way: bool) -> list[Link]:
-        self._check(source)
-        self._check(target)
-        if (source, target) not in self._links:
-            raise Refused(f"no link {source} -> {target}: name two different regions")
-        return [(source, target)] if one_way else [(source, target), (target, source)]
-
-    def _shape_links(self) -> None:
-        """What is cut or held stays so."""
-        for (source, target), shape in self._links.items():
-            self._world.simulation.network.shape(source, target, shape)
-
-    def _check(self, region: str) -> None:
-        if region not in self._world.regions:
-            known = ", ".join(self._world.regions)
-            raise Refused(f"no region {region!r} in this run: regions are {known}")
+    def _check(self, *regions: str) -> None:
+        for region in regions:
+            if region not in self._world.regions:
+                known = ", ".join(self._world.regions)
+                raise Refused(f"no region {region!r} in this run: regions are {known}")
 
     # Waiting.
 
     async def _until_linked(self, name: str) -> None:
         """Until a region serves, and it and its running peers are linked to each other."""
 
-        def peers() -> list[str]:
-            return [
-                peer
-                for peer in self._running()
-                if peer != name and self._links[name, peer].state == self._links[peer, name].state == "up"
-            ]
-
         def missing() -> list[str]:
-            there = self._world.regions[name].broker
-            if there is None or not self._world.regions[name].is_up:
+            region = self._world.regions[name]
+            if region.broker is None or not region.is_up:
                 return [f"it is {self._state(name)}"]
-            return [
-                *there.waiting_for(set(peers())),
-                *(why for peer in peers() if (why := self._why_not_linked(peer, name))),
-            ]
+            peers = [peer for peer in self._running() if peer != name and self._links.are_up(name, peer)]
+            waits = [*region.broker.waiting_for(set(peers))]
+            for peer in peers:
+                broker = self._world.regions[peer].broker
+                waits += broker.waiting_for({name}) if broker is not None else ()
+            return waits
 
-        await self._until(lambda: not missing(), lambda: f"{name} is not ready: {'; '.join(missing())}")
-
-    def _why_not_linked(self, peer: str, name: str) -> str:
-        broker = self._world.regions[peer].broker
-        return "" if broker is None else "; ".join(broker.waiting_for({name}))
-
-    async def _until(self, condition: Callable[[], bool], complaint: Callable[[], str]) -> None:
         try:
-            await self._world.simulation.until(condition, within_seconds=READY_SECONDS)
+            await self._world.simulation.until(lambda: not missing(), within_seconds=READY_SECONDS)
         except TimeoutError:
-            raise RuntimeFailure(f"{complaint()} after {READY_SECONDS:g} virtual seconds") from None
+            raise RuntimeFailure(
+                f"{name} is not ready: {'; '.join(missing())} after {READY_SECONDS:g} virtual seconds"
+            ) from None

@@ -7,20 +7,22 @@ are known; the key topic stores them as `LogState`, so that the next owner need 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+
+import kafka.errors
 
 from emulator.errors import StorageError
 from emulator.storage.contract import Entry
+from emulator.storage.kafka import names
 from emulator.storage.kafka.cluster import KafkaCluster
-from emulator.storage.kafka.reader import PAGE_BYTES, Page, read_page
-from emulator.storage.kafka.writer import KafkaAppend, TopicPartition
+from emulator.storage.kafka.connection import Away
+from emulator.storage.kafka.reader import PAGE_BYTES, Page, Pages, read_page
+from emulator.storage.kafka.records import ProducedRecord
+from emulator.storage.kafka.writer import KafkaAppend, KafkaWriter, TopicPartition
 from emulator.storage.lanes import behind
-
-if TYPE_CHECKING:
-    from emulator.storage.kafka.store import KafkaStore
 
 
 @dataclass(slots=True)
@@ -43,6 +45,10 @@ class LogState:
     def decode(cls, text: bytes) -> LogState:
         return cls(**json.loads(text))
 
+    def record(self, name: str) -> ProducedRecord:
+        """The record of the log `name` in the key topic."""
+        return ProducedRecord(names.log_key(name), self.encode())
+
 
 async def find_end(cluster: KafkaCluster, state: LogState, fence: int) -> None:
     """Bring `state` up to the fence of a new owner, from the last entries before it backwards."""
@@ -60,7 +66,16 @@ async def find_end(cluster: KafkaCluster, state: LogState, fence: int) -> None:
 class KafkaLog:
     """Implements `contract.Log`."""
 
-    def __init__(self, store: KafkaStore, name: str, state: LogState, partition: TopicPartition) -> None:
+    def __init__(
+        self,
+        name: str,
+        state: LogState,
+        partition: TopicPartition,
+        writer: KafkaWriter,
+        keys: TopicPartition,
+        pages: Pages,
+    ) -> None:
+        """`keys`: the key topic."""
         self.name = name
         self.partition = partition
         self.broken: StorageError | None = None
@@ -69,8 +84,10 @@ class KafkaLog:
         """Why no append is taken any more; None: appends are taken."""
         self.gone: StorageError | None = None
         """Set when the log was deleted: nothing to read either."""
-        self._store = store
         self._state = state
+        self._writer = writer
+        self._keys = keys
+        self._pages = pages
         self._trimming = asyncio.Lock()
         partition.bytes_before = state.bytes_before_next
 
@@ -96,15 +113,15 @@ class KafkaLog:
 
     def opened_again(self) -> KafkaLog:
         """After a failure. What failed certainly is not stored, so we still know what is."""
-        return KafkaLog(self._store, self.name, self._state, self.partition)
+        return KafkaLog(self.name, self._state, self.partition, self._writer, self._keys, self._pages)
 
     def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
         assert entries, "an append has at least one entry"
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if self.refusal is not None:
-            return self._store.failed_future(self.refusal)
-        return self._store.issue(
-            self.partition, _KafkaLogAppend(self, self._store.new_future(), tuple(entries))
-        )
+            future.set_exception(self.refusal)
+            return future
+        return self._writer.issue(self.partition, _KafkaLogAppend(self, future, tuple(entries)))
 
     def stored(self, first: int, count: int, size: int) -> None:
         """An append is durable."""
@@ -118,7 +135,7 @@ class KafkaLog:
         found: list[Entry] = []
         start, end = from_entry_id, self.next_entry_id
         while max_entries > 0:
-            self._store.refuse_if_closed()
+            self._writer.refuse_if_closed()
             if self.gone is not None:
                 raise self.gone
             start = max(start, self.first_entry_id)
@@ -137,24 +154,22 @@ class KafkaLog:
 
     async def _page(self, start: int, bytes_max: int) -> Page | None:
         """The page with `start`. None: it is not there any more."""
-        page = self._store.pages.find(self.ledger_id, start)
+        page = self._pages.find(self.ledger_id, start)
         if page is not None:
             return page
         wanted = min(max(bytes_max, PAGE_BYTES // 16), PAGE_BYTES)
         try:
-            batches = await read_page(self._store.cluster, self.topic, start, wanted)
+            batches = await read_page(self._writer.cluster, self.topic, start, wanted)
         except StorageError:
             if self.first_entry_id > start or self.gone is not None:
                 return None
             raise
-        end = (
-            self.next_entry_id
-        )  # a batch that Kafka already has and we have no answer for is not durable yet
+        end = self.next_entry_id  # a batch that Kafka has without a response to us is not durable yet
         entries = [entry for batch in batches for entry in batch.entries if entry.entry_id < end]
         page = Page(
             start, min(batches[-1].next_offset, end), [entry for entry in entries if entry.entry_id >= start]
         )
-        self._store.pages.keep(self.ledger_id, page)
+        self._pages.keep(self.ledger_id, page)
         return page
 
     # Trimming
@@ -168,16 +183,19 @@ class KafkaLog:
                 return
             bytes_before = await self._bytes_before(before)
             # First the promise, which a fenced owner cannot give, then the deed, which it could do.
-            await self._store.put_state(self.name, self._state, before, bytes_before)
+            trimmed = replace(self._state, first_entry_id=before, bytes_before_first=bytes_before)
+            await self._writer.issue_record(self._keys, trimmed.record(self.name))
             self._state.first_entry_id = before
             self._state.bytes_before_first = bytes_before
-            await self._store.let_go(self.topic, before)
+            # If Kafka does not free the space now, it does when the log is trimmed next.
+            with contextlib.suppress(Away, kafka.errors.KafkaError):
+                await self._writer.cluster.delete_records(self.topic, before)
 
     async def _bytes_before(self, entry_id: int) -> int:
         """Bytes of all entries ever with a smaller id."""
         offset = entry_id
         while offset < self.next_entry_id:
-            for batch in await read_page(self._store.cluster, self.topic, offset, 1):
+            for batch in await read_page(self._writer.cluster, self.topic, offset, 1):
                 if batch.holds_entries:
                     return batch.bytes_before + sum(
                         len(e.data) for e in batch.entries if e.entry_id < entry_id

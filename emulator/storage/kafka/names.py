@@ -67,6 +67,11 @@ def log_topic(region_prefix: str, ledger_id: int, name: str) -> str:
     return f"{topic[: NAME_LENGTH_MAX - _HASH_LENGTH - 1]}-{digest}"
 
 
+def log_key(name: str) -> bytes:
+    """The key of a log in the key topic."""
+    return LOG_PREFIX + name.encode()
+
+
 def ledger_id_of(region_prefix: str, topic: str) -> int | None:
     """The ledger id in the name of a log's topic; None: it is not one of this region."""
     number, _, rest = topic.removeprefix(region_prefix).partition(".")

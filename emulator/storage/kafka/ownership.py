@@ -142,7 +142,7 @@ async def take_over(
     try:
         fence = owner.fence(cluster.settings.region)
         content = KeyTopicState()
-        await _read_keys(cluster, keys.topic, content, await writer.write_record(keys, fence))
+        await _read_keys(cluster, keys.topic, content, await writer.issue_record(keys, fence))
         undertaker = await _bury_predecessor(cluster, keys.topic, owner, content)
         registered = [
             json.loads(v)["topic"] for k, (v, _) in content.records.items() if k.startswith(names.LOG_PREFIX)
@@ -152,10 +152,10 @@ async def take_over(
         if undertaker is not None:
             burial = _burial(owner)
             await asyncio.gather(
-                *(undertaker.write_record(TopicPartition(p.topic), burial) for p in partitions)
+                *(undertaker.issue_record(TopicPartition(p.topic), burial) for p in partitions)
             )
             await undertaker.close(1)
-        offsets = await asyncio.gather(*(writer.write_record(partition, fence) for partition in partitions))
+        offsets = await asyncio.gather(*(writer.issue_record(partition, fence) for partition in partitions))
     except BaseException:
         writer.stop(StorageError("the store could not be opened", definite=True))
         raise
@@ -187,7 +187,7 @@ async def _bury_predecessor(
     )
     undertaker = KafkaWriter(cluster, old)
     await _read_keys(
-        cluster, topic, content, await undertaker.write_record(TopicPartition(topic), _burial(owner))
+        cluster, topic, content, await undertaker.issue_record(TopicPartition(topic), _burial(owner))
     )
     return undertaker
 

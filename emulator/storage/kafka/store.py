@@ -7,8 +7,6 @@ each log's last batch.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import logging
 import time
 from collections import defaultdict
@@ -27,8 +25,8 @@ from emulator.storage.kafka.ownership import SILENCE_SECONDS, Possession, take_o
 from emulator.storage.kafka.reader import Pages
 from emulator.storage.kafka.records import VERSION, ProducedRecord
 from emulator.storage.kafka.settings import KafkaSettings
-from emulator.storage.kafka.writer import KafkaWrite, RecordWrite, TopicPartition
-from emulator.storage.lanes import KeyLane, StoredValues
+from emulator.storage.kafka.writer import RecordWrite, TopicPartition
+from emulator.storage.lanes import KeyedStore, KeyLane, StoredValues
 
 logger = logging.getLogger(__name__)
 
@@ -80,19 +78,21 @@ async def open_kafka(
     except BaseException:
         cluster.close()
         raise
-    return KafkaStore(region, prefix, cluster, possession)
+    return KafkaStore(region, prefix, possession)
 
 
-class KafkaStore:
+class KafkaStore(KeyedStore):
     """Implements `contract.Store`. Made by `open_kafka`."""
 
-    def __init__(self, region: str, prefix: str, cluster: KafkaCluster, possession: Possession) -> None:
-        self.region = region
-        self.cluster = cluster
-        self.pages = Pages()
-        self.new_future = asyncio.get_running_loop().create_future
+    def __init__(self, region: str, prefix: str, possession: Possession) -> None:
+        values: dict[str, Versioned] = {}
+        self._register: dict[str, LogState] = {}
+        """Of all durable logs."""
+        super().__init__(values, self._register)
         self._prefix = prefix
         self._writer = possession.writer
+        self.cluster = possession.writer.cluster
+        self._pages = Pages()
         self._key_partition = possession.keys
         self._fences = possession.logs
         """Topics of logs not opened yet -> how to write them, and the offset of our fence."""
@@ -100,16 +100,11 @@ class KafkaStore:
         """The newest object of each log that was opened."""
         self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Opening, creating and deleting a log, one after the other."""
-        self._closed: StorageError | None = None
         self._closing: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.fenced: asyncio.Future[StorageFenced] = self.new_future()
         self._owner = possession.owner
         self._watch = asyncio.get_running_loop().create_task(self._watch_owner())
-
-        values: dict[str, Versioned] = {}
-        self._register: dict[str, LogState] = {}
-        """Of all durable logs."""
         self._last_ledger_id = max(
             (names.ledger_id_of(prefix, topic) or 0 for topic in possession.orphans),
             default=last_before_first(region),
@@ -122,7 +117,6 @@ class KafkaStore:
                 self._register[key.removeprefix(names.LOG_PREFIX).decode()] = LogState.decode(value)
             elif key == names.LEDGER_ID_KEY:
                 self._last_ledger_id = max(self._last_ledger_id, int(value))
-        self._keys = StoredValues(values)
         if possession.orphans:
             self._in_background(self._delete_topics(possession.orphans))
 
@@ -135,7 +129,7 @@ class KafkaStore:
 
     async def open_log(self, name: str, *, create: bool = True) -> KafkaLog | None:
         async with self._changing[name]:
-            self.refuse_if_closed()
+            self._writer.refuse_if_closed()
             log = self._logs.get(name)
             if log is not None and log.refusal is not None:
                 log = self._logs[name] = log.opened_again()
@@ -152,74 +146,50 @@ class KafkaStore:
         partition, fence = self._fences.pop(state.topic)
         await find_end(self.cluster, state, fence)
         # Saves the next owner a second scan. No caller waits for it.
-        self._issue_record(ProducedRecord(_log_key(name), state.encode()))
-        return KafkaLog(self, name, state, partition)
+        self._issue_record(state.record(name))
+        return self._log(name, state, partition)
 
     async def _create(self, name: str) -> KafkaLog:
         self._last_ledger_id += 1
         ledger_id = self._last_ledger_id
         topic = names.log_topic(self._prefix, ledger_id, name)
         config = {**_LOG_TOPIC, **self.cluster.settings.options.topic_config}
-        await self.cluster.retry(lambda: self.cluster.create_topic(topic, config))
+        await self.cluster.retry(lambda: self._cluster.create_topic(topic, config))
         state = LogState(topic, ledger_id)
         # The topic is there before the register says so. If we die in between, the next owner sweeps it away.
         self._issue_record(ProducedRecord(names.LEDGER_ID_KEY, b"%d" % self._last_ledger_id))
-        await self._issue_record(ProducedRecord(_log_key(name), state.encode()))
+        await self._issue_record(state.record(name))
         self._register[name] = state
-        return KafkaLog(self, name, state, TopicPartition(topic))
+        return self._log(name, state, TopicPartition(topic))
+
+    def _log(self, name: str, state: LogState, partition: TopicPartition) -> KafkaLog:
+        return KafkaLog(name, state, partition, self._writer, self._key_partition, self._pages)
 
     async def delete_log(self, name: str) -> None:
         error = StorageError(f"log {name!r} was deleted", definite=True)
         if (log := self._logs.get(name)) is not None:
             log.refusal = error
         async with self._changing[name]:
-            self.refuse_if_closed()
+            self._writer.refuse_if_closed()
             state = self._register.get(name)
             if state is None:
                 return
-            await self._issue_record(ProducedRecord(_log_key(name), None))
+            await self._issue_record(ProducedRecord(names.log_key(name), None))
             del self._register[name]
             self._fences.pop(state.topic, None)
-            self.pages.forget(state.ledger_id)
+            self._pages.forget(state.ledger_id)
             if (log := self._logs.pop(name, None)) is not None:
                 log.refusal = log.gone = log.partition.gone = error
             self._in_background(self._delete_topics([state.topic]))
 
-    def log_names(self) -> list[str]:
-        return sorted(self._register)
-
-    def has_log(self, name: str) -> bool:
-        return name in self._register
-
-    # Keys
-
-    def get(self, key: str) -> Versioned | None:
-        return self._keys.get(key)
-
-    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
-        return self._keys.scan(prefix)
-
-    def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
-        try:
-            self.refuse_if_closed()
-            lane, version = self._keys.issue_put(key, expected_version)
-        except StorageError as error:
-            return self.failed_future(error)
-        return self.issue(
-            self._key_partition, _KafkaKeyPut(self._keys, lane, self.new_future(), Versioned(value, version))
+    def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
+        return self._writer.issue(
+            self._key_partition, _KafkaKeyPut(self._keys, lane, self.new_future(), value)
         )
-
-    def delete(self, key: str) -> asyncio.Future[None]:
-        try:
-            self.refuse_if_closed()
-            lane = self._keys.issue_delete(key)
-        except StorageError as error:
-            return self.failed_future(error)
-        return self.issue(self._key_partition, _KafkaKeyPut(self._keys, lane, self.new_future(), None))
 
     async def close(self) -> None:
         if self._closing is None:
-            self._closed = StorageError("the store is closed", definite=True)
+            self._writer.shut()
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
@@ -248,40 +218,8 @@ class KafkaStore:
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
         self.cluster.close()
 
-    # For the logs
-
-    def refuse_if_closed(self) -> None:
-        if self._closed is not None:
-            raise self._closed
-
-    def issue(self, partition: TopicPartition, write: KafkaWrite) -> asyncio.Future[Any]:
-        if self._closed is None:
-            self._writer.issue(partition, write)
-        else:
-            write.future.set_exception(self._closed)
-        return write.future
-
-    def failed_future(self, error: StorageError) -> asyncio.Future[Any]:
-        future = self.new_future()
-        future.set_exception(error)
-        return future
-
-    async def put_state(
-        self, name: str, state: LogState, first_entry_id: int, bytes_before_first: int
-    ) -> None:
-        """Tell the register that a log begins later."""
-        trimmed = dataclasses.replace(
-            state, first_entry_id=first_entry_id, bytes_before_first=bytes_before_first
-        )
-        await self._issue_record(ProducedRecord(_log_key(name), trimmed.encode()))
-
-    async def let_go(self, topic: str, before: int) -> None:
-        """Kafka may free what lies below. If it does not now, then when the log is trimmed next."""
-        with contextlib.suppress(Away, kafka.errors.KafkaError):
-            await self.cluster.delete_records(topic, before)
-
     def _issue_record(self, record: ProducedRecord) -> asyncio.Future[Any]:
-        return self.issue(self._key_partition, RecordWrite(None, self.new_future(), record))
+        return self._writer.issue_record(self._key_partition, record)
 
     async def _delete_topics(self, topics: list[str]) -> None:
         """Of logs that are not in the register any more. If it does not work, the next owner does it."""
@@ -310,12 +248,7 @@ class _KafkaKeyPut(RecordWrite):
         self._value = value
 
     def stored(self, offset: int) -> int | None:
-        self._keys.stored(self.lane, self._value)
-        return None if self._value is None else self._value.version
+        return self._keys.stored(self.lane, self._value)
 
     def failed(self, error: StorageError) -> None:
         self._keys.failed(self.lane, error)
-
-
-def _log_key(name: str) -> bytes:
-    return names.LOG_PREFIX + name.encode()

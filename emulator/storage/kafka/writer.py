@@ -174,38 +174,48 @@ class KafkaWriter:
         self.producer = producer
         self.commits = 0
         """Successful produce requests, each for one group."""
+        self.cluster = cluster
         self.ended: StorageError | None = None
-        """Why nothing is taken any more."""
-        self._cluster = cluster
+        """Why nothing is sent any more."""
+        self.closed: StorageError | None = None
+        """Why nothing is taken any more: `shut` was called."""
         self._owner = owner
         self._dirty: dict[TopicPartition, None] = {}
         """Partitions with pending writes, in the order in which they became so."""
         self._wake = asyncio.Event()
-        self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def issue(self, partition: TopicPartition, write: KafkaWrite) -> None:
-        if self.ended is not None:
-            fail(write, self.ended)
-            return
-        partition.pending.append(write)
-        self._dirty[partition] = None
+    def issue(self, partition: TopicPartition, write: KafkaWrite) -> asyncio.Future[Any]:
+        refusal = self.closed or self.ended
+        if refusal is not None:
+            fail(write, refusal)
+        else:
+            partition.pending.append(write)
+            self._dirty[partition] = None
+            self._wake.set()
+        return write.future
+
+    def issue_record(self, partition: TopicPartition, record: ProducedRecord) -> asyncio.Future[int]:
+        """Write a record that is no entry. The future gives its offset."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        return self.issue(partition, RecordWrite(None, future, record))
+
+    def shut(self) -> None:
+        """Take nothing more. `close` still writes what was issued."""
+        self.closed = self.closed or StorageError("the store is closed", definite=True)
         self._wake.set()
 
-    async def write_record(self, partition: TopicPartition, record: ProducedRecord) -> int:
-        """Offset of a record that is no entry, once it is durable."""
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.issue(partition, RecordWrite(None, future, record))
-        return await future
+    def refuse_if_closed(self) -> None:
+        if self.closed is not None:
+            raise self.closed
 
     async def close(self, timeout_seconds: float) -> None:
         """Write what was issued. What Kafka does not take within the time may or may not be there."""
-        self._closing = True
-        self._wake.set()
+        self.shut()
         done, _ = await asyncio.wait([self._task], timeout=timeout_seconds)
         if not done:
             self.stop(StorageError("the store was closed before Kafka acknowledged it", definite=False))
-        self.ended = self.ended or StorageError("the store is closed", definite=True)
+        self.ended = self.ended or self.closed
 
     def stop(self, error: StorageError) -> None:
         """Nothing is sent any more, and all that waits fails."""
@@ -217,7 +227,7 @@ class KafkaWriter:
         self._dirty.clear()
 
     async def _run(self) -> None:
-        while not self._closing or self._dirty:
+        while self.closed is None or self._dirty:
             await self._wake.wait()
             self._wake.clear()
             while batches := self._take():
@@ -252,7 +262,7 @@ class KafkaWriter:
                 if left:
                     pause = min(2 * pause or BACKOFF_SECONDS, BACKOFF_SECONDS_MAX)
                     await asyncio.sleep(pause)
-                    await self._cluster.look_up([batch.partition.topic for batch in left])
+                    await self.cluster.look_up([batch.partition.topic for batch in left])
         except StorageFenced as fenced:
             self._end(left, fenced)
         except BaseException as error:  # even a bug of ours must not leave a caller waiting
@@ -270,7 +280,7 @@ class KafkaWriter:
         again: list[_Batch] = []
         by_leader: dict[int, list[_Batch]] = {}
         for batch in batches:
-            leader = self._cluster.leader(batch.partition.topic)
+            leader = self.cluster.leader(batch.partition.topic)
             (again if leader is None else by_leader.setdefault(leader, [])).append(batch)
         for left in await asyncio.gather(*(self._send_to(node, some) for node, some in by_leader.items())):
             again += left
@@ -286,13 +296,13 @@ class KafkaWriter:
 
     async def _send_to(self, node: int, batches: list[_Batch]) -> list[_Batch]:
         try:
-            results = await self._cluster.produce(
+            results = await self.cluster.produce(
                 node, {batch.partition.topic: batch.data for batch in batches}
             )
         except (Away, kafka.errors.KafkaError) as error:
-            self._cluster.went_wrong(error)
+            self.cluster.went_wrong(error)
             return batches
-        self._cluster.went_well()
+        self.cluster.went_well()
         again = []
         for batch in batches:
             code, message, offset = results[batch.partition.topic]

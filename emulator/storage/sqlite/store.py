@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from emulator.errors import StorageError
 from emulator.storage.contract import Entry, Versioned
-from emulator.storage.lanes import KeyLane, StoredValues, behind
+from emulator.storage.lanes import KeyedStore, KeyLane, StoredValues, behind
 from emulator.storage.sqlite import file, rows
 from emulator.storage.sqlite.commit import Committer, SqliteAppend, SqliteChange, SqlitePut, SqliteWrite
 from emulator.storage.sqlite.rows import LogFacts
@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 async def open_sqlite(path: str | Path, region: str) -> SqliteStore:
     """Open or create the store of `region`. Raises StorageError if the file cannot be used (S6)."""
-    return SqliteStore(region, *await asyncio.to_thread(_open, Path(path), region))
+    return SqliteStore(*await asyncio.to_thread(_open, Path(path), region))
 
 
 def _open(path: Path, region: str) -> tuple[Committer, dict[str, Versioned], set[str]]:
@@ -146,19 +146,14 @@ class SqliteLog:
         return append.first
 
 
-class SqliteStore:
+class SqliteStore(KeyedStore):
     """Implements `contract.Store`. Made by `open_sqlite`."""
 
-    def __init__(
-        self, region: str, committer: Committer, values: dict[str, Versioned], names: set[str]
-    ) -> None:
-        self.region = region
-        self.new_future = asyncio.get_running_loop().create_future
+    def __init__(self, committer: Committer, values: dict[str, Versioned], names: set[str]) -> None:
+        super().__init__(values, names)
+        self._names: set[str]
         self._committer = committer
         self._writer = SqliteWriter(asyncio.get_running_loop(), committer, _resolve)
-        self._keys = StoredValues(values)
-        self._names = names
-        """Of all durable logs."""
         self._logs: dict[str, SqliteLog] = {}
         """The newest object of each log that was opened."""
         self._recent: deque[tuple[SqliteLog, int]] = deque()
@@ -211,31 +206,8 @@ class SqliteStore:
 
         await self.change(work, finish)
 
-    def log_names(self) -> list[str]:
-        return sorted(self._names)
-
-    def has_log(self, name: str) -> bool:
-        return name in self._names
-
-    def get(self, key: str) -> Versioned | None:
-        return self._keys.get(key)
-
-    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
-        return self._keys.scan(prefix)
-
-    def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
-        try:
-            lane, version = self._keys.issue_put(key, expected_version)
-        except StorageError as error:
-            return self.failed_future(error)
-        return self.issue(_SqliteKeyPut(self._keys, lane, self.new_future(), Versioned(value, version)))
-
-    def delete(self, key: str) -> asyncio.Future[None]:
-        try:
-            lane = self._keys.issue_delete(key)
-        except StorageError as error:
-            return self.failed_future(error)
-        return self.issue(_SqliteKeyPut(self._keys, lane, self.new_future(), None))
+    def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
+        return self.issue(_SqliteKeyPut(self._keys, lane, self.new_future(), value))
 
     async def close(self) -> None:
         if self._closed is None:
@@ -256,11 +228,6 @@ class SqliteStore:
         """Issue a change that is neither an append nor a put; returns the result of `finish`."""
         outcome: R = await self.issue(SqliteChange(self.new_future(), work, finish))
         return outcome
-
-    def failed_future(self, error: StorageError) -> asyncio.Future[Any]:
-        future = self.new_future()
-        future.set_exception(error)
-        return future
 
     async def read_rows(
         self, log: SqliteLog, start: int, end: int, max_entries: int, max_bytes: int
@@ -325,8 +292,7 @@ class _SqliteKeyPut(SqlitePut):
         self._keys = keys
 
     def stored(self) -> int | None:
-        self._keys.stored(self.lane, self.value)
-        return None if self.value is None else self.value.version
+        return self._keys.stored(self.lane, self.value)
 
     def failed(self, error: StorageError) -> None:
         self._keys.failed(self.lane, error)

@@ -15,7 +15,8 @@ import pytest
 
 from emulator.errors import StorageError
 from emulator.simulation.configuration import SimulatedConfiguration
-from emulator.simulation.simulation import DRIVER, Simulation
+from emulator.simulation.host import DRIVER
+from emulator.simulation.simulation import Simulation
 from emulator.storage.configuration.contract import ConfigurationMedium
 from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.configuration.sqlite import open_sqlite_configuration

@@ -8,7 +8,7 @@ import time
 from emulator.broker.topic.backlogs import Backlogs
 from emulator.client import Client, Consumer, ConsumerType, InitialPosition
 from emulator.core.transactions.names import TransactionStatus
-from emulator.simulation.clocks import EPOCH_MS
+from emulator.simulation.virtual_time import EPOCH_MS
 from emulator.simulation.world import World
 from tests.broker.compaction.test_compaction import TOPIC, compact, left
 from tests.broker.regions import regions

@@ -10,7 +10,7 @@ it. `make swarm SEED=n WITHOUT=NAME` runs it by hand.
 
 from __future__ import annotations
 
-from emulator.simulation.overrides import AS_SHIPPED, Overrides
+from emulator.simulation.region import AS_SHIPPED, Overrides
 from tests.swarm.mutants import deduplication, media, positions, publishing, replication, subscriptions
 from tests.swarm.workloads import NAMED_WORKLOADS, SWARM_WORKLOADS
 

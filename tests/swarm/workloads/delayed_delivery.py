@@ -19,8 +19,8 @@ from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.types import Delivery, Read, Wake
 from emulator.run.history_events import HistoryEvent
 from emulator.simulation.checkers import Found
-from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import full
+from emulator.simulation.virtual_time import EPOCH_MS
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan

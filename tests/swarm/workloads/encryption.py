@@ -26,7 +26,7 @@ from emulator.client import (
     OnUnreadable,
     Producer,
 )
-from emulator.simulation.overrides import Overrides
+from emulator.simulation.region import Overrides
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.topics import TRANSACTED
 from tests.swarm.workload import Stage, Workload

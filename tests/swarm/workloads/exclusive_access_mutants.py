@@ -13,7 +13,7 @@ from tests.swarm.mutant import Mutants, part, topic
 
 if TYPE_CHECKING:
     from emulator.broker.topic.producer import ConnectedProducer
-    from emulator.simulation.overrides import Overrides
+    from emulator.simulation.region import Overrides
 
 
 MUTANTS = Mutants()

@@ -85,7 +85,7 @@ class Hoard(Act):
 def _waiting_bytes(stage: Stage, host: Host) -> int:
     """What the region has for this host and cannot send."""
     endpoints = stage.world.regions[stage.act.region].host.network.endpoints
-    return sum(one.get_write_buffer_size() for one in endpoints if one.peer_name[0] == host.name)
+    return sum(one.unsent_bytes for one in endpoints if one.peer_name[0] == host.name)
 
 
 @WORKLOAD.plan

@@ -1,0 +1,391 @@
+"""A link of the simulated network, and the pipes over it: each is one direction of a TCP connection.
+
+link up     segments arrive `latency + jitter` later, no faster than the bandwidth, never overtaking
+link held   segments wait at the far end of the link until it is healed
+link cut    segments are lost. The sender repeats them some time after the link heals, or gives up after the
+            time-out. A lost acknowledgement looks the same to the sender, so a link cut one way breaks both
+            directions in the end, although one of them delivers until then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Protocol
+
+from emulator.config.region import LinkShape
+from emulator.simulation.trace import ARRIVAL, HOST_STEP
+from emulator.simulation.virtual_time import VirtualTime
+
+SLOW_SEGMENT_BYTES = 1_460
+SLOW_SEGMENT_SECONDS = 0.05
+"""On a link with little bandwidth a segment is what passes in this time, or a small packet. Otherwise bytes that take
+seconds would all arrive at the end of them, and both sides would take each other for dead meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """The settings that all links share."""
+
+    between_places: LinkShape = LinkShape(latency_ms=20.0, jitter_ms=1.0)
+    """The default shape of links between places."""
+    inside_a_place: LinkShape = LinkShape(latency_ms=0.1, jitter_ms=0.1)
+    tcp_timeout_seconds: float = 30.0
+    """A sender breaks the connection when its bytes are not acknowledged within this time."""
+    connect_timeout_seconds: float = 10.0
+    """The same for connection requests. Callers have deadlines of their own."""
+    resend_seconds: float = 0.2
+    """Pause before the first retransmission; doubles every time."""
+    resend_seconds_max: float = 5.0
+    segment_bytes_max: int = 65_536
+    odd_cut_probability: float = 0.05
+    """How often a segment ends at some byte drawn from the seed, instead of where the writer ended."""
+    receive_buffer_bytes: int = 262_144
+    """A connection's bytes under way and unread; beyond it the writer has to wait."""
+
+
+class SimulatedLink:
+    """The way from one place to another."""
+
+    def __init__(
+        self, source: str, target: str, shape: LinkShape, settings: NetworkSettings, random: Random
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.settings = settings
+        self.waiting: dict[Pipe, None] = {}
+        """Pipes that need this link to be up, or the machine at its end."""
+        self._draw = random.random
+        self._free_at = 0.0
+        """When the link has sent its last byte, for the bandwidth."""
+        self.shape = shape
+
+    @property
+    def shape(self) -> LinkShape:
+        return self._shape
+
+    @shape.setter
+    def shape(self, shape: LinkShape) -> None:
+        self._shape = shape
+        self.state = shape.state
+        self._latency = shape.latency_ms / 1000
+        self._jitter = shape.jitter_ms / 1000
+        bandwidth = shape.bandwidth_bytes_per_second
+        self.seconds_per_byte = 1 / bandwidth if bandwidth else 0.0
+        self.changed()
+
+    def set_state(self, state: str) -> None:
+        if state != self.state:
+            self.state = state
+            self.changed()
+
+    def changed(self) -> None:
+        for pipe in list(self.waiting):
+            pipe.link_changed()
+
+    def draw_arrival(self, now: float, size_bytes: int) -> float:
+        """Draw when a segment sent now arrives, if the link is up then."""
+        if self.seconds_per_byte and size_bytes:
+            now = self._free_at = max(self._free_at, now) + size_bytes * self.seconds_per_byte
+        if self._jitter:
+            return now + self._latency + self._jitter * self._draw()
+        return now + self._latency
+
+    def draw_segment_bytes(self, size_bytes: int) -> int:
+        """Draw how many of `size_bytes` bytes go into one segment."""
+        size_bytes = min(size_bytes, self.settings.segment_bytes_max)
+        if self.seconds_per_byte:
+            slow = max(SLOW_SEGMENT_BYTES, int(SLOW_SEGMENT_SECONDS / self.seconds_per_byte))
+            size_bytes = min(size_bytes, slow)
+        if size_bytes > 1 and self._draw() < self.settings.odd_cut_probability:
+            return 1 + int(self._draw() * (size_bytes - 1))
+        return size_bytes
+
+    def draw_int(self, choices: int) -> int:
+        """Draw one of 0..choices-1."""
+        return int(self._draw() * choices)
+
+
+class SegmentKind(Enum):
+    """What a segment is."""
+
+    SYN = "connection request"
+    SYN_ACK = "connection answer"
+    ACK = "connection confirmation"
+    DATA = "data"
+    FIN = "end of data"
+    RST = "reset"
+
+
+class Segment:
+    """Something on its way."""
+
+    __slots__ = ("chunks", "dropped", "kind", "sent_at", "size_bytes")
+
+    def __init__(self, kind: SegmentKind, sent_at: float, data: bytes = b"") -> None:
+        self.kind = kind
+        self.sent_at = sent_at
+        self.chunks = [data] if data else []
+        self.size_bytes = len(data)
+        self.dropped = False
+        """Will not arrive: its sender died before it got out."""
+
+    def cut(self, keep_bytes: int) -> None:
+        """Only the first bytes of it got out."""
+        data = b"".join(self.chunks)[:keep_bytes]
+        self.chunks, self.size_bytes = [data], len(data)
+
+
+class Machine(Protocol):
+    """The host at the far end of a pipe."""
+
+    name: str
+    index: int
+    machine_is_up: bool
+
+    def requested(self, pipe: Pipe) -> None:
+        """Handle a connection request."""
+        ...
+
+
+class PipeEnd(Protocol):
+    """One side of a connection, as its pipes see it."""
+
+    unsent: deque[bytes]
+    """What the window does not take yet."""
+    incoming_bytes: int
+    """Received and not read yet: the peer's window is smaller by this amount."""
+    patience_seconds: float
+    """For how long sent bytes may stay without an acknowledgement."""
+    pipe: Pipe
+
+    def flush(self) -> None:
+        """Send as much as the window takes."""
+        ...
+
+    def segment_arrived(self, segment: Segment) -> None: ...
+
+    def time_out(self) -> None: ...
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    def __init__(
+        self, time: VirtualTime, sender: PipeEnd, far_host: Machine, link: SimulatedLink, back: SimulatedLink
+    ) -> None:
+        self.sender = sender
+        self.receiver: PipeEnd | None = None
+        """None until the connection request has arrived."""
+        self.link = link
+        self.back = back
+        """The link that acknowledgements take."""
+        self.far_host = far_host
+        self._time = time
+        self._trace = time.trace
+        self._arrival_step = ARRIVAL + self.far_host.index * HOST_STEP
+        self.in_flight: deque[Segment] = deque()
+        """Sent and not yet arrived, oldest first."""
+        self.in_flight_bytes = 0
+        self.unacknowledged_bytes = 0
+        """Arrived, but no acknowledgement could come back."""
+        self._acknowledgement_missing = False
+        self._overdue = 0
+        """The number of segments of `in_flight`, from the oldest on, that should have arrived already."""
+        self._last_arrival = 0.0
+        self._trouble_since: float | None = None
+        """Since when a lost segment is unacknowledged. None: there is none."""
+        self._sends_again = True
+        """Whether the sender still retransmits lost segments."""
+        self._broken = False
+        """Nothing arrives any more."""
+
+    # Sending.
+
+    def send(self, kind: SegmentKind) -> None:
+        self._depart(Segment(kind, self._time.now))
+
+    def send_data(self, data: bytes) -> None:
+        """What is sent at one moment travels together, as far as it goes into one segment."""
+        now = self._time.now
+        if self.in_flight:
+            last, size_bytes = self.in_flight[-1], len(data)
+            if (
+                last.sent_at == now
+                and last.kind is SegmentKind.DATA
+                and last.size_bytes + size_bytes <= self.link.settings.segment_bytes_max
+                and not self.link.seconds_per_byte
+            ):
+                last.chunks.append(data)
+                last.size_bytes += size_bytes
+                self.in_flight_bytes += size_bytes
+                return
+        while data:
+            size = self.link.draw_segment_bytes(len(data))
+            self._depart(Segment(SegmentKind.DATA, now, data[:size]))
+            data = data[size:]
+
+    def _depart(self, segment: Segment) -> None:
+        self.in_flight.append(segment)
+        self.in_flight_bytes += segment.size_bytes
+        arrival = self.link.draw_arrival(segment.sent_at, segment.size_bytes)
+        if arrival > self._last_arrival:
+            self._last_arrival = arrival
+        self._time.at(self._last_arrival, self._arrive, segment)
+
+    # Arriving.
+
+    def _arrive(self, segment: Segment) -> None:
+        if segment.dropped or self._broken:
+            return
+        if self._overdue or self.link.state != "up" or not self.far_host.machine_is_up:
+            self._overdue += 1
+            self._wait()
+        else:
+            self.in_flight.popleft()
+            self._deliver(segment)
+
+    def _deliver(self, segment: Segment) -> None:
+        size_bytes = segment.size_bytes
+        self.in_flight_bytes -= size_bytes
+        now, trace = self._time.now, self._trace
+        trace.steps += (now, self._arrival_step + size_bytes)
+        if trace.detail:
+            trace.arrival(now, self.far_host.name, segment.kind.value, segment.chunks)
+        if self.receiver is None:
+            self.far_host.requested(self)
+        else:
+            self.receiver.segment_arrived(segment)
+        if self.back.state != "up":
+            self.unacknowledged_bytes += size_bytes
+            self._miss_acknowledgement()
+        elif self.sender.unsent:
+            self.window_opened()
+        if self._trouble_since is not None:
+            self._settle()
+
+    def window_opened(self) -> None:
+        """There is room again; the sender learns of it with the next acknowledgement."""
+        if self.back.state != "up":
+            self._miss_acknowledgement()
+        else:
+            self._time.at(self.back.draw_arrival(self._time.now, 0), self.sender.flush)
+
+    # While a link is not up.
+
+    @property
+    def _is_blocked(self) -> bool:
+        return self.link.state != "up" or not self.far_host.machine_is_up
+
+    @property
+    def _is_lossy(self) -> bool:
+        return self.link.state == "cut" or not self.far_host.machine_is_up
+
+    def _wait(self) -> None:
+        if self._is_lossy and not self._sends_again:
+            self._break()
+            return
+        self.link.waiting[self] = None
+        self._settle()
+
+    def _miss_acknowledgement(self) -> None:
+        self._acknowledgement_missing = True
+        self.back.waiting[self] = None
+        self._settle()
+
+    def _settle(self) -> None:
+        """Begin or end the trouble according to the link. Lost segments are trouble until they have arrived; segments
+        that only wait for a held link are not."""
+        lost = self._overdue and (self._is_lossy or not self._is_blocked)
+        unheard = self._acknowledgement_missing and self.back.state != "held"
+        if not lost and not unheard:
+            self._trouble_since = None
+        elif self._trouble_since is None and (self._is_lossy or self.back.state == "cut"):
+            self._trouble_since = self._time.now
+            self._time.after(self.sender.patience_seconds, self._give_up, self._trouble_since)
+
+    def _give_up(self, trouble_since: float) -> None:
+        if self._trouble_since == trouble_since:
+            self._break()
+            self.sender.time_out()
+
+    def link_changed(self) -> None:
+        """A link that this pipe waits for has another state, or the machine at its end."""
+        if self._overdue and not self._is_blocked:
+            self._time.at(self._next_attempt(), self._try_again)
+        if self._acknowledgement_missing and self.back.state == "up":
+            self._time.at(self._next_attempt(), self._acknowledge)
+        if self._overdue and self._is_lossy:
+            self._wait()
+        self._settle()
+
+    def _next_attempt(self) -> float:
+        """TCP repeats what it misses after pauses that double. Nothing was lost: at once."""
+        if self._trouble_since is None:
+            return self._time.now
+        settings = self.link.settings
+        attempt, pause = self._trouble_since, settings.resend_seconds
+        while attempt <= self._time.now:
+            attempt += pause
+            pause = min(2 * pause, settings.resend_seconds_max)
+        return attempt
+
+    def _try_again(self) -> None:
+        if self._is_blocked or self._broken:
+            return
+        self.link.waiting.pop(self, None)
+        overdue, self._overdue = self._overdue, 0
+        for _ in range(overdue):
+            self._deliver(self.in_flight.popleft())
+
+    def _acknowledge(self) -> None:
+        if self.back.state != "up" or self._broken:
+            return
+        self.back.waiting.pop(self, None)
+        self._acknowledgement_missing = False
+        self.unacknowledged_bytes = 0
+        self._settle()
+        self.sender.flush()
+
+    # The end.
+
+    def abandon(self) -> None:
+        """Stop retransmission: the sender is gone."""
+        self._sends_again = False
+        if self._overdue and self._is_lossy:
+            self._break()
+
+    def answer_with_reset(self) -> None:
+        """Reset the connection once: the sender's kernel does not know it any more."""
+        self.abandon()
+        answer = Pipe(self._time, self.sender, self.far_host, self.link, self.back)
+        answer.receiver = self.receiver
+        answer._last_arrival = self._last_arrival
+        answer.send(SegmentKind.RST)
+        answer.abandon()
+
+    def truncate(self) -> None:
+        """The sender died: of what is on its way, a part drawn from the seed never got out."""
+        keep = self.link.draw_int(self.in_flight_bytes + 1)
+        got_out: deque[Segment] = deque()
+        self.in_flight_bytes = 0
+        for segment in self.in_flight:
+            if segment.size_bytes > keep:
+                segment.cut(keep)
+                segment.dropped = keep == 0
+            keep -= segment.size_bytes
+            if not segment.dropped:
+                got_out.append(segment)
+                self.in_flight_bytes += segment.size_bytes
+        self.in_flight = got_out
+        self._overdue = min(self._overdue, len(got_out))
+
+    def _break(self) -> None:
+        self._broken = True
+        self._trouble_since = None
+        self.in_flight.clear()
+        self.in_flight_bytes = self._overdue = 0
+        self.link.waiting.pop(self, None)
+        self.back.waiting.pop(self, None)

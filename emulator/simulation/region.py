@@ -1,0 +1,189 @@
+"""A simulated region: a production broker on a host of its own, and what may replace parts of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emulator.broker.admin.server import Admin
+from emulator.broker.components import SHIPPED, Components
+from emulator.broker.environment import Environment
+from emulator.broker.metadata.config_changelog import ConfigChangelog
+from emulator.broker.region import Region
+from emulator.broker.topic.topic import Topic
+from emulator.client import Client
+from emulator.config.region import RegionConfig
+from emulator.errors import StorageError
+from emulator.net.network import Network
+from emulator.simulation.configuration import SimulatedConfiguration
+from emulator.simulation.disk import SimulatedDisk
+from emulator.simulation.durable_media import DiskFaults, Medium
+from emulator.simulation.evidence import scan_once
+from emulator.simulation.host import Host, HostState
+from emulator.simulation.remote_log import RemoteFaults, RemoteLog
+from emulator.simulation.simulation import Simulation
+
+RESTART_SECONDS = 0.5
+"""How soon a region that ended by itself is started again."""
+SIMULATED = SHIPPED.with_replaced(scan_entry=scan_once)
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What every region of a world is made of."""
+
+    components: Components = SIMULATED
+    """Rules and state machines of the broker: those that ship."""
+    topic: type[Topic] = Topic
+    disk: type[SimulatedDisk] = SimulatedDisk
+    remote_log: type[RemoteLog] = RemoteLog
+    client: type[Client] = Client
+    """Of every program."""
+
+    def with_parts(self, **changes: Any) -> Overrides:
+        """The same with other parts of the broker, by the names of their fields."""
+        return replace(self, components=self.components.with_replaced(**changes))
+
+
+AS_SHIPPED = Overrides()
+
+
+class SimulatedRegion:
+    """One region: a host, its medium (a disk that outlives it, or a remote log), and the broker of its present life.
+    With a remote log it may be replaced while it lives: then it has former hosts, too."""
+
+    def __init__(
+        self,
+        config: RegionConfig,
+        faults: DiskFaults | None,
+        simulation: Simulation,
+        configuration: SimulatedConfiguration,
+        overrides: Overrides,
+    ) -> None:
+        """`faults`: of its medium; RemoteFaults give it a remote log. `configuration`: its cluster's store."""
+        self.name = config.region
+        self.config = config
+        self.host = simulation.host(config.region)
+        self.disk: Medium
+        self.formers: list[Host] = []
+        """Hosts it was replaced on. Their programs should find out and end."""
+        self.broker: Region | None = None
+        """Serving; None while it recovers or is down."""
+        self.is_wanted = False
+        """It was started and not killed since: if it ends by itself, it is started again."""
+        self._simulation = simulation
+        self._configuration = configuration
+        self.deliveries: list[str] = []
+        """Lines of what it learned of its cluster's configuration, and when."""
+        self._overrides = overrides
+        if isinstance(faults, RemoteFaults):
+            self.disk = simulation.remote_log(config.region, faults, type_=self._overrides.remote_log)
+            self._report_death(self.host)
+        else:
+            self.disk = simulation.disk(config.region, faults, type_=self._overrides.disk)
+
+    @property
+    def is_up(self) -> bool:
+        return self.broker is not None and self.host.state is HostState.UP
+
+    @property
+    def lingering(self) -> list[Host]:
+        """Former hosts whose programs have not ended."""
+        return [host for host in self.formers if host.state is not HostState.DOWN]
+
+    def backlog(self, topic: str, subscription: str) -> int | None:
+        """What it tells its admins of a subscription. None when it knows of none, or is not there to ask."""
+        found = self.broker.directory.serving.get(topic) if self.broker is not None else None
+        kept = found.subscriptions.get(subscription) if found is not None else None
+        return None if kept is None else kept.backlog()
+
+    def start(self) -> None:
+        """Start it on what its disk holds. No effect on one that was started."""
+        if not self.is_wanted:
+            self.is_wanted = True
+            self.host.start(self._serve(self.host), name=f"region {self.name}")
+
+    def kill(self, *, power_off: bool = False) -> None:
+        """kill -9; with `power_off` the machine is gone, too, and peers receive no reset."""
+        self.is_wanted = False
+        self.broker = None
+        if power_off:
+            self.host.power_off()
+        else:
+            self.host.kill()
+
+    def replace(self) -> None:
+        """Start the region on another host, as an operator does who takes it for dead; its name leads there from now
+        on. The former host keeps running."""
+        assert isinstance(self.disk, RemoteLog), f"no other region can use the disk of region {self.name!r}"
+        self.formers.append(self.host)
+        self.host = self._simulation.host(f"{self.name}~{len(self.formers)}", place=self.name)
+        self._simulation.network.give_name(self.name, self.host.name)
+        self._report_death(self.host)
+        self.broker = None
+        self.is_wanted = False
+        self.start()
+
+    def pause(self) -> None:
+        self.host.pause()
+
+    def resume(self) -> None:
+        """Resume the region, and all its former hosts."""
+        for host in (self.host, *self.formers):
+            host.resume()
+
+    def _report_death(self, host: Host) -> None:
+        log = self.disk
+        assert isinstance(log, RemoteLog)
+        host.on_kill(lambda: log.program_died(host.loop))
+
+    async def _serve(self, host: Host) -> None:
+        """As `broker.main`: a region that cannot recover, or was fenced, ends."""
+        try:
+            broker, admin = await self._recover(host)
+        except StorageError:
+            self._ended(host)
+            return
+        if host is self.host:
+            self.broker = broker
+        await broker.end.wait()
+        if host is self.host and not broker.end.is_fenced:
+            self.is_wanted = False  # ended by an admin call: it stays down until it is started
+        admin.close()
+        await broker.stop()
+        self._ended(host)
+
+    async def _recover(self, host: Host) -> tuple[Region, Admin]:
+        network: Network = host.network
+        environment = Environment(
+            wall_clock_ms=host.wall_clock_ms,
+            random=host.random,
+            network=network,
+            peer_network=network,
+            store=await self.disk.open_store(),
+            configuration=self._configuration.open_on(host),
+            components=self._overrides.components,
+        )
+        broker = Region(self.config, environment, topic_type=self._overrides.topic)
+        await broker.start()
+        ConfigChangelog(self.deliveries.append, self.name, environment).follow(broker.metadata)
+        admin = Admin(broker, {})
+        await admin.start()
+        return broker, admin
+
+    def _ended(self, host: Host) -> None:
+        """The program has ended. It is restarted a little later, unless the region was replaced."""
+        life = host.life
+
+        def exits() -> None:
+            if host.life == life and host.state is not HostState.DOWN:
+                host.kill()
+                if host is self.host:
+                    self.broker = None
+                    self._simulation.at(self._simulation.now + RESTART_SECONDS, again)
+
+        def again() -> None:
+            if self.is_wanted and host is self.host and host.life == life:
+                host.start(self._serve(host), name=f"region {self.name}")
+
+        self._simulation.at(self._simulation.now, exits)

@@ -1,0 +1,258 @@
+"""Virtual time: one queue of moments for all hosts, and the wall clocks of hosts.
+
+    while any host has ready callbacks:   a drawn host runs all its ready callbacks (a turn; takes no time)
+    otherwise:                            time jumps to the next moment, and its callbacks become ready
+    nothing ready and no moment left:     Deadlock
+
+Nothing is guaranteed across hosts, so the host that runs next is drawn from the seed. Time only jumps; it advances
+slowly under a program that spins. A program that spins forever is a Livelock.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from asyncio.events import _set_running_loop
+from collections.abc import AsyncGenerator, Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from random import Random
+from typing import Any, Protocol
+
+from emulator.simulation.trace import Trace
+
+BUSY_TURNS = 1_000
+"""A program is busy after this number of turns at one moment: from then on each turn takes BUSY_TURN_SECONDS, so that
+a program may spin until an event happens."""
+BUSY_TURN_SECONDS = 0.000_01
+BUSY_TURNS_MAX = 1_000_000
+TURNS_BETWEEN_TIDYINGS = 1 << 12
+TURNS_BETWEEN_COLLECTIONS = 1 << 18
+
+
+class SimulationError(Exception):
+    """The simulation cannot go on. The message contains the state of every host."""
+
+
+class Deadlock(SimulationError):
+    """No host has a callback, now or later, and the story has not ended."""
+
+
+class Livelock(SimulationError):
+    """A program keeps itself busy without letting time pass."""
+
+
+class OutOfTime(SimulationError):
+    """The story has not ended when it should have."""
+
+
+class UnhandledError(SimulationError):
+    """A callback raised, or a task's exception was never retrieved: asyncio would only have logged it."""
+
+
+class ProgramLoop(Protocol):
+    """The loop of one program, as far as virtual time needs it."""
+
+    name: str
+    dead: bool
+    tick: Callable[[], None]
+    """Run one turn: all callbacks that are ready now."""
+
+    def timer_due(self, timer: Any) -> None: ...
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> object: ...
+
+    def create_task(self, coro: Any) -> Any: ...
+
+
+class VirtualTime:
+    """Decides what happens next."""
+
+    def __init__(self, random: Random, trace: Trace) -> None:
+        self.now = 0.0
+        """Virtual seconds since the beginning."""
+        self.trace = trace
+        self.failure: BaseException | None = None
+        """Set by who finds that the simulation must not go on; ends `run` after the turn."""
+        self._draw = random.random
+        self.moments: list[tuple[float, int, ProgramLoop | None, Any, Any]] = []
+        """A heap of (when, number, loop, timer, -) and (when, number, None, callback, arguments). The number
+        makes equal moments keep the order in which they were named."""
+        self.next_number = count().__next__
+        self._cancelled_timers = 0
+        self.runnable: list[ProgramLoop] = []
+        """Loops with ready callbacks, each once."""
+        self.running: ProgramLoop | None = None
+        self._stopping = False
+        self.turns = 0
+        """Turns of all hosts so far. Updated now and then."""
+        self._turns_at_collection = 0
+        self._generators: dict[int, ProgramLoop] = {}
+        """By address: a generator that is being dropped has no weak references any more."""
+
+    def at(self, when: float, callback: Callable[..., None], *args: Any) -> None:
+        """Something that no program does: bytes arrive, a time-out of a kernel. Cannot be taken back."""
+        heappush(self.moments, (when, self.next_number(), None, callback, args))
+
+    def after(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
+        heappush(self.moments, (self.now + seconds, self.next_number(), None, callback, args))
+
+    def stop(self) -> None:
+        """`run` returns after this turn."""
+        self._stopping = True
+
+    def run(self, deadline: float, who_waits: Callable[[], str]) -> None:
+        """Let things happen until `stop`. Raises when that will not be, or not before the deadline."""
+        self._stopping = False
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=self._generator_begins, finalizer=self._generator_dropped)
+        try:
+            self._run(deadline, who_waits)
+        finally:
+            self.running = None
+            _set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
+
+    def _run(self, deadline: float, who_waits: Callable[[], str]) -> None:
+        runnable, draw = self.runnable, self._draw
+        turns, turns_at_jump, turns_at_tidying = self.turns, self.turns, self.turns
+        while not self._stopping:
+            if runnable:
+                choices = len(runnable)
+                loop = runnable.pop() if choices == 1 else runnable.pop(int(draw() * choices))
+                loop.tick()
+                turns += 1
+                if turns - turns_at_jump > BUSY_TURNS:
+                    self.now += BUSY_TURN_SECONDS
+                    self._let_due()
+                    if turns - turns_at_jump > BUSY_TURNS_MAX:
+                        raise Livelock(f"{loop.name} is busy and does not wait for anything. {who_waits()}")
+            else:
+                if not self._jump(deadline):
+                    if self.moments:
+                        raise OutOfTime(f"the test did not end within {deadline:g} s. {who_waits()}")
+                    raise Deadlock(f"at {self.now:.6f} s no event is pending. {who_waits()}")
+                turns_at_jump = turns
+                if turns - turns_at_tidying > TURNS_BETWEEN_TIDYINGS:
+                    self._tidy(turns)
+                    turns_at_tidying = turns
+            if self.failure is not None:
+                failure, self.failure = self.failure, None
+                raise failure
+        self.turns = turns
+
+    def _jump(self, deadline: float) -> bool:
+        """Advance time to the next moment and make its callbacks ready. False: there is none before the deadline."""
+        moments = self.moments
+        while moments:
+            when, _, loop, what, args = moments[0]
+            if loop is not None and (what._cancelled or loop.dead):
+                self._cancelled_timers -= what._cancelled
+                heappop(moments)
+                continue
+            if when > deadline:
+                return False
+            heappop(moments)
+            if when > self.now:
+                self.now = when
+            if loop is None:
+                what(*args)
+            else:
+                loop.timer_due(what)
+            if moments and moments[0][0] <= self.now:
+                self._let_due()
+            return True
+        return False
+
+    def _tidy(self, turns: int) -> None:
+        """From time to time. By the number of turns, so that every run of a seed does it at the same ones."""
+        self.turns = turns
+        self.trace.flush()
+        if turns - self._turns_at_collection > TURNS_BETWEEN_COLLECTIONS:
+            self._turns_at_collection = turns
+            gc.collect()
+
+    def _let_due(self) -> None:
+        """Make all due callbacks ready."""
+        moments = self.moments
+        while moments and moments[0][0] <= self.now:
+            _, _, loop, what, args = heappop(moments)
+            if loop is None:
+                what(*args)
+            elif what._cancelled:
+                self._cancelled_timers -= 1
+            else:
+                loop.timer_due(what)
+
+    def timer_cancelled(self) -> None:
+        """Programs set far more deadlines than they miss: sweep them out before they fill the heap."""
+        self._cancelled_timers += 1
+        if self._cancelled_timers > 100 and self._cancelled_timers * 2 > len(self.moments):
+            self.moments[:] = [
+                moment for moment in self.moments if moment[2] is None or not moment[3]._cancelled
+            ]
+            heapify(self.moments)
+            self._cancelled_timers = 0
+
+    # Asynchronous generators that are dropped half way belong to the loop they began on.
+
+    def _generator_begins(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if self.running is not None:
+            self._generators[id(generator)] = self.running
+
+    def _generator_dropped(self, generator: AsyncGenerator[Any, Any]) -> None:
+        loop = self._generators.pop(id(generator), None)
+        if loop is not None and not loop.dead:
+            loop.call_soon(loop.create_task, generator.aclose())
+
+
+EPOCH_MS = 1_767_225_600_000
+"""Wall time at which every simulation begins: 2026-01-01 00:00:00 UTC."""
+
+
+class WallClock:
+    """A call returns the time in milliseconds since 1970."""
+
+    def __init__(
+        self, monotonic: Callable[[], float], *, offset_ms: float = 0.0, drift_ppm: float = 0.0
+    ) -> None:
+        self._monotonic = monotonic
+        self._anchor_seconds = monotonic()
+        self._anchor_ms = EPOCH_MS + self._anchor_seconds * 1000 + offset_ms
+        self._drift_ppm = drift_ppm
+
+    def __call__(self) -> int:
+        return int(self.exact_ms())
+
+    def exact_ms(self) -> float:
+        """The time including its fraction."""
+        elapsed_ms = (self._monotonic() - self._anchor_seconds) * 1000
+        return self._anchor_ms + elapsed_ms * (1 + self._drift_ppm / 1_000_000)
+
+    @property
+    def offset_ms(self) -> float:
+        """How far it is ahead of the true time."""
+        return self.exact_ms() - (EPOCH_MS + self._monotonic() * 1000)
+
+    @property
+    def drift_ppm(self) -> float:
+        """How many microseconds it gains in a second."""
+        return self._drift_ppm
+
+    @drift_ppm.setter
+    def drift_ppm(self, drift_ppm: float) -> None:
+        self._anchor()
+        self._drift_ppm = drift_ppm
+
+    def jump(self, milliseconds: float) -> None:
+        """Set the clock forward, or back if negative."""
+        self._anchor()
+        self._anchor_ms += milliseconds
+
+    def correct(self) -> None:
+        """Set the clock to the true time. It continues to drift."""
+        self.jump(-self.offset_ms)
+
+    def _anchor(self) -> None:
+        self._anchor_ms = self.exact_ms()
+        self._anchor_seconds = self._monotonic()
