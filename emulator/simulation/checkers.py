@@ -44,7 +44,7 @@ class InvariantCheck(NamedTuple, Generic[E]):
     invariant: str
     find: Callable[[E], Found]
     only_healed: bool = False
-    applies: Callable[[E], bool] = lambda evidence: bool(evidence.asked)
+    applies: Callable[[E], bool] = lambda evidence: bool(evidence.published)
 
 
 def witness_of(stored: StoredMessage) -> dict[str, str]:
@@ -57,7 +57,7 @@ def witness_of(stored: StoredMessage) -> dict[str, str]:
 def acknowledged_stored(evidence: RunEvidence) -> Found:
     """Every acknowledged message is stored in the region that acknowledged it, at the message id that its client
     received."""
-    for origin, attempts in evidence.asked.items():
+    for origin, attempts in evidence.published.items():
         told = [attempt for attempt in attempts.values() if attempt.acknowledged]
         if not told:
             continue
@@ -70,7 +70,7 @@ def acknowledged_stored(evidence: RunEvidence) -> Found:
 
 
 def _wrong_places(evidence: RunEvidence) -> Found:
-    for origin, attempts in evidence.asked.items():
+    for origin, attempts in evidence.published.items():
         by_place = evidence.log(origin.region, origin.topic).by_place
         for attempt in attempts.values():
             for place in attempt.message_ids:
@@ -104,7 +104,7 @@ def stored_once(evidence: RunEvidence) -> Found:
         for origin, copies in _copies(evidence, region).items():
             if len(copies) < 2:
                 continue
-            deduplicates = evidence.homes.deduplicates(origin.topic)
+            deduplicates = evidence.replication_rules.deduplicates(origin.topic)
             at_origin = len(_copies(evidence, origin.region).get(origin, ()))
             if region == origin.region and not deduplicates:
                 continue  # the client sent again what it had no receipt for: a legitimate double
@@ -123,7 +123,7 @@ def replicated_everywhere(evidence: RunEvidence) -> Found:
         for one in view.messages:
             if one.origin.region != region or region in evidence.lost:
                 continue
-            for other in evidence.homes.owed(one.origin, one.replicate_to):
+            for other in evidence.replication_rules.required_regions(one.origin, one.replicate_to):
                 if other not in evidence.lost and one.origin not in _copies(evidence, other):
                     yield (
                         f"{one.origin} is stored in {region} at {one.place} and never arrived in {other}",
@@ -134,7 +134,7 @@ def replicated_everywhere(evidence: RunEvidence) -> Found:
 # INV-3
 
 
-def nothing_unasked(evidence: RunEvidence) -> Found:
+def only_published_stored(evidence: RunEvidence) -> Found:
     """Every stored message was sent by a client, with the same content, and to this region."""
     for (region, topic), view in sorted(evidence.logs.items()):
         for entry in view.garbled:
@@ -143,9 +143,9 @@ def nothing_unasked(evidence: RunEvidence) -> Found:
                 {"topic": topic, "region": region},
             )
         for one in view.messages:
-            if one.text not in evidence.asked.get(one.origin, {}):
+            if one.text not in evidence.published.get(one.origin, {}):
                 yield f"{one.origin} ({one.text!r}) is stored in {region}; no client sent it", witness_of(one)
-            elif region not in evidence.homes.owed(one.origin, one.replicate_to):
+            elif region not in evidence.replication_rules.required_regions(one.origin, one.replicate_to):
                 named = ", ".join(one.replicate_to)
                 yield f"{one.origin} was restricted to {named} and is stored in {region}", witness_of(one)
 
@@ -177,9 +177,9 @@ def order_of_each_origin(evidence: RunEvidence) -> Found:
 # INV-5
 
 
-def consumed_only_seen(evidence: RunEvidence) -> Found:
+def consumed_only_received(evidence: RunEvidence) -> Found:
     """A stored cursor never counts a message as acknowledged before a consumer of the subscription has received it."""
-    for subscription, one in evidence.unseen:
+    for subscription, one in evidence.acknowledged_unreceived:
         yield (
             f"{subscription} counted {one.origin} at {one.place} in {one.region} as consumed "
             "although none of its consumers received it",
@@ -187,7 +187,7 @@ def consumed_only_seen(evidence: RunEvidence) -> Found:
         )
 
 
-def readers_saw_everything(evidence: RunEvidence) -> Found:
+def readers_received_everything(evidence: RunEvidence) -> Found:
     """A reader receives the log from its beginning, in order, without gaps."""
     lives: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in evidence.events:
@@ -212,7 +212,7 @@ def regions_converge(evidence: RunEvidence) -> Found:
     """After healing every region holds, of every origin, what that origin holds for it, in that order. Where one of the
     two was lost it holds the beginning of that: nothing is missing in front of what arrived."""
     for topic in evidence.topics:
-        regions = evidence.homes.regions(topic)
+        regions = evidence.replication_rules.regions(topic)
         for origin in regions:
             for region in regions:
                 if region != origin:
@@ -224,7 +224,8 @@ def _difference(evidence: RunEvidence, topic: str, origin: str, region: str) -> 
     there = [
         one
         for one in own.messages
-        if one.origin.region == origin and region in evidence.homes.owed(one.origin, one.replicate_to)
+        if one.origin.region == origin
+        and region in evidence.replication_rules.required_regions(one.origin, one.replicate_to)
     ]
     here = [one for one in evidence.log(region, topic).messages if one.origin.region == origin]
     for theirs, ours in zip(there, here, strict=False):
@@ -259,7 +260,7 @@ def positions_grow(evidence: RunEvidence) -> Found:
                     {"topic": topic, "region": region},
                 )
     told: dict[tuple[str, str, str], Origin] = {}
-    for origin, attempts in evidence.asked.items():
+    for origin, attempts in evidence.published.items():
         for attempt in attempts.values():
             for place in attempt.message_ids:
                 other = told.setdefault((origin.region, origin.topic, place), origin)
@@ -274,7 +275,7 @@ def positions_grow(evidence: RunEvidence) -> Found:
 
 
 def mark_delete_forward(evidence: RunEvidence) -> Found:
-    for sentence in evidence.fallen:
+    for sentence in evidence.mark_delete_regressions:
         yield sentence, {}
 
 
@@ -305,16 +306,16 @@ def confirmed_durable(evidence: RunEvidence) -> Found:
 # INV-11
 
 
-def nothing_of_older_owners(evidence: RunEvidence) -> Found:
+def no_entries_of_fenced_owners(evidence: RunEvidence) -> Found:
     """Nothing of an older owner of a log is stored after a newer one took it."""
-    for sentence in evidence.trespasses:
+    for sentence in evidence.fencing_violations:
         yield sentence, {}
 
 
 # INV-13
 
 
-def given_is_stored(evidence: RunEvidence) -> Found:
+def received_is_stored(evidence: RunEvidence) -> Found:
     """Every message that a consumer or reader received is stored in that region, at that message id."""
     for event in evidence.events:
         if event.op not in ("receive", "read"):
@@ -332,13 +333,13 @@ def given_is_stored(evidence: RunEvidence) -> Found:
             )
 
 
-def consumers_finish(evidence: RunEvidence) -> Found:
+def consumers_received_everything(evidence: RunEvidence) -> Found:
     """After healing every subscription has received everything, in every region in which it has consumers."""
     for (topic, subscription), regions in sorted(evidence.subscribed.items()):
         for region in regions:
             if region in evidence.lost:
                 continue
-            is_done = evidence.given.to(region, topic, subscription)
+            is_done = evidence.delivered.to(region, topic, subscription)
             for one in evidence.log(region, topic).messages:
                 if not is_done(one.origin, one.text):
                     yield (
@@ -350,21 +351,25 @@ def consumers_finish(evidence: RunEvidence) -> Found:
 
 ALWAYS: Final = (
     # First, because two owners that write break other invariants too.
-    InvariantCheck("no-entries-of-fenced-owners", "INV-11", nothing_of_older_owners),
+    InvariantCheck("no-entries-of-fenced-owners", "INV-11", no_entries_of_fenced_owners),
     InvariantCheck("acknowledged-stored", "INV-1", acknowledged_stored),
     InvariantCheck("stored-once", "INV-2", stored_once),
-    InvariantCheck("only-published-stored", "INV-3", nothing_unasked),
+    InvariantCheck("only-published-stored", "INV-3", only_published_stored),
     InvariantCheck("per-origin-order", "INV-4", order_of_each_origin),
-    InvariantCheck("consumed-only-received", "INV-5", consumed_only_seen, applies=lambda e: bool(e.cursors)),
-    InvariantCheck("readers-received-everything", "INV-5", readers_saw_everything),
+    InvariantCheck(
+        "consumed-only-received", "INV-5", consumed_only_received, applies=lambda e: bool(e.cursors)
+    ),
+    InvariantCheck("readers-received-everything", "INV-5", readers_received_everything),
     InvariantCheck("positions-grow", "INV-7", positions_grow),
     InvariantCheck("mark-delete-forward", "INV-8", mark_delete_forward, applies=lambda e: bool(e.cursors)),
     InvariantCheck("confirmed-durable", "INV-9", confirmed_durable, applies=lambda e: bool(e.cursors)),
-    InvariantCheck("received-is-stored", "INV-13", given_is_stored),
+    InvariantCheck("received-is-stored", "INV-13", received_is_stored),
 )
 REPLICATED = InvariantCheck("replicated-everywhere", "INV-2", replicated_everywhere, only_healed=True)
 CONVERGED = InvariantCheck("regions-converge", "INV-6", regions_converge, only_healed=True)
-CONSUMED = InvariantCheck("consumers-received-everything", "INV-5", consumers_finish, only_healed=True)
+CONSUMED = InvariantCheck(
+    "consumers-received-everything", "INV-5", consumers_received_everything, only_healed=True
+)
 CHECKS: Final = (*ALWAYS, REPLICATED, CONVERGED, CONSUMED)
 """The checks of every simulated run."""
 

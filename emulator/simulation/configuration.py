@@ -45,7 +45,7 @@ class SimulatedConfiguration:
     def open_on(self, host: Host) -> ConfigurationAccess:
         """Open the store for a region on this host. The access ends when the region's program is killed."""
         access = ConfigurationAccess(self)
-        host.on_kill(access.forget)
+        host.on_kill(access.stop)
         return access
 
     def repair(self) -> None:
@@ -63,12 +63,12 @@ class ConfigurationAccess:
     def listen(self, on_commit: Callable[[], None]) -> None:
         shared = self._shared
 
-        def heard() -> None:
+        def notify() -> None:
             if not self._closed:
                 self._loop.call_soon(on_commit)
 
         def committed() -> None:
-            shared.later(shared.random.uniform(*shared.faults.notice_seconds), heard)
+            shared.later(shared.random.uniform(*shared.faults.notice_seconds), notify)
 
         shared.memory.on_commit[self] = committed
 
@@ -107,10 +107,10 @@ class ConfigurationAccess:
         if self._closed or self._shared.faults.is_away:
             raise StorageError(f"the configuration store is away and cannot be {what}", definite=True)
 
-    def forget(self) -> None:
+    def stop(self) -> None:
         """Stop notifying the region: its program is gone."""
         self._closed = True
         self._shared.memory.on_commit.pop(self, None)
 
     async def close(self) -> None:
-        self.forget()
+        self.stop()

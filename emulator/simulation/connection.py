@@ -49,7 +49,7 @@ class Endpoint:
     def __init__(self, host: Kernel, socket_name: tuple[str, int], peer_name: tuple[str, int]) -> None:
         self.socket_name = socket_name
         self.peer_name = peer_name
-        self.patience_seconds = host.settings.connect_timeout_seconds
+        self.give_up_seconds = host.settings.connect_timeout_seconds
         self.gone = False
         """The kernel knows this connection no more: whatever arrives is answered with a reset."""
         self.connecting: asyncio.Future[None] | None = None
@@ -222,7 +222,7 @@ class Endpoint:
 
     def _confirm(self) -> None:
         self._confirmed = True
-        self.patience_seconds = self._host.settings.tcp_timeout_seconds
+        self.give_up_seconds = self._host.settings.tcp_timeout_seconds
 
     def _fail_dialling(self, error: OSError) -> bool:
         """End the attempt to connect. False: there is none, or it has succeeded."""

@@ -232,7 +232,7 @@ _opened = 0
 
 @contextmanager
 def outside() -> Iterator[None]:
-    """For stories: what the block does, it does outside of the simulation. No `await` in it."""
+    """For main programs: what the block does, it does outside of the simulation. No `await` in it."""
     global _opened
     _opened += 1
     try:

@@ -62,7 +62,7 @@ class DiskStore(SimulatedStore):
 
     def _end_commit(self) -> None:
         if self.medium.store is self:
-            self.answered(self.medium.apply(self._committing, self.owner))
+            self.group_committed(self.medium.apply(self._committing, self.owner))
 
     def release(self) -> None:
         if self.medium.store is self:

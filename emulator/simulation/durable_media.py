@@ -83,7 +83,7 @@ class DurableLog:
         self.let_go += zip(self.ids[:count], self.entries[:count], strict=True)
         del self.ids[:count], self.entries[:count], self.owners[:count]
 
-    def ever_stored(self, index: int) -> Iterator[tuple[int, bytes]]:
+    def all_entries(self, index: int) -> Iterator[tuple[int, bytes]]:
         """Return the entries from index `index` on, in the order in which they were stored; includes trimmed ones."""
         yield from self.let_go[index:]
         first = max(0, index - len(self.let_go))
@@ -106,10 +106,10 @@ class MediaWrite(NamedTuple):
     """The log it appends to. None: it changes a key, or creates or deletes a log."""
     size_bytes: int
     store: Callable[[], Any]
-    """Change the medium. Its result is passed to `heard`."""
+    """Change the medium. Its result is passed to `confirm`."""
     tear: Callable[[], None] | None
     """Leave a part of the write on the medium. None: it cannot be torn."""
-    heard: Callable[[Any], Any]
+    confirm: Callable[[Any], Any]
     """Confirm to the owner that it is durable; returns the result of the future."""
     failed: Callable[[StorageError], None]
     """Report the failure to the owner."""
@@ -191,7 +191,7 @@ class Medium:
     def apply(self, group: Sequence[MediaWrite], owner: int) -> list[Any]:
         """Let a group become durable. Return for each write the result of its `store`, or its error."""
         self.commits += 1
-        failing = self._draw_failing(group) if self.is_so(self.faults.failure_probability) else {}
+        failing = self._draw_failing(group) if self.draw_chance(self.faults.failure_probability) else {}
         broken: dict[Lane, StorageError] = {}
         outcomes: list[Any] = []
         for number, write in enumerate(group):
@@ -245,12 +245,12 @@ class Medium:
         return self.random.uniform(*span)
 
     def draw_commit_seconds(self) -> float:
-        stalls = self.is_so(self.faults.stall_probability)
+        stalls = self.draw_chance(self.faults.stall_probability)
         return self.draw_seconds(self.faults.stall_seconds if stalls else self.faults.commit_seconds)
 
     def draw_id_jump(self) -> int:
-        jumps = self.is_so(self.faults.id_jump_probability)
+        jumps = self.draw_chance(self.faults.id_jump_probability)
         return self.random.randint(1, self.faults.id_jump_max) if jumps else 0
 
-    def is_so(self, probability: float) -> bool:
+    def draw_chance(self, probability: float) -> bool:
         return probability > 0 and self.random.random() < probability

@@ -95,7 +95,7 @@ class LogView:
     """Transactions that ended in this log, and whether they committed."""
 
     def read_on(self, log: DurableLog) -> None:
-        for entry_id, data in log.ever_stored(len(self.ids)):
+        for entry_id, data in log.all_entries(len(self.ids)):
             self.ids.append(entry_id)
             self._read(entry_id, data)
 
@@ -164,9 +164,11 @@ class Disks:
                 if len(view.ids) < len(log.let_go) + len(log.ids):
                     view.read_on(log)
 
-    def trespasses(self) -> list[str]:
+    def fencing_violations(self) -> list[str]:
         """Writes of older owners behind the fence of newer ones."""
-        return [sentence for region, disk in self._disks.items() for sentence in trespasses(region, disk)]
+        return [
+            sentence for region, disk in self._disks.items() for sentence in fencing_violations(region, disk)
+        ]
 
     def cursors(self) -> dict[tuple[str, str, str], DecodedCursor]:
         """Stored cursors by (region, topic, subscription)."""
@@ -180,13 +182,13 @@ class Disks:
         return found
 
 
-class Homes:
+class ReplicationRules:
     """The replication regions and the deduplication of each topic, according to its namespace."""
 
     def __init__(self, namespaces: Iterable[NamespaceConfig]) -> None:
         self._namespaces = {one.name: one for one in namespaces}
         self._of_topics: dict[str, NamespaceConfig] = {}
-        self._owed: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+        self._required: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
 
     def regions(self, topic: str) -> tuple[str, ...]:
         """Return the regions that replicate the topic of this full name between each other."""
@@ -195,12 +197,12 @@ class Homes:
     def deduplicates(self, topic: str) -> bool:
         return self._of(topic).deduplication
 
-    def owed(self, origin: Origin, replicate_to: tuple[str, ...]) -> list[str]:
+    def required_regions(self, origin: Origin, replicate_to: tuple[str, ...]) -> list[str]:
         """Return the regions that must hold a message: its origin, and those that its producer named."""
         wanted = (origin.topic, origin.region, replicate_to)
-        found = self._owed.get(wanted)
+        found = self._required.get(wanted)
         if found is None:
-            found = self._owed[wanted] = [
+            found = self._required[wanted] = [
                 region
                 for region in self.regions(origin.topic)
                 if region == origin.region or not replicate_to or region in replicate_to
@@ -214,7 +216,7 @@ class Homes:
         return found
 
 
-def hold_the_same(disks: Disks, homes: Homes, lost: Collection[str] = ()) -> bool:
+def have_converged(disks: Disks, replication_rules: ReplicationRules, lost: Collection[str] = ()) -> bool:
     """Whether every region holds as many messages of every origin as that origin holds for it. The checkers compare the
     messages themselves. Regions in `lost` never come back: neither their logs nor their messages are waited for."""
     held: dict[str, dict[tuple[str, str], int]] = {}
@@ -227,7 +229,7 @@ def hold_the_same(disks: Disks, homes: Homes, lost: Collection[str] = ()) -> boo
                 continue
             _count_one(held, region, topic, one.origin.region)
             if one.origin.region == region:
-                for other in homes.owed(one.origin, one.replicate_to):
+                for other in replication_rules.required_regions(one.origin, one.replicate_to):
                     if other not in lost:
                         _count_one(owed, other, topic, region)
     return held == owed
@@ -238,7 +240,7 @@ def _count_one(counts: dict[str, dict[tuple[str, str], int]], region: str, topic
     there[topic, origin] = there.get((topic, origin), 0) + 1
 
 
-def trespasses(region: str, medium: Medium) -> Iterator[str]:
+def fencing_violations(region: str, medium: Medium) -> Iterator[str]:
     """Yield a sentence for each write of an older owner behind the fence of a newer one."""
     newest = 0
     for owner, key in medium.key_writers:
@@ -281,7 +283,7 @@ class Windows:
         return max((end for _, end in self._of.get((region, topic, subscription), ())), default=-1.0)
 
 
-class Given:
+class DeliveredMessages:
     """The messages that consumers received. A replicated subscription is one for all regions; any other is one for
     each region."""
 
@@ -318,13 +320,13 @@ class PublishAttempt(NamedTuple):
     """The message ids that its client received."""
 
 
-Asked = dict[Origin, dict[str, PublishAttempt]]
+Published = dict[Origin, dict[str, PublishAttempt]]
 """By origin, then by text: a number may have been used for several messages whose outcome is unknown."""
 
 
-def note_publish(asked: Asked, event: HistoryEvent) -> None:
+def note_publish(published: Published, event: HistoryEvent) -> None:
     """Note a client's publish request or its response."""
-    attempts = asked.setdefault(origin_of(event), {})
+    attempts = published.setdefault(origin_of(event), {})
     text = event.detail or ""
     if event.outcome == "ok":
         before = attempts.get(text)
@@ -340,18 +342,18 @@ def note_publish(asked: Asked, event: HistoryEvent) -> None:
 class RunEvidence:
     """The input of all checks of a simulated run."""
 
-    homes: Homes
+    replication_rules: ReplicationRules
     events: Sequence[HistoryEvent]
-    given: Given
+    delivered: DeliveredMessages
     logs: Mapping[tuple[str, str], LogView]
     cursors: Mapping[tuple[str, str, str], DecodedCursor]
-    fallen: Sequence[str]
+    mark_delete_regressions: Sequence[str]
     """A sentence for each mark-delete that moved back on a disk."""
-    unseen: Sequence[tuple[str, StoredMessage]]
+    acknowledged_unreceived: Sequence[tuple[str, StoredMessage]]
     """(subscription, message) that a stored cursor counted as consumed before any consumer received it."""
     healed: bool
     """The run was repaired and had time to converge: what is missing now stays missing."""
-    trespasses: Sequence[str] = ()
+    fencing_violations: Sequence[str] = ()
     """A sentence for each write of an older owner after a newer one had taken the log over."""
     subscribed: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
     """The regions in which a subscription has had consumers, by (topic, subscription)."""
@@ -361,7 +363,7 @@ class RunEvidence:
     not replicate to them. Their disks are checked as they are."""
     copies: dict[str, dict[Origin, list[StoredMessage]]] = field(default_factory=dict)
     """By region; filled by the checks."""
-    asked: Asked = field(default_factory=dict)
+    published: Published = field(default_factory=dict)
     """The messages that clients published, and the responses that they received."""
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator.client import Message
 from emulator.run.history_events import HistoryEvent, Outcome
-from emulator.simulation.evidence import Asked, Given, Windows, full, note_publish, origin_of
+from emulator.simulation.evidence import DeliveredMessages, Published, Windows, full, note_publish, origin_of
 from emulator.simulation.virtual_time import EPOCH_MS
 
 
@@ -17,8 +17,8 @@ class SimulatedHistory:
 
     def __init__(self, now_seconds: Callable[[], float]) -> None:
         self.events: list[HistoryEvent] = []
-        self.given = Given()
-        self.asked: Asked = {}
+        self.delivered = DeliveredMessages()
+        self.published: Published = {}
         self.windows = Windows(now_seconds)
         self._now_seconds = now_seconds
         self._sessions = 0
@@ -28,10 +28,10 @@ class SimulatedHistory:
         self.tell(actor, op, outcome, **fields)
         event = self.events[-1]
         if op == "publish":
-            note_publish(self.asked, event)
+            note_publish(self.published, event)
         elif op == "receive":
             topic, subscription = full(event.topic), event.subscription or ""
-            self.given.add(event.region or "", topic, subscription, origin_of(event), event.detail or "")
+            self.delivered.add(event.region or "", topic, subscription, origin_of(event), event.detail or "")
 
     def tell(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
         """Add an event to the history only: the checkers use the records of the same actor."""

@@ -23,7 +23,7 @@ from emulator.simulation.virtual_time import VirtualTime, WallClock
 T = TypeVar("T")
 
 DRIVER = "driver"
-"""The name of the host that runs the story of a simulation. Faults cannot be injected into it."""
+"""The name of the host that runs the main program of a simulation. Faults cannot be injected into it."""
 FIRST_PROCESS_ID = 1000
 
 
@@ -45,11 +45,11 @@ class HostOwner(Protocol):
 
     def random(self, purpose: str) -> Random: ...
 
-    def bury(self, loop: HostLoop) -> None:
+    def end_program(self, loop: HostLoop) -> None:
         """A program was killed."""
         ...
 
-    def complain(self, host: Host, context: dict[str, Any]) -> None:
+    def handle_exception(self, host: Host, context: dict[str, Any]) -> None:
         """asyncio's exception handler of programs that have none of their own."""
         ...
 
@@ -160,7 +160,7 @@ class Host:
         assert self.name != DRIVER, "faults cannot be injected into the driver"
         self._note("loses power" if silently else "is killed")
         self.state = HostState.DOWN
-        self._simulation.bury(self.loop)
+        self._simulation.end_program(self.loop)
         self.network.program_died(silently=silently)
         for callback in self._on_kill:
             callback()
@@ -182,5 +182,5 @@ class Host:
 
     # Asked by the loop.
 
-    def complain(self, context: dict[str, Any]) -> None:
-        self._simulation.complain(self, context)
+    def handle_exception(self, context: dict[str, Any]) -> None:
+        self._simulation.handle_exception(self, context)

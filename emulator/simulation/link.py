@@ -157,7 +157,7 @@ class PipeEnd(Protocol):
     """What the window does not take yet."""
     incoming_bytes: int
     """Received and not read yet: the peer's window is smaller by this amount."""
-    patience_seconds: float
+    give_up_seconds: float
     """For how long sent bytes may stay without an acknowledgement."""
     pipe: Pipe
 
@@ -195,7 +195,7 @@ class Pipe:
         self._overdue = 0
         """The number of segments of `in_flight`, from the oldest on, that should have arrived already."""
         self._last_arrival = 0.0
-        self._trouble_since: float | None = None
+        self._loss_since: float | None = None
         """Since when a lost segment is unacknowledged. None: there is none."""
         self._sends_again = True
         """Whether the sender still retransmits lost segments."""
@@ -263,7 +263,7 @@ class Pipe:
             self._miss_acknowledgement()
         elif self.sender.unsent:
             self.window_opened()
-        if self._trouble_since is not None:
+        if self._loss_since is not None:
             self._settle()
 
     def window_opened(self) -> None:
@@ -301,13 +301,13 @@ class Pipe:
         lost = self._overdue and (self._is_lossy or not self._is_blocked)
         unheard = self._acknowledgement_missing and self.back.state != "held"
         if not lost and not unheard:
-            self._trouble_since = None
-        elif self._trouble_since is None and (self._is_lossy or self.back.state == "cut"):
-            self._trouble_since = self._time.now
-            self._time.after(self.sender.patience_seconds, self._give_up, self._trouble_since)
+            self._loss_since = None
+        elif self._loss_since is None and (self._is_lossy or self.back.state == "cut"):
+            self._loss_since = self._time.now
+            self._time.after(self.sender.give_up_seconds, self._give_up, self._loss_since)
 
-    def _give_up(self, trouble_since: float) -> None:
-        if self._trouble_since == trouble_since:
+    def _give_up(self, loss_since: float) -> None:
+        if self._loss_since == loss_since:
             self._break()
             self.sender.time_out()
 
@@ -323,10 +323,10 @@ class Pipe:
 
     def _next_attempt(self) -> float:
         """TCP repeats what it misses after pauses that double. Nothing was lost: at once."""
-        if self._trouble_since is None:
+        if self._loss_since is None:
             return self._time.now
         settings = self.link.settings
-        attempt, pause = self._trouble_since, settings.resend_seconds
+        attempt, pause = self._loss_since, settings.resend_seconds
         while attempt <= self._time.now:
             attempt += pause
             pause = min(2 * pause, settings.resend_seconds_max)
@@ -384,7 +384,7 @@ class Pipe:
 
     def _break(self) -> None:
         self._broken = True
-        self._trouble_since = None
+        self._loss_since = None
         self.in_flight.clear()
         self.in_flight_bytes = self._overdue = 0
         self.link.waiting.pop(self, None)

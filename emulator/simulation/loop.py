@@ -68,7 +68,7 @@ class LoopOwner(Protocol):
     @property
     def process_id(self) -> int: ...
 
-    def complain(self, context: dict[str, Any]) -> None:
+    def handle_exception(self, context: dict[str, Any]) -> None:
         """asyncio's exception handler, if the program has set none."""
         ...
 
@@ -81,7 +81,7 @@ class HostLoop(ProgramScheduler):
         self.owner = owner
         self.drive: Callable[[asyncio.Future[Any]], None] | None = None
         """Runs the whole simulation until the future is done. Only the driver's loop has it."""
-        self.stillborn: list[asyncio.Task[Any]] = []
+        self.late_tasks: list[asyncio.Task[Any]] = []
         """Tasks that were created when this was dead already."""
         self._thread_id = threading.get_ident()
         self._exception_handler: Any = None
@@ -129,7 +129,7 @@ class HostLoop(ProgramScheduler):
     ) -> asyncio.Task[T]:
         task = Task(coro, self, name, context)
         if self.dead:
-            self.stillborn.append(task)
+            self.late_tasks.append(task)
         return task
 
     # The network, as far as it is known by names.
@@ -194,7 +194,7 @@ class HostLoop(ProgramScheduler):
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.owner.complain(context)
+        self.owner.handle_exception(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.dead:
@@ -243,7 +243,7 @@ def _refuse_tls(ssl: Any) -> None:
         raise NotImplementedError("the simulated network has no TLS")
 
 
-def where_it_waits(task: asyncio.Task[Any]) -> str:
+def innermost_await(task: asyncio.Task[Any]) -> str:
     """`name at file:line (function)`: the innermost await of a task."""
     awaited: Any = task.get_coro()
     place = "?"

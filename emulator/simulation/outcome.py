@@ -63,12 +63,12 @@ class SimulationOutcome:
 
 
 def play_to_the_end(
-    world: World, story: Coroutine[Any, Any, None], *, within_seconds: float
+    world: World, main: Coroutine[Any, Any, None], *, within_seconds: float
 ) -> Violation | None:
-    """Run the world until `story` ends. A program that fails is a violation; only what the simulation itself must not
+    """Run the world until `main` ends. A program that fails is a violation; only what the simulation itself must not
     allow is raised."""
     try:
-        world.simulation.run(story, within_seconds=within_seconds)
+        world.simulation.run(main, within_seconds=within_seconds)
     except ReachedOutside:
         raise
     except (SimulationError, AssertionError, RuntimeError, ValueError, LookupError) as failure:
@@ -78,7 +78,7 @@ def play_to_the_end(
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def without_gc_and_logging() -> Iterator[None]:
     """Suspend garbage collection and the log output of brokers, from before a world is made until after it is closed.
 
     As long as a world lives there is little garbage and much to look through, which took a twentieth of a run's time.

@@ -65,7 +65,7 @@ class SimulatedRegion:
         self.config = config
         self.host = simulation.host(config.region)
         self.disk: Medium
-        self.formers: list[Host] = []
+        self.former_hosts: list[Host] = []
         """Hosts it was replaced on. Their programs should find out and end."""
         self.broker: Region | None = None
         """Serving; None while it recovers or is down."""
@@ -87,9 +87,9 @@ class SimulatedRegion:
         return self.broker is not None and self.host.state is HostState.UP
 
     @property
-    def lingering(self) -> list[Host]:
+    def running_former_hosts(self) -> list[Host]:
         """Former hosts whose programs have not ended."""
-        return [host for host in self.formers if host.state is not HostState.DOWN]
+        return [host for host in self.former_hosts if host.state is not HostState.DOWN]
 
     def backlog(self, topic: str, subscription: str) -> int | None:
         """What it tells its admins of a subscription. None when it knows of none, or is not there to ask."""
@@ -116,8 +116,8 @@ class SimulatedRegion:
         """Start the region on another host, as an operator does who takes it for dead; its name leads there from now
         on. The former host keeps running."""
         assert isinstance(self.disk, RemoteLog), f"no other region can use the disk of region {self.name!r}"
-        self.formers.append(self.host)
-        self.host = self._simulation.host(f"{self.name}~{len(self.formers)}", place=self.name)
+        self.former_hosts.append(self.host)
+        self.host = self._simulation.host(f"{self.name}~{len(self.former_hosts)}", place=self.name)
         self._simulation.network.give_name(self.name, self.host.name)
         self._report_death(self.host)
         self.broker = None
@@ -129,7 +129,7 @@ class SimulatedRegion:
 
     def resume(self) -> None:
         """Resume the region, and all its former hosts."""
-        for host in (self.host, *self.formers):
+        for host in (self.host, *self.former_hosts):
             host.resume()
 
     def _report_death(self, host: Host) -> None:

@@ -1,13 +1,13 @@
 """A remote log, as on Kafka: it survives its region, and another owner may take it over.
 
-    region    call ──────▶ ┐ waits while the log is away          ┌ ──────▶ the answer is heard
+    region    call ──────▶ ┐ waits while the log is away          ┌ ──────▶ it is received
     remote                 └▶ refused if fenced, else done, once ─┘
               ◀── drawn ──▶ or lost                     drawn, or lost ◀──▶
 
 Opening a store takes the log over, in two steps as on Kafka (docs/KAFKA.md, "Fencing"): first the keys, a little later
 all logs. From then on the log rejects writes of an older owner (S6), including those that were under way. Appends of
 the older owner between the two steps count, and the new owner reads them. The older owner learns of the takeover with
-its next write or within `LOOK_SECONDS`: all its pending writes fail as fenced, and `fenced` is done.
+its next write or within `OWNER_POLL_SECONDS`: all its pending writes fail as fenced, and `fenced` is done.
 
 The call of a frozen region is applied nevertheless; the region receives the response when it resumes. The last call of
 a killed region may be applied when its next life begins, unless that life is quicker.
@@ -29,7 +29,7 @@ from emulator.errors import StorageError, StorageFenced
 from emulator.simulation.durable_media import DiskFaults, MediaWrite, Medium, Span
 from emulator.simulation.store import SimulatedStore
 
-LOOK_SECONDS = 2.0
+OWNER_POLL_SECONDS = 2.0
 """Interval at which a store checks whether another owner has taken the log over."""
 OPEN_SECONDS = 10.0
 """How long a region that starts waits for a log that does not answer."""
@@ -89,7 +89,7 @@ class Call:
             self._under_way = True
             self._log.later(self._seconds_there, self._arrive)
 
-    def _hear(self) -> None:
+    def _resolve(self) -> None:
         if not self.withdrawn and not self.outcome.done():
             self.withdraw()
             self.outcome.set_result(self._answer)
@@ -103,7 +103,7 @@ class Call:
         if not log.is_reachable:
             log.hold(self._arrive)
             return
-        lost = log.is_so(log.faults.lost_answer_probability)
+        lost = log.draw_chance(log.faults.lost_answer_probability)
         if not self.done and not (lost and log.random.random() < 0.5):
             self.done = True
             self._answer = self.do()
@@ -117,7 +117,7 @@ class Call:
             self._log.hold(self._return)
         else:
             self._under_way = False
-            self._loop.call_soon(self._hear)
+            self._loop.call_soon(self._resolve)
 
 
 class RemoteLog(Medium):
@@ -147,7 +147,7 @@ class RemoteLog(Medium):
         if refusal is not None:
             raise refusal
         self.stores.append(store)
-        store.look()
+        store.poll_owner()
         return store
 
     def make_store(self, owner: int) -> RemoteStore:
@@ -230,7 +230,7 @@ class RemoteStore(SimulatedStore):
         self.fenced: asyncio.Future[StorageFenced] = self.loop.create_future()
         self._call: Call | None = None
         """Of the group that is being committed."""
-        self._patience: asyncio.TimerHandle | None = None
+        self._give_up_timer: asyncio.TimerHandle | None = None
 
     # Writing.
 
@@ -241,7 +241,7 @@ class RemoteStore(SimulatedStore):
         self._call.outcome.add_done_callback(self._answer)
         seconds = self.medium.faults.gives_up_seconds
         if seconds is not None:
-            self._patience = self.loop.call_later(seconds, self._give_up)
+            self._give_up_timer = self.loop.call_later(seconds, self._give_up)
 
     def _answer(self, done: asyncio.Future[Any]) -> None:
         if self._call is None or self._call.outcome is not done:
@@ -250,9 +250,9 @@ class RemoteStore(SimulatedStore):
         outcomes = done.result()
         fenced = next((outcome for outcome in outcomes if isinstance(outcome, StorageFenced)), None)
         if fenced is None:
-            self.answered(outcomes)
+            self.group_committed(outcomes)
         else:
-            self.tell(outcomes)
+            self.resolve(outcomes)
             self._end(fenced)
 
     def _give_up(self) -> None:
@@ -263,29 +263,29 @@ class RemoteStore(SimulatedStore):
         self._call.withdraw()
         self._end_call()
         error = StorageError("the remote log did not answer", definite=False)
-        self.answered([error] * len(self._committing))
+        self.group_committed([error] * len(self._committing))
 
     def _end_call(self) -> None:
         self._call = None
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._give_up_timer is not None:
+            self._give_up_timer.cancel()
+            self._give_up_timer = None
 
     # Who owns it.
 
-    def look(self) -> None:
+    def poll_owner(self) -> None:
         """Poll for a new owner, for ever: a store that writes learns of it at once, an idle one only here."""
         if self.ended is None:
             call = Call(self.medium, self.medium.draw_commit_seconds(), lambda: self.medium.key_owner)
-            call.outcome.add_done_callback(self._looked)
+            call.outcome.add_done_callback(self._owner_polled)
 
-    def _looked(self, done: asyncio.Future[int]) -> None:
+    def _owner_polled(self, done: asyncio.Future[int]) -> None:
         if self.ended is not None:
             return
         if done.result() > self.owner:
             self._end(newer_owner(self.owner))
         else:
-            self.loop.call_later(LOOK_SECONDS, self.look)
+            self.loop.call_later(OWNER_POLL_SECONDS, self.poll_owner)
 
     def _end(self, fenced: StorageFenced) -> None:
         """Another owner has the log: fail all pending writes, and send no further call."""
@@ -301,7 +301,7 @@ class RemoteStore(SimulatedStore):
         if self in self.medium.stores:
             self.medium.stores.remove(self)
         for write in self.take_tail():
-            self._tell(write, error)
+            self._resolve_write(write, error)
 
     # Reading.
 

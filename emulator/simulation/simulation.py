@@ -4,15 +4,15 @@
         us, eu = simulation.host("us"), simulation.host("eu")
         us.start(server(us))
 
-        async def story() -> None:
+        async def main() -> None:
             assert await eu.ask(client("us", 6650)) == "pong"
             simulation.network.cut("us", "eu")
             ...
 
-        simulation.run(story())
+        simulation.run(main())
 
-The story runs on a host of its own, the driver: it can do everything to the others and nothing can be done to it.
-Programs get what they need from their host: `host.network`, `host.wall_clock_ms`, `host.random`, and a disk from
+The main program runs on a host of its own, the driver, which has no faults and injects those of other hosts. Programs
+get what they need from their host: `host.network`, `host.wall_clock_ms`, `host.random`, and a disk from
 `simulation.disk(host.name)`.
 
 While a simulation runs, its programs are kept from real clocks, sockets, threads, files and unseeded chance
@@ -36,7 +36,7 @@ from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.host import DRIVER, Host, HostState
 from emulator.simulation.link import NetworkSettings
-from emulator.simulation.loop import HostLoop, tasks_of, where_it_waits
+from emulator.simulation.loop import HostLoop, innermost_await, tasks_of
 from emulator.simulation.network import SimulatedNetwork
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog
 from emulator.simulation.trace import Listener, Trace
@@ -44,10 +44,10 @@ from emulator.simulation.virtual_time import UnhandledError, VirtualTime
 
 T = TypeVar("T")
 
-STORY_SECONDS_MAX = 3600.0
+MAIN_SECONDS_MAX = 3600.0
 
 
-class Complaint(NamedTuple):
+class ProgramError(NamedTuple):
     """Something that asyncio would only have logged."""
 
     at_seconds: float
@@ -71,13 +71,13 @@ class Simulation:
         self.trace = Trace(detail=detail, listener=listener)
         self.time = VirtualTime(self.random("turns"), self.trace)
         self.network = SimulatedNetwork(self.time, self.random("network"), network)
-        self.complaints: list[Complaint] = []
+        self.program_errors: list[ProgramError] = []
         """What programs did that asyncio would only have logged. `strict`: the first one ends the run."""
         self._strict = strict
         self._guard = Guard() if guarded else None
         self._hosts: dict[str, Host] = {}
         self._disks: dict[str, SimulatedDisk] = {}
-        self._buried: list[tuple[HostLoop, list[asyncio.Task[Any]]]] = []
+        self._ended_programs: list[tuple[HostLoop, list[asyncio.Task[Any]]]] = []
         """Loops and tasks of killed programs. Kept: to let a coroutine go means to run its `finally`."""
         self._closed = False
         self.driver = self.host(DRIVER)
@@ -130,9 +130,9 @@ class Simulation:
 
     # Running.
 
-    def run(self, story: Coroutine[Any, Any, T], *, within_seconds: float = STORY_SECONDS_MAX) -> T:
-        """Run the story on the driver until it ends. Raises OutOfTime after `within_seconds` virtual seconds."""
-        task = self.driver.loop.create_task(story, name="story")
+    def run(self, main: Coroutine[Any, Any, T], *, within_seconds: float = MAIN_SECONDS_MAX) -> T:
+        """Run `main` on the driver until it ends. Raises OutOfTime after `within_seconds` virtual seconds."""
+        task = self.driver.loop.create_task(main, name="main")
         self._drive(task, self.now + within_seconds)
         return task.result()
 
@@ -143,12 +143,12 @@ class Simulation:
     async def until(
         self, condition: Callable[[], bool], *, within_seconds: float = 60.0, every_seconds: float = 0.01
     ) -> None:
-        """Wait, in the story, until the condition holds. Raises TimeoutError when it does not."""
+        """Wait, in the main program, until the condition holds. Raises TimeoutError when it does not."""
         deadline = self.now + within_seconds
         while not condition():
             if self.now >= deadline:
                 raise TimeoutError(
-                    f"condition not met within {within_seconds:g} virtual seconds. {self.who_waits()}"
+                    f"condition not met within {within_seconds:g} virtual seconds. {self.describe_waits()}"
                 )
             await asyncio.sleep(every_seconds)
 
@@ -157,43 +157,43 @@ class Simulation:
         self.driver.loop.call_at(seconds, action, *arguments)
 
     def outside(self) -> AbstractContextManager[None]:
-        """For stories: what the block does, it does outside of the simulation. No `await` in it."""
+        """For main programs: what the block does, it does outside of the simulation. No `await` in it."""
         return outside()
 
-    def _drive(self, story: asyncio.Future[Any], deadline: float | None = None) -> None:
+    def _drive(self, main: asyncio.Future[Any], deadline: float | None = None) -> None:
         assert not self._closed, "the simulation is closed"
         if deadline is None:
-            deadline = self.now + STORY_SECONDS_MAX
-        story.add_done_callback(lambda _: self.time.stop())
+            deadline = self.now + MAIN_SECONDS_MAX
+        main.add_done_callback(lambda _: self.time.stop())
         guard = self._guard
         if guard is not None:
             guard.activate()
         collecting = gc.isenabled()
         gc.disable()  # finalisers run at fixed moments, not at an arbitrary allocation
         try:
-            self.time.run(deadline, self.who_waits)
+            self.time.run(deadline, self.describe_waits)
         finally:
             if collecting:
                 gc.enable()
             if guard is not None:
                 guard.deactivate()
 
-    def who_waits(self) -> str:
+    def describe_waits(self) -> str:
         """Return the state of every program, for people."""
         lines = [""]
         for host in self._hosts.values():
             tasks = tasks_of(host.loop) if host.state is not HostState.DOWN else []
             if tasks or host.state is not HostState.UP:
                 lines.append(f"  {host.name} ({host.state.value})")
-                lines += [f"    {where_it_waits(task)}" for task in tasks]
+                lines += [f"    {innermost_await(task)}" for task in tasks]
         return "\n".join(lines)
 
     # What programs do wrong.
 
-    def complain(self, host: Host, context: dict[str, Any]) -> None:
+    def handle_exception(self, host: Host, context: dict[str, Any]) -> None:
         """Called by a loop whose program has no exception handler of its own."""
         error = context.get("exception")
-        self.complaints.append(Complaint(self.now, host.name, context["message"], error))
+        self.program_errors.append(ProgramError(self.now, host.name, context["message"], error))
         if self._strict and self.time.failure is None:
             failure = UnhandledError(
                 f"host {host.name!r} at {self.now:.6f} s: {context['message']}: {error!r}"
@@ -203,11 +203,11 @@ class Simulation:
 
     # The end.
 
-    def bury(self, loop: HostLoop) -> None:
+    def end_program(self, loop: HostLoop) -> None:
         """A program was killed."""
         tasks = tasks_of(loop)
         loop.kill()
-        self._buried.append((loop, tasks))
+        self._ended_programs.append((loop, tasks))
 
     def close(self) -> None:
         """Let go of everything. Only now do `finally` blocks of killed programs run, in a world that hears nothing
@@ -217,16 +217,16 @@ class Simulation:
         self._closed = True
         for host in self._hosts.values():
             if host.state is not HostState.DOWN:
-                self.bury(host.loop)
-        tasks = [task for loop, buried in self._buried for task in (*buried, *loop.stillborn)]
+                self.end_program(host.loop)
+        tasks = [task for loop, left_over in self._ended_programs for task in (*left_over, *loop.late_tasks)]
         unraisable = sys.unraisablehook
-        sys.unraisablehook = _look_away
+        sys.unraisablehook = _ignore_unraisable
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for task in tasks:
                     _let_go(task)
-                self._buried.clear()
+                self._ended_programs.clear()
                 self._hosts.clear()
                 del tasks
         finally:
@@ -254,5 +254,5 @@ def _let_go(task: asyncio.Task[Any]) -> None:
         return
 
 
-def _look_away(unraisable: Any) -> None:
+def _ignore_unraisable(unraisable: Any) -> None:
     pass

@@ -57,13 +57,13 @@ class SimulatedLog:
             half = copy[whole][: medium.random.randrange(len(copy[whole]) + 1)]
             durable.torn = [*copy[:whole], half]
 
-        def heard(first: int) -> int:
+        def confirm(first: int) -> int:
             self.next_entry_id = first + len(copy)
             self.size_bytes += size_bytes
             return first
 
         return self._store.issue(
-            self, store, heard, self.failed, log=durable, size_bytes=size_bytes, tear=tear
+            self, store, confirm, self.failed, log=durable, size_bytes=size_bytes, tear=tear
         )
 
     def failed(self, error: StorageError) -> None:
@@ -87,13 +87,13 @@ class SimulatedLog:
             self.durable.trim(before)
             return self.durable.first_entry_id
 
-        def heard(first: int) -> None:
+        def confirm(first: int) -> None:
             self.first_entry_id = min(first, self.next_entry_id)
             # The remaining entries, not the trimmed ones: a trim that was reported as failed may have removed some.
             known = bisect_left(self.durable.ids, self.next_entry_id)
             self.size_bytes = sum(map(len, self.durable.entries[:known]))
 
-        await self._store.issue(_LaneOfItsOwn(), store, heard)
+        await self._store.issue(_LaneOfItsOwn(), store, confirm)
 
 
 class _LaneOfItsOwn:
@@ -135,7 +135,7 @@ class SimulatedStore(KeyedStore):
                 self.medium.next_ledger_id += 1
             return self.log_type(self, logs[name])
 
-        def heard(found: SimulatedLog | None) -> SimulatedLog | None:
+        def confirm(found: SimulatedLog | None) -> SimulatedLog | None:
             log = self._logs.get(name)
             if log is not None and log.broken is None:  # opened by another call in the same group
                 return log
@@ -144,7 +144,7 @@ class SimulatedStore(KeyedStore):
                 self._names.add(name)
             return found
 
-        opened: SimulatedLog | None = await self.issue(_LaneOfItsOwn(), store, heard)
+        opened: SimulatedLog | None = await self.issue(_LaneOfItsOwn(), store, confirm)
         return opened
 
     async def delete_log(self, name: str) -> None:
@@ -155,12 +155,12 @@ class SimulatedStore(KeyedStore):
         def store() -> None:
             self.medium.logs.pop(name, None)
 
-        def heard(_: None) -> None:
+        def confirm(_: None) -> None:
             self._names.discard(name)
             if (log := self._logs.pop(name, None)) is not None:
                 log.broken = log.gone = error
 
-        await self.issue(_LaneOfItsOwn(), store, heard)
+        await self.issue(_LaneOfItsOwn(), store, confirm)
 
     def forget(self, name: str) -> None:
         """Drop the cached log: the next `open_log` reads it again."""
@@ -187,7 +187,7 @@ class SimulatedStore(KeyedStore):
         def store() -> None:
             self.medium.put(lane.key, value, self.owner)
 
-        def heard(_: None) -> int | None:
+        def confirm(_: None) -> int | None:
             return self._keys.stored(lane, value)
 
         def failed(error: StorageError) -> None:
@@ -197,13 +197,13 @@ class SimulatedStore(KeyedStore):
             self._keys.failed(lane, error)
 
         size_bytes = 0 if value is None else len(value.value)
-        return self.issue(lane, store, heard, failed, size_bytes=size_bytes)
+        return self.issue(lane, store, confirm, failed, size_bytes=size_bytes)
 
     def issue(
         self,
         lane: Lane,
         store: Callable[[], Any],
-        heard: Callable[[Any], Any],
+        confirm: Callable[[Any], Any],
         failed: Callable[[StorageError], None] = lambda error: None,
         *,
         log: DurableLog | None = None,
@@ -217,7 +217,7 @@ class SimulatedStore(KeyedStore):
         future = self.new_future()
         if not self._waiting and not self._committing:
             self.loop.call_soon(self._begin_commit)
-        self._waiting.append(MediaWrite(lane, log, size_bytes, store, tear, heard, failed, future))
+        self._waiting.append(MediaWrite(lane, log, size_bytes, store, tear, confirm, failed, future))
         return future
 
     def _begin_commit(self) -> None:
@@ -225,35 +225,35 @@ class SimulatedStore(KeyedStore):
         self._committing = [write for write in waiting if write.lane.broken is None]
         for write in waiting:
             if write.lane.broken is not None:
-                self._tell(write, write.lane.broken)
+                self._resolve_write(write, write.lane.broken)
         if self._committing:
             self.commit(self._committing)
 
     def commit(self, group: list[MediaWrite]) -> None:
-        """Have the group applied. `answered` follows, unless this is the end."""
+        """Have the group applied. `group_committed` follows, unless this is the end."""
         raise NotImplementedError
 
-    def answered(self, outcomes: Sequence[Any]) -> None:
+    def group_committed(self, outcomes: Sequence[Any]) -> None:
         """Resolve the writes of the group with their outcomes. The next group may be sent."""
-        self.tell(outcomes)
+        self.resolve(outcomes)
         if self._waiting:
             self._begin_commit()
 
-    def tell(self, outcomes: Sequence[Any]) -> None:
+    def resolve(self, outcomes: Sequence[Any]) -> None:
         """Those who wait for the group."""
         group, self._committing = self._committing, []
         for write, outcome in zip(group, outcomes, strict=True):
-            self._tell(write, outcome)
+            self._resolve_write(write, outcome)
 
-    def _tell(self, write: MediaWrite, outcome: Any) -> None:
+    def _resolve_write(self, write: MediaWrite, outcome: Any) -> None:
         if isinstance(outcome, StorageError):
             write.failed(outcome)
             if not write.future.done():  # the wait may have been cancelled
                 write.future.set_exception(outcome)
         else:
-            given = write.heard(outcome)
+            result = write.confirm(outcome)
             if not write.future.done():
-                write.future.set_result(given)
+                write.future.set_result(result)
 
     def take_tail(self) -> list[MediaWrite]:
         """Whatever has no outcome yet; it is the caller's now."""

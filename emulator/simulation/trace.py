@@ -48,13 +48,13 @@ class Trace:
         """One of them. Only called with `detail`."""
         name = callback_name(callback)
         self._add(name.encode())
-        self._tell(now, host, name)
+        self._report(now, host, name)
 
     def arrival(self, now: float, host: str, kind: str, data: list[bytes]) -> None:
         """Something arrived at a host's network interface. Only called with `detail`."""
         self._add(kind.encode(), *data)
         size_bytes = sum(map(len, data))
-        self._tell(now, host, f"{kind} arrives, {size_bytes} bytes" if size_bytes else f"{kind} arrives")
+        self._report(now, host, f"{kind} arrives, {size_bytes} bytes" if size_bytes else f"{kind} arrives")
 
     def event(self, now: float, host: str, what: str) -> None:
         """Something else that no program does: a fault, a group that became durable."""
@@ -64,19 +64,19 @@ class Trace:
             self._add(what.encode())
         self.steps += (now, number)
         if self._listener is not None:
-            self._tell(now, host, what)
+            self._report(now, host, what)
 
     def _add(self, *what: bytes) -> None:
         self.flush()
-        for piece in what:
-            self._hash.update(piece)
+        for part in what:
+            self._hash.update(part)
 
     def flush(self) -> None:
         """Hash what was noted."""
         self._hash.update(array("d", self.steps))
         del self.steps[:]
 
-    def _tell(self, now: float, host: str, what: str) -> None:
+    def _report(self, now: float, host: str, what: str) -> None:
         if self._listener is not None:
             self._listener(now, host, what)
 

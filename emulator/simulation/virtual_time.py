@@ -35,7 +35,7 @@ class SimulationError(Exception):
 
 
 class Deadlock(SimulationError):
-    """No host has a callback, now or later, and the story has not ended."""
+    """No host has a callback, now or later, and the main program has not ended."""
 
 
 class Livelock(SimulationError):
@@ -43,7 +43,7 @@ class Livelock(SimulationError):
 
 
 class OutOfTime(SimulationError):
-    """The story has not ended when it should have."""
+    """The main program has not ended when it should have."""
 
 
 class UnhandledError(SimulationError):
@@ -101,19 +101,19 @@ class VirtualTime:
         """`run` returns after this turn."""
         self._stopping = True
 
-    def run(self, deadline: float, who_waits: Callable[[], str]) -> None:
+    def run(self, deadline: float, describe_waits: Callable[[], str]) -> None:
         """Let things happen until `stop`. Raises when that will not be, or not before the deadline."""
         self._stopping = False
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generator_begins, finalizer=self._generator_dropped)
         try:
-            self._run(deadline, who_waits)
+            self._run(deadline, describe_waits)
         finally:
             self.running = None
             _set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
 
-    def _run(self, deadline: float, who_waits: Callable[[], str]) -> None:
+    def _run(self, deadline: float, describe_waits: Callable[[], str]) -> None:
         runnable, draw = self.runnable, self._draw
         turns, turns_at_jump, turns_at_tidying = self.turns, self.turns, self.turns
         while not self._stopping:
@@ -126,12 +126,14 @@ class VirtualTime:
                     self.now += BUSY_TURN_SECONDS
                     self._let_due()
                     if turns - turns_at_jump > BUSY_TURNS_MAX:
-                        raise Livelock(f"{loop.name} is busy and does not wait for anything. {who_waits()}")
+                        raise Livelock(
+                            f"{loop.name} is busy and does not wait for anything. {describe_waits()}"
+                        )
             else:
                 if not self._jump(deadline):
                     if self.moments:
-                        raise OutOfTime(f"the test did not end within {deadline:g} s. {who_waits()}")
-                    raise Deadlock(f"at {self.now:.6f} s no event is pending. {who_waits()}")
+                        raise OutOfTime(f"the test did not end within {deadline:g} s. {describe_waits()}")
+                    raise Deadlock(f"at {self.now:.6f} s no event is pending. {describe_waits()}")
                 turns_at_jump = turns
                 if turns - turns_at_tidying > TURNS_BETWEEN_TIDYINGS:
                     self._tidy(turns)

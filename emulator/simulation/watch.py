@@ -20,7 +20,7 @@ from spark_jobs.evidence.cursors import DecodedCursor, cursors_in
 class _Watched:
     """One stored cursor."""
 
-    gone_upto: int
+    trimmed_upto: int
     """What was trimmed before there was a subscription: it begins behind that, and consumes nothing of it."""
     mark_delete: int = -2
     read: int = 0
@@ -29,7 +29,7 @@ class _Watched:
     """Those of them that are not acknowledged yet."""
 
 
-class _Shelf:
+class _RegionCursors:
     """The values of one region that belong to cursors."""
 
     def __init__(self) -> None:
@@ -67,67 +67,67 @@ class _Shelf:
 
 
 class CursorWatch:
-    """All cursors of all regions. Fills `fallen` and `unseen`."""
+    """All cursors of all regions. Fills `mark_delete_regressions` and `acknowledged_unreceived`."""
 
     def __init__(self, disks: Disks, history: SimulatedHistory) -> None:
-        self.fallen: list[str] = []
-        self.unseen: list[tuple[str, StoredMessage]] = []
+        self.mark_delete_regressions: list[str] = []
+        self.acknowledged_unreceived: list[tuple[str, StoredMessage]] = []
         """(subscription, message) that was counted as consumed before any consumer received it."""
         self._disks = disks
         self._history = history
-        self._shelves: dict[str, _Shelf] = {}
+        self._region_cursors: dict[str, _RegionCursors] = {}
         """By region."""
         self._media: dict[str, Medium] = {}
         self._watched: dict[tuple[str, CursorKey], _Watched] = {}
 
     def attach(self, region: str, disk: Medium) -> None:
-        tell, self._media[region] = disk.on_event, disk
+        report, self._media[region] = disk.on_event, disk
 
         def on_event(what: str) -> None:
-            tell(what)
-            self._look(region, disk)
+            report(what)
+            self._check_commit(region, disk)
 
         disk.on_event = on_event
 
-    def _look(self, region: str, disk: Medium) -> None:
+    def _check_commit(self, region: str, disk: Medium) -> None:
         """Called after every commit, most of which touch no cursor."""
-        shelf = self._shelves.setdefault(region, _Shelf())
-        for key in shelf.changed(disk.values):
-            cursor = cursors_in(shelf.of(key)).get(key)
+        cursors = self._region_cursors.setdefault(region, _RegionCursors())
+        for key in cursors.changed(disk.values):
+            cursor = cursors_in(cursors.of(key)).get(key)
             if cursor is None:
                 self._watched.pop((region, key), None)
             else:
-                self._look_at(region, key, cursor)
+                self._check_cursor(region, key, cursor)
 
-    def _look_at(self, region: str, key: CursorKey, cursor: DecodedCursor) -> None:
+    def _check_cursor(self, region: str, key: CursorKey, cursor: DecodedCursor) -> None:
         topic, subscription = key.topic, key.subscription
         watched = self._watched.get((region, key))
         if watched is None:
-            watched = self._watched[region, key] = _Watched(gone_upto=self._gone_upto(region, topic))
+            watched = self._watched[region, key] = _Watched(trimmed_upto=self._trimmed_upto(region, topic))
         moved_by_hand = self._history.windows.is_open(region, topic, subscription)
         if cursor.mark_delete < watched.mark_delete and not moved_by_hand:
-            self.fallen.append(
+            self.mark_delete_regressions.append(
                 f"mark-delete of {topic}/{subscription} in {region} fell from {watched.mark_delete} "
                 f"to {cursor.mark_delete}"
             )
         watched.mark_delete = cursor.mark_delete
         self._disks.read_on(region)
         view = self._disks.logs.get((region, topic)) or LogView(region, topic, -1)
-        watched.open += (one for one in view.messages[watched.read :] if one.entry > watched.gone_upto)
+        watched.open += (one for one in view.messages[watched.read :] if one.entry > watched.trimmed_upto)
         watched.read = len(view.messages)
-        given = self._history.given
-        is_done = given.to(region, topic, subscription)
+        delivered = self._history.delivered
+        is_done = delivered.to(region, topic, subscription)
         still_open = []
         for one in watched.open:
             if not cursor.is_done(one.entry, one.batch_index):
                 still_open.append(one)
             elif not is_done(one.origin, one.text):
                 if moved_by_hand:
-                    given.skip(region, topic, subscription, one.origin, one.text)
+                    delivered.skip(region, topic, subscription, one.origin, one.text)
                 else:
-                    self.unseen.append((subscription, one))
+                    self.acknowledged_unreceived.append((subscription, one))
         watched.open = still_open
 
-    def _gone_upto(self, region: str, topic: str) -> int:
+    def _trimmed_upto(self, region: str, topic: str) -> int:
         log = self._media[region].logs.get(topic)
         return log.let_go[-1][0] if log is not None and log.let_go else -1

@@ -2,7 +2,7 @@
 
     with world("us", "eu", seed=7) as w:
 
-        async def story() -> None:
+        async def main() -> None:
             us, eu = w.client("us"), w.client("eu")
             producer = await us.producer("orders")
             await producer.send(b"hello")
@@ -11,11 +11,11 @@
             w.heal()
             await w.quiet()
 
-        w.play(story())
+        w.play(main())
 
 No sleeping, no ports: time passes when every host waits. Regions are the production brokers, each on its own host and
 disk, or with `disk=RemoteFaults()` on a remote log. Clients are `emulator.client`, each on its own host, by default at
-the place of its region. The story itself runs on a host without faults.
+the place of its region. The main program runs on a host without faults.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from emulator.model.stored_keys import CursorKey, CursorPartKey
 from emulator.net.http import HttpResponse, call
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.durable_media import DiskFaults
-from emulator.simulation.evidence import Homes
+from emulator.simulation.evidence import ReplicationRules
 from emulator.simulation.host import DRIVER, Host
 from emulator.simulation.region import AS_SHIPPED, Overrides, SimulatedRegion
 from emulator.simulation.remote_log import RemoteLog
@@ -127,7 +127,7 @@ class World:
             )
         for link in topology.links:
             simulation.network.shape(link.source, link.target, link.shape)
-        self.homes = Homes(topology.namespaces)
+        self.replication_rules = ReplicationRules(topology.namespaces)
         self._clients = 0
 
     def __enter__(self) -> Self:
@@ -140,16 +140,16 @@ class World:
         """Let go of everything."""
         self.simulation.close()
 
-    def play(self, story: Coroutine[Any, Any, T], *, within_seconds: float = 3600.0) -> T:
-        """Start every region, then tell the story until it ends."""
+    def play(self, main: Coroutine[Any, Any, T], *, within_seconds: float = 3600.0) -> T:
+        """Start every region, then run `main` until it ends."""
 
-        async def whole_story() -> T:
+        async def with_regions() -> T:
             for region in self.regions.values():
                 region.start()
             await self.ready()
-            return await story
+            return await main
 
-        return self.simulation.run(whole_story(), within_seconds=within_seconds)
+        return self.simulation.run(with_regions(), within_seconds=within_seconds)
 
     # What can be done to it.
 
@@ -200,8 +200,8 @@ class World:
     def client(
         self, region: str, *others: str, settings: ClientSettings | None = None, place: str | None = None
     ) -> Client:
-        """A client for the story at the first region (or at `place`), which fails over to the others. It runs on the
-        story's own loop, so it cannot be killed."""
+        """A client for the main program, at the first region (or at `place`), which fails over to the others. It runs
+        on the driver, so it cannot be killed."""
         self._clients += 1
         host = self.client_host(f"client-{self._clients}", place or region)
         host.network.loop = self.simulation.host(DRIVER).loop
@@ -231,8 +231,8 @@ class World:
     async def ask_admin(
         self, region: str, method: str, target: str, body: Any = None, *, host: Host | None = None
     ) -> HttpResponse:
-        """Call a region's HTTP port from `host`, or from the story itself. Raises NoAnswer when the region is down, or
-        does not answer in time."""
+        """Call a region's HTTP port from `host`, or from the driver. Raises NoAnswer when the region is down, or does
+        not answer in time."""
         if host is None:
             self._clients += 1
             host = self.client_host(f"admin-{self._clients}", region)

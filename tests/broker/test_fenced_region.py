@@ -10,7 +10,7 @@ import pytest
 
 from emulator.broker.region import FLUSH_SECONDS, Region
 from emulator.client import ClientError, InitialPosition
-from emulator.simulation.evidence import trespasses
+from emulator.simulation.evidence import fencing_violations
 from emulator.simulation.host import HostState
 from emulator.simulation.remote_log import CLOSE_SECONDS, RemoteFaults, RemoteStore
 from emulator.simulation.world import World, world
@@ -34,8 +34,8 @@ async def replaced(w: World, region: str = "us") -> None:
 
 async def gone(w: World, region: str = "us") -> None:
     """Wait until the former owner has exited."""
-    await w.simulation.until(lambda: not w.regions[region].lingering, within_seconds=5)
-    assert w.regions[region].formers[0].state is HostState.DOWN
+    await w.simulation.until(lambda: not w.regions[region].running_former_hosts, within_seconds=5)
+    assert w.regions[region].former_hosts[0].state is HostState.DOWN
 
 
 @pytest.mark.world("us", disk=SLOW)
@@ -58,7 +58,7 @@ async def test_a_region_that_was_replaced_acknowledges_nothing_that_is_not_store
     found = [(await consumer.receive()).payload for _ in range(10)]
     assert [payload for payload in found if payload != b"new"] == [b"%d" % n for n in range(9)]
     assert len(world.remote_log("us").entries(TOPIC)) == 10
-    assert list(trespasses("us", world.remote_log("us"))) == []
+    assert list(fencing_violations("us", world.remote_log("us"))) == []
 
 
 @pytest.mark.world("us", disk=RemoteFaults())
@@ -105,7 +105,7 @@ async def test_a_fenced_region_with_something_left_to_write_ends_in_order(world:
     subscription = former.directory.serving[TOPIC].subscriptions["s"]
     await world.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
     assert isinstance(former.store, RemoteStore)
-    former.store.look()
+    former.store.poll_owner()
     await gone(world)
     assert former.end.is_fenced
     assert former.clients.connections == {}

@@ -163,7 +163,7 @@ class TestEndings:
             with pytest.raises(Deadlock) as deadlock:
                 simulation.run(scenario())
         line = stuck.__code__.co_firstlineno + 1
-        assert f"story at {__file__}:{line}" in str(deadlock.value)
+        assert f"main at {__file__}:{line}" in str(deadlock.value)
         assert f"broker at {__file__}:{line}" in str(deadlock.value)
 
     def test_a_deadlock_tells_of_hosts_that_are_frozen_or_dead(self):
@@ -255,7 +255,7 @@ class TestEndings:
         with Simulation(1, strict=False) as simulation:
             simulation.host("us").start(program())
             simulation.run_for(10)
-            assert [(c.at_seconds, c.host, str(c.error)) for c in simulation.complaints] == [
+            assert [(c.at_seconds, c.host, str(c.error)) for c in simulation.program_errors] == [
                 (0.0, "us", "oops")
             ]
 

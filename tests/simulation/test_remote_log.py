@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.errors import StorageError, StorageFenced
-from emulator.simulation.evidence import trespasses
+from emulator.simulation.evidence import fencing_violations
 from emulator.simulation.host import Host
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog, RemoteStore
 from emulator.simulation.simulation import Simulation
@@ -106,7 +106,7 @@ class TestOwners:
         for name in "ab":
             assert data_of(await read_all(await open_log(new, name))) == [b"old"]
         assert new.get("k") == (b"old", 0)
-        assert list(trespasses("us", log)) == []
+        assert list(fencing_violations("us", log)) == []
 
     async def test_who_writes_nothing_finds_out_too(self, simulation: Simulation, log: RemoteLog) -> None:
         """Within the interval of its checks."""
@@ -304,8 +304,8 @@ async def test_the_evidence_names_what_an_older_owner_stored_behind_the_fence(
     t: Log = await open_log(old, "t")
     new: RemoteStore = await log.open_store()
     await (await open_log(new, "t")).append([b"new"])
-    assert list(trespasses("us", log)) == []
+    assert list(fencing_violations("us", log)) == []
     await t.append([b"late"])
-    assert [what for what in trespasses("us", log) if "entry 1 of t" in what]
+    assert [what for what in fencing_violations("us", log) if "entry 1 of t" in what]
     await old.put("k", b"late")
-    assert [what for what in trespasses("us", log) if "wrote k after owner 2" in what]
+    assert [what for what in fencing_violations("us", log) if "wrote k after owner 2" in what]

@@ -17,7 +17,14 @@ from emulator.errors import ConfigurationError
 from emulator.run.history_events import HistoryEvent
 from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.checkers import regions_converge, replicated_everywhere
-from emulator.simulation.evidence import Given, Homes, LogView, Origin, RunEvidence, StoredMessage
+from emulator.simulation.evidence import (
+    DeliveredMessages,
+    LogView,
+    Origin,
+    ReplicationRules,
+    RunEvidence,
+    StoredMessage,
+)
 from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.scenarios.figures import figures_of
 from emulator.simulation.scenarios.run import SimulatedScenario, prepare_scenario, run_scenario
@@ -256,16 +263,16 @@ def test_between_the_regions_that_are_left_nothing_is_excused() -> None:
     one, two = (stored("us", number) for number in (0, 1))
     here.messages = [one, two]
     there.messages = [two._replace(region="eu")]
-    homes = Homes([NamespaceConfig("public/default", ("us", "eu"))])
+    homes = ReplicationRules([NamespaceConfig("public/default", ("us", "eu"))])
     topic = one.origin.topic
     evidence = RunEvidence(
-        homes=homes,
+        replication_rules=homes,
         events=[],
-        given=Given(),
+        delivered=DeliveredMessages(),
         logs={("us", topic): here, ("eu", topic): there},
         cursors={},
-        fallen=[],
-        unseen=[],
+        mark_delete_regressions=[],
+        acknowledged_unreceived=[],
         healed=True,
     )
     assert list(regions_converge(evidence))

@@ -42,7 +42,7 @@ class Left(NamedTuple):
 class Evidence(RunEvidence):
     """Everything that the checks of a generated run look at."""
 
-    lingering: Sequence[str]
+    running_former_hosts: Sequence[str]
     """Hosts of replaced regions whose programs still run."""
     waiting: frozenset[str]
     """Texts of messages whose producers still wait for an outcome."""

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emulator.simulation.checkers import InvariantResult, first_violation, run_checks
-from emulator.simulation.evidence import Disks, full, hold_the_same, seconds_of
+from emulator.simulation.evidence import Disks, full, have_converged, seconds_of
 from emulator.simulation.outcome import (
     SimulationOutcome,
     configurations_of,
     play_to_the_end,
     stored_state,
-    undisturbed,
+    without_gc_and_logging,
 )
 from emulator.simulation.region import AS_SHIPPED, Overrides
 from emulator.simulation.simulation import Simulation
@@ -81,19 +81,19 @@ def run_plan(plan: Plan, *, overrides: Overrides = AS_SHIPPED, listener: Listene
     raised."""
     simulation = Simulation(f"{seed_name(plan.kind)}/{plan.seed}/{plan.variation}", listener=listener)
     with (
-        undisturbed(),
+        without_gc_and_logging(),
         SwarmWorld(
             plan.topology, disks=dict(plan.disks), simulation=simulation, overrides=overrides
         ) as world,
     ):
         run = _Run(plan, world)
         seconds_max = plan.break_seconds + 2 * plan.heal_seconds_max
-        unsound = play_to_the_end(world, run.story(), within_seconds=seconds_max)
+        program_failure = play_to_the_end(world, run.story(), within_seconds=seconds_max)
         return Outcome(
             name=plan.kind,
             seed=plan.seed,
             topology=plan.topology,
-            violation=unsound or first_violation(run.check_results),
+            violation=program_failure or first_violation(run.check_results),
             check_results=run.check_results,
             virtual_seconds=simulation.now,
             digest=simulation.trace.hexdigest(),
@@ -125,7 +125,7 @@ class _Run:
         alone = (*self.producers, *self.readers, *self.claimants, *self.workers)
         world.actors.update({actor.name: actor for actor in alone})
         world.actors.update({actor.plan.name: actor for actor in self.consumers})
-        self.record.given.replicated.update(
+        self.record.delivered.replicated.update(
             (full(one.topic), one.subscription) for one in plan.consumers if one.replicated
         )
         self._prepare_hosts()
@@ -237,7 +237,7 @@ class _Run:
         if self._lingering() or not all(finished):
             return False
         self.disks.read_on()
-        return hold_the_same(self.disks, self.world.homes)
+        return have_converged(self.disks, self.world.replication_rules)
 
     async def _die_once_more(self) -> None:
         for name in self.world.regions:
@@ -285,7 +285,7 @@ class _Run:
         return {place: len(view.ids) for place, view in self.disks.logs.items()}
 
     def _lingering(self) -> list[str]:
-        return [host.name for region in self.world.regions.values() for host in region.lingering]
+        return [host.name for region in self.world.regions.values() for host in region.running_former_hosts]
 
     async def _tour(self, deadline: float) -> None:
         """Every consumer drains where it is, then once more in every region it was in."""
@@ -301,7 +301,7 @@ class _Run:
 
     def _is_drained(self, consumer: ConsumerActor, region: str) -> bool:
         topic = full(consumer.plan.topic)
-        is_done = self.record.given.to(region, topic, consumer.plan.subscription)
+        is_done = self.record.delivered.to(region, topic, consumer.plan.subscription)
         view = self.disks.logs.get((region, topic))
         return view is None or all(is_done(one.origin, one.text) for one in view.messages)
 
@@ -311,16 +311,16 @@ class _Run:
     def _evidence(self, *, healed: bool) -> Evidence:
         self.disks.read_on()
         return Evidence(
-            homes=self.world.homes,
+            replication_rules=self.world.replication_rules,
             events=self.record.events,
-            given=self.record.given,
-            asked=self.record.asked,
+            delivered=self.record.delivered,
+            published=self.record.published,
             logs=self.disks.logs,
             cursors=self.disks.cursors(),
-            fallen=self.watch.fallen,
-            unseen=self.watch.unseen,
-            trespasses=self.disks.trespasses(),
-            lingering=self._lingering(),
+            mark_delete_regressions=self.watch.mark_delete_regressions,
+            acknowledged_unreceived=self.watch.acknowledged_unreceived,
+            fencing_violations=self.disks.fencing_violations(),
+            running_former_hosts=self._lingering(),
             healed=healed,
             waiting=frozenset(text for producer in self.producers for text in producer.waiting),
             subscribed=self._subscribed(),
@@ -362,8 +362,8 @@ class _Run:
         cursors = self.disks.cursors()
         for consumer in self.consumers:
             topic, subscription = full(consumer.plan.topic), consumer.plan.subscription
-            is_replicated = (topic, subscription) in self.record.given.replicated
-            for region in self.world.homes.regions(topic) if is_replicated else [consumer.region]:
+            is_replicated = (topic, subscription) in self.record.delivered.replicated
+            for region in self.world.replication_rules.regions(topic) if is_replicated else [consumer.region]:
                 cursor = cursors.get((region, topic, subscription))
                 view = self.disks.logs.get((region, topic))
                 if cursor is not None and view is not None:

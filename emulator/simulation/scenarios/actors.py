@@ -117,7 +117,7 @@ class SimulatedProducer(SimulatedActor):
         self._lanes = [PartitionSender[Producer](topic) for topic in part.topics]
         self._asked = 0
         self._publishing = False
-        self._told_to_finish = False
+        self._finishing = False
 
     @property
     def counts(self) -> Counts:
@@ -132,13 +132,13 @@ class SimulatedProducer(SimulatedActor):
         )
 
     async def finish(self) -> None:
-        self._told_to_finish, self._publishing = True, False
+        self._finishing, self._publishing = True, False
         await self._until(lambda: not self.counts.pending)
 
     async def _go(self, *, orderly: bool) -> None:
         await super()._go(orderly=orderly)
         for message in list(self._waiting):  # a client that is gone takes with it what it waited for
-            self._told(message, "unknown", error="the client was closed")
+            self._record_outcome(message, "unknown", error="the client was closed")
 
     async def _program(self, host: Host) -> None:
         timeout_ms = self.part.send_timeout_ms
@@ -180,7 +180,7 @@ class SimulatedProducer(SimulatedActor):
     @property
     def _has_more(self) -> bool:
         enough = self.part.messages is not None and self._asked >= self.part.messages
-        return not (self._told_to_finish or enough)
+        return not (self._finishing or enough)
 
     async def _publish(self) -> None:
         rate = self.part.rate_per_second
@@ -203,29 +203,31 @@ class SimulatedProducer(SimulatedActor):
         self._asked += 1
         payload = text.encode().ljust(self.part.message_bytes, b" ")
         self._waiting[message] = (self.region, lane.session, text)
-        said = {
+        fields = {
             "payload_digest": payload_digest(payload),
             "attributes_digest": attributes_digest(key),
             "key": key,
         }
-        self._note_publish(message, self.region, lane.session, text, "asked", **said)
+        self._note_publish(message, self.region, lane.session, text, "asked", **fields)
         try:
             future = lane.producer.send_nowait(payload, sequence_id=number, key=key)
         except ClientError as refusal:
-            self._told(message, "failed", error=str(refusal))
+            self._record_outcome(message, "failed", error=str(refusal))
             raise
-        future.add_done_callback(partial(self._answered, message))
+        future.add_done_callback(partial(self._receipt_arrived, message))
 
-    def _answered(self, message: tuple[str, int], done: asyncio.Future[MessageId]) -> None:
+    def _receipt_arrived(self, message: tuple[str, int], done: asyncio.Future[MessageId]) -> None:
         error = None if done.cancelled() else done.exception()
         if error is None and not done.cancelled():
             place = done.result()
-            self._told(message, "ok", message_id=f"{place.ledger}:{place.entry}:{place.batch_index}")
+            self._record_outcome(
+                message, "ok", message_id=f"{place.ledger}:{place.entry}:{place.batch_index}"
+            )
         else:
             certain = isinstance(error, ClientError) and error.definite
-            self._told(message, "failed" if certain else "unknown", error=str(error))
+            self._record_outcome(message, "failed" if certain else "unknown", error=str(error))
 
-    def _told(self, message: tuple[str, int], outcome: str, **fields: str) -> None:
+    def _record_outcome(self, message: tuple[str, int], outcome: str, **fields: str) -> None:
         self._note_publish(message, *self._waiting.pop(message), outcome, **fields)
         self._outcomes[outcome] += 1
 
@@ -311,7 +313,7 @@ class SimulatedConsumer(SimulatedActor):
     def _received(self, topic: str, message: Message) -> None:
         origin_region = message.replicated_from or self.region
         identity = (topic, origin_region, message.producer_name, message.sequence_id)
-        self._note_mine(
+        self._note_of_subscription(
             "receive",
             "ok",
             topic=topic,
@@ -329,18 +331,18 @@ class SimulatedConsumer(SimulatedActor):
         """Records only `asked`, as with the real client: it returns before the region has received it."""
         how = self.part.acknowledge
         give = consumer.acknowledge_cumulative if how == "cumulative" else consumer.acknowledge
-        said = {"topic": consumer.topic, "message_id": place_of(message), "how": how}
-        self._note_mine("acknowledge", "asked", **said)
+        fields = {"topic": consumer.topic, "message_id": place_of(message), "how": how}
+        self._note_of_subscription("acknowledge", "asked", **fields)
         try:
             await give(message)
         except ClientError as refusal:
-            self._note_mine("acknowledge", "unknown", error=str(refusal), **said)
+            self._note_of_subscription("acknowledge", "unknown", error=str(refusal), **fields)
 
     def _note_subscribe(self, topic: str, outcome: Any, **fields: Any) -> None:
-        told = {"topic": topic, "replicated": self.part.replicated, "initial": "earliest"}
-        self._note_mine("subscribe", outcome, **told, **fields)
+        wanted = {"replicated": self.part.replicated, "initial": "earliest"}
+        self._note_of_subscription("subscribe", outcome, topic=topic, **wanted, **fields)
 
-    def _note_mine(self, op: str, outcome: Any, **fields: Any) -> None:
+    def _note_of_subscription(self, op: str, outcome: Any, **fields: Any) -> None:
         self._note(op, outcome, subscription=self.part.subscription, **fields)
 
 

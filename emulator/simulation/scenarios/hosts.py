@@ -91,10 +91,10 @@ class OnHost:
             self._work = OwnProducer(self.part, client, self._notes)
         await self._work.begin()
 
-    async def _ask(self, deed: Any) -> None:
+    async def _ask(self, call: Any) -> None:
         assert self._host is not None
         try:
-            await self._host.ask(deed)
+            await self._host.ask(call)
         except HostDied as death:
             raise ActorFailure(f"{self.part.name}: {death}") from None
 

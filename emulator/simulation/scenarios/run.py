@@ -32,9 +32,14 @@ from emulator.scenarios.scenario import Scenario, load_scenario
 from emulator.scenarios.topics import TopicStatus, topic_status
 from emulator.simulation.checkers import CHECKS, InvariantResult, Violation, first_violation, run_checks
 from emulator.simulation.durable_media import DiskFaults
-from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, hold_the_same
+from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, have_converged
 from emulator.simulation.history import SimulatedHistory
-from emulator.simulation.outcome import SimulationOutcome, play_to_the_end, stored_state, undisturbed
+from emulator.simulation.outcome import (
+    SimulationOutcome,
+    play_to_the_end,
+    stored_state,
+    without_gc_and_logging,
+)
 from emulator.simulation.parallel_runner import SeedResult
 from emulator.simulation.region import AS_SHIPPED, Overrides
 from emulator.simulation.remote_log import RemoteFaults
@@ -50,7 +55,7 @@ from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
 PLAY_SECONDS_MAX = 3600.0
 CONVERGE_SECONDS = 60.0
 """How long regions may take to converge when everything is repaired."""
-LOOK_SECONDS = 0.5
+CONVERGENCE_POLL_SECONDS = 0.5
 COMMIT_SECONDS = ((0.0002, 0.002), (0.002, 0.02))
 """Logs: a quick one and a slow one; the seed deals them out."""
 
@@ -82,24 +87,27 @@ def prepare_scenario(scenario_path: Path, topology: Topology) -> SimulatedScenar
 
 
 def run_scenario(
-    story: SimulatedScenario,
+    simulated: SimulatedScenario,
     seed: int,
     *,
     overrides: Overrides = AS_SHIPPED,
     listener: Listener | None = None,
 ) -> SimulationOutcome:
     """Run the scenario in a simulation of its own. Failures are in the outcome."""
-    simulation = Simulation(f"{story.scenario.name}/{seed}", listener=listener)
-    topology = _on_hosts(story.topology)
+    simulation = Simulation(f"{simulated.scenario.name}/{seed}", listener=listener)
+    topology = _on_hosts(simulated.topology)
     disks = _disks(topology, simulation)
-    with undisturbed(), World(topology, disks=disks, simulation=simulation, overrides=overrides) as world:
-        run = _Run(story, world)
-        unsound = play_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
+    with (
+        without_gc_and_logging(),
+        World(topology, disks=disks, simulation=simulation, overrides=overrides) as world,
+    ):
+        run = _Run(simulated, world)
+        program_failure = play_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
         return SimulationOutcome(
-            name=story.scenario.name,
+            name=simulated.scenario.name,
             seed=seed,
             topology=topology,
-            violation=unsound or first_violation(run.check_results) or run.untold(),
+            violation=program_failure or first_violation(run.check_results) or run.failed_step(),
             check_results=run.check_results,
             virtual_seconds=simulation.now,
             digest=simulation.trace.hexdigest(),
@@ -114,9 +122,9 @@ def run_scenario(
         )
 
 
-def run_scenario_seed(story: SimulatedScenario, seed: int) -> SeedResult:
+def run_scenario_seed(simulated: SimulatedScenario, seed: int) -> SeedResult:
     """Run one seed and return what is reported of it."""
-    outcome = run_scenario(story, seed)
+    outcome = run_scenario(simulated, seed)
     return SeedResult(seed, outcome.violation, outcome.virtual_seconds, outcome.digest, outcome.figures)
 
 
@@ -147,7 +155,7 @@ def _disks(topology: Topology, simulation: Simulation) -> dict[str, DiskFaults]:
 
 
 class _Facts:
-    """The story's own history, in the history of its world."""
+    """The scenario's own history, in the history of its world."""
 
     def __init__(self, history: SimulatedHistory) -> None:
         self._history = history
@@ -161,8 +169,8 @@ class _Facts:
 class _Run:
     """One seed on its way."""
 
-    def __init__(self, story: SimulatedScenario, world: World) -> None:
-        self.story = story
+    def __init__(self, simulated: SimulatedScenario, world: World) -> None:
+        self.simulated = simulated
         self.world = world
         self.history = SimulatedHistory(lambda: world.simulation.now)
         self.disks = Disks({name: region.disk for name, region in world.regions.items()})
@@ -170,9 +178,9 @@ class _Run:
         self.check_results: list[InvariantResult] = []
         self.result: ScenarioResult | None = None
         self._calls = 0
-        self.history.given.replicated.update(
+        self.history.delivered.replicated.update(
             (full(topic), part.subscription)
-            for part in story.scenario.parts
+            for part in simulated.scenario.parts
             if isinstance(part, ConsumerSpec | TaskSpec) and part.replicated
             for topic in part.read
         )
@@ -180,7 +188,7 @@ class _Run:
             self.watch.attach(name, region.disk)
 
     async def perform(self) -> None:
-        runtime = SimulatedRuntime(self.world, Path(self.story.scenario.name))
+        runtime = SimulatedRuntime(self.world, Path(self.simulated.scenario.name))
         await runtime.up()
         environment = ScenarioEnvironment(
             create_actor=simulated_actors(self.world, self.history),
@@ -188,7 +196,7 @@ class _Run:
             call_region=self._call_region,
             open_history=lambda _: _Facts(self.history),
         )
-        self.result = await execute_scenario(self.story.scenario, runtime, Quiet(), environment)
+        self.result = await execute_scenario(self.simulated.scenario, runtime, Quiet(), environment)
         self._run_checks(healed=False)
         if self.result.completed and first_violation(self.check_results) is None:
             await self._converge()
@@ -199,11 +207,11 @@ class _Run:
         self.disks.read_on()
         return self.disks.logs
 
-    def untold(self) -> Violation | None:
+    def failed_step(self) -> Violation | None:
         """The step that did not come true, if there is one."""
         if self.result is None or self.result.failure is None:
             return None
-        steps = f"{self.result.steps_done} of {len(self.story.scenario.steps)}"
+        steps = f"{self.result.steps_done} of {len(self.simulated.scenario.steps)}"
         return Violation("story", "every-step-comes-true", self.result.failure, {"steps done": steps})
 
     async def _read_topics(self, region: Any) -> list[TopicStatus]:
@@ -234,23 +242,25 @@ class _Run:
         deadline = self.world.simulation.now + CONVERGE_SECONDS
         while self.world.simulation.now < deadline:
             self.disks.read_on()
-            if self.world.is_ready(without=lost) and hold_the_same(self.disks, self.world.homes, lost):
+            if self.world.is_ready(without=lost) and have_converged(
+                self.disks, self.world.replication_rules, lost
+            ):
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CONVERGENCE_POLL_SECONDS)
 
     def _run_checks(self, *, healed: bool) -> None:
         self.disks.read_on()
         self.check_results = run_checks(
             RunEvidence(
-                homes=self.world.homes,
+                replication_rules=self.world.replication_rules,
                 events=self.history.events,
-                given=self.history.given,
-                asked=self.history.asked,
+                delivered=self.history.delivered,
+                published=self.history.published,
                 logs=self.disks.logs,
                 cursors=self.disks.cursors(),
-                fallen=self.watch.fallen,
-                unseen=self.watch.unseen,
-                trespasses=self.disks.trespasses(),
+                mark_delete_regressions=self.watch.mark_delete_regressions,
+                acknowledged_unreceived=self.watch.acknowledged_unreceived,
+                fencing_violations=self.disks.fencing_violations(),
                 healed=healed,
                 subscribed=self._subscribed() if healed else {},
                 lost=regions_lost(self.history.events),
@@ -260,15 +270,17 @@ class _Run:
 
     def _subscribed(self) -> dict[tuple[str, str], list[str]]:
         """The regions in which subscriptions must have received everything: those where they were when a drain ended
-        the story."""
-        deeds = [step.action for step in self.story.scenario.steps if not isinstance(step.action, Phase)]
+        the scenario."""
+        actions = [
+            step.action for step in self.simulated.scenario.steps if not isinstance(step.action, Phase)
+        ]
         found: dict[tuple[str, str], list[str]] = {}
-        if self.result is None or not isinstance(deeds[-1], Drain):
+        if self.result is None or not isinstance(actions[-1], Drain):
             return found
         finished = {
-            name for step in self.story.scenario.steps if step.verb == "finish" for name in step.actors
+            name for step in self.simulated.scenario.steps if step.verb == "finish" for name in step.actors
         }
-        for part in self.story.scenario.parts:
+        for part in self.simulated.scenario.parts:
             if (
                 isinstance(part, ConsumerSpec | TaskSpec)
                 and part.name in self.result.counts.keys() - finished

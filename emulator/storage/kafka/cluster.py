@@ -19,7 +19,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, 
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from emulator.errors import StorageError
-from emulator.storage.kafka.connection import Away, KafkaConnection, connect
+from emulator.storage.kafka.connection import KafkaConnection, NoResponse, connect
 from emulator.storage.kafka.records import ProducerId
 from emulator.storage.kafka.settings import KafkaSettings
 
@@ -60,7 +60,9 @@ class Fetched(NamedTuple):
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may succeed a little later."""
     # An unknown error is what a broker answers that is just stopping.
-    return isinstance(error, (Away, kafka.errors.UnknownError)) or bool(getattr(error, "retriable", False))
+    return isinstance(error, (NoResponse, kafka.errors.UnknownError)) or bool(
+        getattr(error, "retriable", False)
+    )
 
 
 def check(code: int, message: str | None = None) -> None:
@@ -96,48 +98,48 @@ class KafkaCluster:
         while True:
             try:
                 result = await attempt()
-            except (Away, kafka.errors.KafkaError) as error:
+            except (NoResponse, kafka.errors.KafkaError) as error:
                 if self._closed or not is_passing(error):
                     raise storage_error(error) from error
                 if deadline is not None and _now() >= deadline:
                     where = ", ".join(f"{host}:{port}" for host, port in self.settings.addresses)
                     what = f"no usable Kafka at {where}: {error}; is it running?"
                     raise StorageError(what, definite=True) from error
-                self.went_wrong(error)
+                self.note_failure(error)
             else:
-                self.went_well()
+                self.note_success()
                 return result
             await asyncio.sleep(pause)
             pause = min(2 * pause, BACKOFF_SECONDS_MAX)
             await self.look_up(topics)
 
-    def went_wrong(self, error: BaseException) -> None:
+    def note_failure(self, error: BaseException) -> None:
         """Log once that no broker responds, if that is the error."""
-        if self._away_since is None and isinstance(error, Away):
+        if self._away_since is None and isinstance(error, NoResponse):
             self._away_since = _now()
             logger.warning("Kafka does not respond; retrying: %s", error)
 
-    def went_well(self) -> None:
+    def note_success(self) -> None:
         """A broker responded: log it, if none did before."""
         if self._away_since is not None:
             logger.warning("Kafka responds again after %.1f s", _now() - self._away_since)
             self._away_since = None
 
-    async def ask_node(self, node: int, request: Any, purpose: str = "read") -> Any:
+    async def send_to_node(self, node: int, request: Any, purpose: str = "read") -> Any:
         if node not in self._nodes:
             await self._refresh([])
         if node not in self._nodes:
-            raise Away(f"Kafka broker {node} is unknown")
+            raise NoResponse(f"Kafka broker {node} is unknown")
         connection = await self._connection(*self._nodes[node], purpose)
-        return await connection.ask(request)
+        return await connection.send(request)
 
-    async def ask_any(self, request: Any) -> Any:
+    async def send_to_any(self, request: Any) -> Any:
         """Send the request to the known and configured brokers in turn; return the first response."""
-        failure = Away("no broker is known")
+        failure = NoResponse("no broker is known")
         for host, port in dict.fromkeys((*self._nodes.values(), *self.settings.addresses)):
             try:
-                return await (await self._connection(host, port, "read")).ask(request)
-            except Away as error:
+                return await (await self._connection(host, port, "read")).send(request)
+            except NoResponse as error:
                 failure = error
         raise failure
 
@@ -147,7 +149,7 @@ class KafkaCluster:
             connection = self._connections.get(key)
             if connection is None or connection.lost is not None:
                 if self._closed:
-                    raise Away("the store is closed")
+                    raise NoResponse("the store is closed")
                 connection = self._connections[key] = await connect(self.settings, host, port)
             return connection
 
@@ -168,8 +170,8 @@ class KafkaCluster:
             self._leaders.pop(topic, None)
         try:
             await self._refresh(list(topics))
-        except (Away, kafka.errors.KafkaError) as error:
-            self.went_wrong(error)
+        except (NoResponse, kafka.errors.KafkaError) as error:
+            self.note_failure(error)
 
     async def topics(self, prefix: str) -> list[str]:
         """Return all topics whose names begin with `prefix`."""
@@ -179,7 +181,7 @@ class KafkaCluster:
         wanted = (
             None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         )
-        answer = await self.ask_any(
+        answer = await self.send_to_any(
             MetadataRequest[_VERSIONS[MetadataRequest]](topics=wanted, allow_auto_topic_creation=False)
         )
         self._nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
@@ -200,7 +202,7 @@ class KafkaCluster:
 
     async def check_versions(self) -> None:
         """StorageError when this Kafka is too old."""
-        answer = await self.ask_any(ApiVersionsRequest[0]())
+        answer = await self.send_to_any(ApiVersionsRequest[0]())
         check(answer.error_code)
         highest = {api.api_key: api.max_version for api in answer.api_keys}
         for request, version in _VERSIONS.items():
@@ -216,7 +218,7 @@ class KafkaCluster:
         configs = [kind.CreatableTopicConfig(name=key, value=value) for key, value in config.items()]
         factor = self.settings.options.replication_factor
         topic = kind(name=name, num_partitions=1, replication_factor=factor, assignments=[], configs=configs)
-        answer = await self._ask_controller(CreateTopicsRequest, topics=[topic], validate_only=False)
+        answer = await self._send_to_controller(CreateTopicsRequest, topics=[topic], validate_only=False)
         result = answer.topics[0]
         if result.error_code != kafka.errors.TopicAlreadyExistsError.errno:
             check(result.error_code, result.error_message)
@@ -224,21 +226,21 @@ class KafkaCluster:
 
     async def delete_topics(self, names: list[str]) -> None:
         """No error where there is none."""
-        answer = await self._ask_controller(DeleteTopicsRequest, topic_names=names)
+        answer = await self._send_to_controller(DeleteTopicsRequest, topic_names=names)
         for result in answer.responses:
             self._leaders.pop(result.name, None)
             if result.error_code != kafka.errors.UnknownTopicOrPartitionError.errno:
                 check(result.error_code)
 
-    async def _ask_controller(self, request: Any, **content: Any) -> Any:
+    async def _send_to_controller(self, request: Any, **content: Any) -> Any:
         timeout_ms = self.settings.options.request_timeout_ms // 2
         if self._controller not in self._nodes:
             await self._refresh([])
         try:
-            return await self.ask_node(
+            return await self.send_to_node(
                 self._controller, request[_VERSIONS[request]](timeout_ms=timeout_ms, **content)
             )
-        except Away:
+        except NoResponse:
             self._controller = -1
             raise
 
@@ -246,11 +248,11 @@ class KafkaCluster:
 
     async def init_producer(self, transactional_id: str) -> ProducerId:
         """The producer id that belongs to `transactional_id`, with an epoch larger than all before."""
-        answer = await self.ask_any(
+        answer = await self.send_to_any(
             FindCoordinatorRequest[_VERSIONS[FindCoordinatorRequest]](key=transactional_id, key_type=1)
         )
         check(answer.error_code, answer.error_message)
-        answer = await self.ask_node(
+        answer = await self.send_to_node(
             answer.node_id,
             InitProducerIdRequest[_VERSIONS[InitProducerIdRequest]](
                 transactional_id=transactional_id,
@@ -265,7 +267,7 @@ class KafkaCluster:
     async def produce(self, node: int, batches: dict[str, bytes]) -> dict[str, tuple[int, str | None, int]]:
         """One request to one broker, a batch for each topic. Topic -> (error code, message, first offset)."""
         kind = ProduceRequest.TopicProduceData
-        answer = await self.ask_node(
+        answer = await self.send_to_node(
             node,
             ProduceRequest[_VERSIONS[ProduceRequest]](
                 transactional_id=None,
@@ -291,7 +293,7 @@ class KafkaCluster:
             log_start_offset=-1,
             partition_max_bytes=bytes_max,
         )
-        answer = await self.ask_node(
+        answer = await self.send_to_node(
             await self._leader(topic),
             FetchRequest[_VERSIONS[FetchRequest]](
                 replica_id=-1,
@@ -315,7 +317,7 @@ class KafkaCluster:
         """Let go of the records below an offset."""
         kind = DeleteRecordsRequest.DeleteRecordsTopic
         partition = kind.DeleteRecordsPartition(partition_index=0, offset=before)
-        answer = await self.ask_node(
+        answer = await self.send_to_node(
             await self._leader(topic),
             DeleteRecordsRequest[_VERSIONS[DeleteRecordsRequest]](
                 topics=[kind(name=topic, partitions=[partition])],
@@ -327,7 +329,7 @@ class KafkaCluster:
 
 def storage_error(error: BaseException) -> StorageError:
     """For those above: certainly not carried out, because Kafka said so."""
-    return StorageError(f"Kafka refused: {error}", definite=not isinstance(error, Away))
+    return StorageError(f"Kafka refused: {error}", definite=not isinstance(error, NoResponse))
 
 
 def _now() -> float:

@@ -17,12 +17,12 @@ from emulator.storage.kafka.settings import KafkaSettings
 CLIENT_ID = "geoemu"
 
 
-class Away(Exception):
+class NoResponse(Exception):
     """There is no answer; whether the request was carried out is not known."""
 
 
 async def connect(settings: KafkaSettings, host: str, port: int) -> KafkaConnection:
-    """An authenticated connection. Raises Away; KafkaError when the credentials are refused."""
+    """An authenticated connection. Raises NoResponse; KafkaError when the credentials are refused."""
     timeout = settings.options.request_timeout_ms / 1000
     loop = asyncio.get_running_loop()
     try:
@@ -34,7 +34,7 @@ async def connect(settings: KafkaSettings, host: str, port: int) -> KafkaConnect
     except ssl.SSLCertVerificationError as error:  # will be the same next time
         raise kafka.errors.KafkaConfigurationError(f"{host}:{port}: {error}") from error
     except (OSError, TimeoutError) as error:
-        raise Away(f"{host}:{port} cannot be reached: {error or 'no response'}") from error
+        raise NoResponse(f"{host}:{port} cannot be reached: {error or 'no response'}") from error
     try:
         if settings.options.sasl_mechanism:
             await _authenticate(connection, settings)
@@ -48,15 +48,15 @@ class KafkaConnection(asyncio.Protocol):
     """Made by `connect`."""
 
     def __init__(self, timeout_seconds: float) -> None:
-        self.lost: Away | None = None
+        self.lost: NoResponse | None = None
         """Why it cannot be used any more."""
         self._timeout_seconds = timeout_seconds
         self._wire = KafkaProtocol(client_id=CLIENT_ID)
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._transport: asyncio.Transport | None = None
 
-    async def ask(self, request: Any) -> Any:
-        """Send a request; its answer. Raises Away, and is of no use afterwards."""
+    async def send(self, request: Any) -> Any:
+        """Send a request; its answer. Raises NoResponse, and is of no use afterwards."""
         if self.lost is not None:
             raise self.lost
         assert self._transport is not None
@@ -68,13 +68,13 @@ class KafkaConnection(asyncio.Protocol):
             async with asyncio.timeout(self._timeout_seconds):
                 return await answer
         except TimeoutError:
-            self._lose(Away(f"no answer within {self._timeout_seconds:g} s"))
+            self._lose(NoResponse(f"no answer within {self._timeout_seconds:g} s"))
             assert self.lost is not None
             raise self.lost from None
 
     def close(self) -> None:
-        """Close at once; pending requests raise `Away`."""
-        self._lose(Away("the connection was closed"))
+        """Close at once; pending requests raise `NoResponse`."""
+        self._lose(NoResponse("the connection was closed"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -84,7 +84,7 @@ class KafkaConnection(asyncio.Protocol):
         try:
             answers = self._wire.receive_bytes(data)
         except (kafka.errors.KafkaError, ValueError, LookupError) as error:
-            self._lose(Away(f"a response could not be decoded: {error}"))
+            self._lose(NoResponse(f"a response could not be decoded: {error}"))
             return
         for _, answer in answers:
             future = self._waiting.popleft()
@@ -92,9 +92,9 @@ class KafkaConnection(asyncio.Protocol):
                 future.set_result(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._lose(Away(f"the connection was lost: {error or 'closed by Kafka'}"))
+        self._lose(NoResponse(f"the connection was lost: {error or 'closed by Kafka'}"))
 
-    def _lose(self, reason: Away) -> None:
+    def _lose(self, reason: NoResponse) -> None:
         if self.lost is not None:
             return
         self.lost = reason
@@ -109,7 +109,7 @@ class KafkaConnection(asyncio.Protocol):
 async def _authenticate(connection: KafkaConnection, settings: KafkaSettings) -> None:
     options = settings.options
     name = options.sasl_mechanism
-    answer = await connection.ask(SaslHandshakeRequest[1](mechanism=name))
+    answer = await connection.send(SaslHandshakeRequest[1](mechanism=name))
     if answer.error_code:
         offered = ", ".join(answer.mechanisms)
         raise kafka.errors.UnsupportedSaslMechanismError(f"{name}; Kafka offers {offered}")
@@ -119,7 +119,7 @@ async def _authenticate(connection: KafkaConnection, settings: KafkaSettings) ->
         sasl_plain_password=options.sasl_plain_password,
     )
     while not mechanism.is_done():
-        answer = await connection.ask(SaslAuthenticateRequest[1](auth_bytes=mechanism.auth_bytes()))
+        answer = await connection.send(SaslAuthenticateRequest[1](auth_bytes=mechanism.auth_bytes()))
         if answer.error_code:
             raise kafka.errors.for_code(answer.error_code)(answer.error_message)
         try:

@@ -18,7 +18,7 @@ from emulator.errors import StorageError
 from emulator.storage.contract import Entry
 from emulator.storage.kafka import names
 from emulator.storage.kafka.cluster import KafkaCluster
-from emulator.storage.kafka.connection import Away
+from emulator.storage.kafka.connection import NoResponse
 from emulator.storage.kafka.reader import PAGE_BYTES, Page, Pages, read_page
 from emulator.storage.kafka.records import ProducedRecord
 from emulator.storage.kafka.writer import KafkaAppend, KafkaWriter, TopicPartition
@@ -188,7 +188,7 @@ class KafkaLog:
             self._state.first_entry_id = before
             self._state.bytes_before_first = bytes_before
             # If Kafka does not free the space now, it does when the log is trimmed next.
-            with contextlib.suppress(Away, kafka.errors.KafkaError):
+            with contextlib.suppress(NoResponse, kafka.errors.KafkaError):
                 await self._writer.cluster.delete_records(self.topic, before)
 
     async def _bytes_before(self, entry_id: int) -> int:

@@ -12,7 +12,7 @@ In two cases Kafka would not reject an older owner. Both are handled here:
 
 *   The fence is forgotten. A Kafka forgets a producer's epoch some time after its last record in a topic
     (`producer.id.expiration.ms`, a day; our own Kafkas never). A paused owner that wakes later than that would be
-    accepted. So after SILENCE_SECONDS without a successful append an owner reads what was added to the key topic
+    accepted. So after OWNER_RECHECK_SECONDS without a successful append an owner reads what was added to the key topic
     since its own last record; if it finds another owner's fence, it ends.
 *   Another producer id. When the transactional id is forgotten (`transactional.id.expiration.ms`, 7 days) or all
     32 767 epochs are used up, the new owner gets a new producer id, and epochs of two ids are never compared. The
@@ -41,7 +41,7 @@ from emulator.storage.kafka.writer import KafkaWriter, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-SILENCE_SECONDS = 60.0
+OWNER_RECHECK_SECONDS = 60.0
 """Must be well below any `producer.id.expiration.ms`."""
 
 Headers = list[tuple[str, bytes]]
@@ -68,38 +68,38 @@ class KeyTopicState:
 
 
 class RegionOwner:
-    """This process as the owner of a region. `check` before writing, `proved` after."""
+    """This process as the owner of a region. `check` before writing, `write_accepted` after."""
 
     def __init__(
-        self, cluster: KafkaCluster, keys: TopicPartition, clock: Callable[[], float], silence_seconds: float
+        self, cluster: KafkaCluster, keys: TopicPartition, clock: Callable[[], float], recheck_seconds: float
     ) -> None:
         self.id = uuid.uuid4().hex
         self.producer = ProducerId(-1, -1)
         self._cluster = cluster
         self._keys = keys
         self._clock = clock
-        self._silence_seconds = silence_seconds
-        self._proved_at = clock()
+        self._recheck_seconds = recheck_seconds
+        self._accepted_at = clock()
 
     def fence(self, region: str) -> ProducedRecord:
         """The record with which this owner begins."""
         content = {"region": region, "owner": self.id, **self.producer._asdict()}
         return ProducedRecord(names.FENCE_KEY, json.dumps(content).encode())
 
-    def proved(self) -> None:
-        self._proved_at = self._clock()
+    def write_accepted(self) -> None:
+        self._accepted_at = self._clock()
 
     async def check(self) -> None:
         """Raises StorageFenced when another owner took over during a long time without a successful append."""
-        if self._clock() - self._proved_at > self._silence_seconds and self._keys.next_offset:
-            await self.look()
-            self.proved()
+        if self._clock() - self._accepted_at > self._recheck_seconds and self._keys.next_offset:
+            await self.poll_owner()
+            self.write_accepted()
 
-    async def look(self) -> None:
+    async def poll_owner(self) -> None:
         """Raises StorageFenced when another owner's fence follows our last record in the key topic."""
-        await self._cluster.retry(self._look_for_others, self._keys.topic)
+        await self._cluster.retry(self._read_new_fences, self._keys.topic)
 
-    async def _look_for_others(self) -> None:
+    async def _read_new_fences(self) -> None:
         topic, start = self._keys.topic, self._keys.next_offset
         while start < (await self._cluster.fetch(topic, start, 1)).end:
             for batch in await read_page(self._cluster, topic, start):
@@ -132,11 +132,11 @@ async def take_over(
     transactional_id: str,
     region_prefix: str,
     clock: Callable[[], float],
-    silence_seconds: float,
+    recheck_seconds: float,
 ) -> Possession:
     """Become the owner. The key topic must exist. Raises StorageFenced if a newer owner comes meanwhile."""
     keys = TopicPartition(names.keys_topic(region_prefix))
-    owner = RegionOwner(cluster, keys, clock, silence_seconds)
+    owner = RegionOwner(cluster, keys, clock, recheck_seconds)
     owner.producer = await cluster.retry(lambda: cluster.init_producer(transactional_id))
     writer = KafkaWriter(cluster, owner.producer, owner)
     try:

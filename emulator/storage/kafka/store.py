@@ -19,9 +19,9 @@ from emulator.errors import StorageError, StorageFenced
 from emulator.storage.contract import Versioned, last_before_first
 from emulator.storage.kafka import names
 from emulator.storage.kafka.cluster import KafkaCluster
-from emulator.storage.kafka.connection import Away
+from emulator.storage.kafka.connection import NoResponse
 from emulator.storage.kafka.log import KafkaLog, LogState, find_end
-from emulator.storage.kafka.ownership import SILENCE_SECONDS, Possession, take_over
+from emulator.storage.kafka.ownership import OWNER_RECHECK_SECONDS, Possession, take_over
 from emulator.storage.kafka.reader import Pages
 from emulator.storage.kafka.records import VERSION, ProducedRecord
 from emulator.storage.kafka.settings import KafkaSettings
@@ -34,7 +34,7 @@ CLOSE_SECONDS = 5.0
 """How long `close` waits for a Kafka that does not take what was issued."""
 APPEND_BYTES_MAX = 64 * 1024 * 1024
 """Of one append. Kafka's own limit is 1 MB; a topic may set another."""
-LOOK_SECONDS = 2.0
+OWNER_POLL_SECONDS = 2.0
 """Interval at which a store checks whether another owner has taken it over."""
 
 _TOPIC = {
@@ -57,7 +57,7 @@ async def open_kafka(
     options: Mapping[str, Any],
     *,
     clock: Callable[[], float] = time.monotonic,
-    silence_seconds: float = SILENCE_SECONDS,
+    recheck_seconds: float = OWNER_RECHECK_SECONDS,
 ) -> KafkaStore:
     """Take over the store of `region`, creating it if need be.
 
@@ -67,14 +67,14 @@ async def open_kafka(
     settings = KafkaSettings.read(region, bootstrap_servers, options)
     cluster = KafkaCluster(settings)
     prefix = names.region_prefix(settings.options.topic_prefix, region)
-    patience = settings.options.open_timeout_ms / 1000
+    timeout = settings.options.open_timeout_ms / 1000
     try:
-        await cluster.retry(cluster.check_versions, timeout_seconds=patience)
+        await cluster.retry(cluster.check_versions, timeout_seconds=timeout)
         config = {**_KEYS_TOPIC, **settings.options.topic_config}
         await cluster.retry(
-            lambda: cluster.create_topic(names.keys_topic(prefix), config), timeout_seconds=patience
+            lambda: cluster.create_topic(names.keys_topic(prefix), config), timeout_seconds=timeout
         )
-        possession = await take_over(cluster, prefix.rstrip("."), prefix, clock, silence_seconds)
+        possession = await take_over(cluster, prefix.rstrip("."), prefix, clock, recheck_seconds)
     except BaseException:
         cluster.close()
         raise
@@ -197,9 +197,9 @@ class KafkaStore(KeyedStore):
         """Detect a new owner. A store that writes learns of it at once; this is for an idle one."""
         said = ""
         while self._writer.ended is None:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(OWNER_POLL_SECONDS)
             try:
-                await self._owner.look()
+                await self._owner.poll_owner()
             except StorageFenced as fenced:
                 self._writer.stop(fenced)
             except (
@@ -225,7 +225,7 @@ class KafkaStore(KeyedStore):
         """Of logs that are not in the register any more. If it does not work, the next owner does it."""
         try:
             await self.cluster.delete_topics(topics)
-        except (Away, kafka.errors.KafkaError) as error:
+        except (NoResponse, kafka.errors.KafkaError) as error:
             logger.warning("%d Kafka topics of deleted logs could not be deleted yet: %s", len(topics), error)
 
     def _in_background(self, work: Any) -> None:

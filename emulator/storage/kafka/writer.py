@@ -25,7 +25,7 @@ from emulator.storage.kafka.cluster import (
     check,
     is_passing,
 )
-from emulator.storage.kafka.connection import Away
+from emulator.storage.kafka.connection import NoResponse
 from emulator.storage.kafka.records import (
     SEQUENCE_MASK,
     ProducedRecord,
@@ -163,7 +163,7 @@ class OwnerCheck(Protocol):
     async def check(self) -> None:
         """Before each attempt to write. Raises StorageFenced."""
 
-    def proved(self) -> None:
+    def write_accepted(self) -> None:
         """Kafka accepted a write."""
 
 
@@ -299,10 +299,10 @@ class KafkaWriter:
             results = await self.cluster.produce(
                 node, {batch.partition.topic: batch.data for batch in batches}
             )
-        except (Away, kafka.errors.KafkaError) as error:
-            self.cluster.went_wrong(error)
+        except (NoResponse, kafka.errors.KafkaError) as error:
+            self.cluster.note_failure(error)
             return batches
-        self.cluster.went_well()
+        self.cluster.note_success()
         again = []
         for batch in batches:
             code, message, offset = results[batch.partition.topic]
@@ -319,7 +319,7 @@ class KafkaWriter:
             else:
                 batch.stored(offset)
                 if self._owner is not None:
-                    self._owner.proved()
+                    self._owner.write_accepted()
         return again
 
 

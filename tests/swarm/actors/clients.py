@@ -123,7 +123,7 @@ class ProducerActor(Actor):
                 for number, (text, regions) in sorted(self._outbox.items())
             ]
         self._outbox.clear()
-        if self.world.homes.deduplicates(full(self.plan.topic)):
+        if self.world.replication_rules.deduplicates(full(self.plan.topic)):
             self._next_number = producer.last_sequence_id + 1
         return []
 
@@ -134,7 +134,7 @@ class ProducerActor(Actor):
         return self._send(producer, number, text, self._chosen_regions())
 
     def _chosen_regions(self) -> tuple[str, ...]:
-        names = sorted(self.world.homes.regions(full(self.plan.topic)))
+        names = sorted(self.world.replication_rules.regions(full(self.plan.topic)))
         if self.random.random() >= self.plan.choosy or len(names) < 2:
             return ()
         return tuple(sorted(self.random.sample(names, self.random.randint(1, len(names) - 1))))

@@ -18,13 +18,13 @@ from tests.swarm.evidence import Evidence
 
 def older_owners_end(evidence: Evidence) -> Found:
     """After healing no region runs that was replaced: each has found out."""
-    for host in evidence.lingering:
+    for host in evidence.running_former_hosts:
         yield f"{host} was replaced and still runs", {"host": host}
 
 
 def nobody_is_stuck(evidence: Evidence) -> Found:
     """After healing every publish has an outcome. (The check `consumed` covers deliveries.)"""
-    for origin, attempts in evidence.asked.items():
+    for origin, attempts in evidence.published.items():
         last = list(attempts.values())[-1]
         if not last.acknowledged and last.text in evidence.waiting:
             yield f"{origin} still waits for its receipt", {"message": str(origin), "text": last.text}

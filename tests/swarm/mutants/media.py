@@ -69,7 +69,7 @@ class _FenceIgnored(RemoteLog):
 
 
 class _BlindStore(RemoteStore):
-    def look(self) -> None:
+    def poll_owner(self) -> None:
         pass
 
 

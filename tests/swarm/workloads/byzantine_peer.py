@@ -122,7 +122,7 @@ class Lie(Act):
         if self.kind == USED_PLACE:
             used = last_of(self.other, here)
             return None if used is None else with_replication(_forged(self), self.other, used)
-        if (full(self.topic), self.subscription) not in stage.record.given.replicated:
+        if (full(self.topic), self.subscription) not in stage.record.delivered.replicated:
             return None
         place = unused_place(self.other, here, there)
         if place is None:

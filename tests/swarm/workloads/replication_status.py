@@ -130,7 +130,7 @@ class Switched(Carried):
 
     async def _late_one_follows(self, stage: Stage, owed: set[bytes]) -> str:
         """A second subscription is consumed, then the topic is quiet, then it is turned on."""
-        stage.record.given.replicated.add((self.topic(stage), LATE))
+        stage.record.delivered.replicated.add((self.topic(stage), LATE))
         client = self.client_for(self.reading, stage, "late")
         try:
             consumer = await self.subscribed(client, stage, LATE)

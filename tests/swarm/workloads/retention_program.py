@@ -134,7 +134,7 @@ class Retaining(Mortal):
     def _kept(self, stage: Stage, taken: Taken) -> set[bytes]:
         """What must be there now."""
         kept, room = set[bytes](), self.megabytes * BYTES_PER_MEGABYTE
-        copies = 1 if stage.world.homes.deduplicates(self.topic(stage)) else 2
+        copies = 1 if stage.world.replication_rules.deduplicates(self.topic(stage)) else 2
         for payload, sent in reversed(taken.items()):
             room -= copies * (len(payload) + METADATA_BYTES_MAX)
             is_young = sent + self.minutes * MINUTE_SECONDS > stage.now + MARGIN_SECONDS

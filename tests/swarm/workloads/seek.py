@@ -141,7 +141,7 @@ def lasting(evidence: Evidence) -> Iterator[OperationResult]:
                 beside.discard(one)
             last[one] = operation
     for (region, topic, subscription), operation in last.items():
-        alone = (topic, subscription) not in evidence.given.replicated or evidence.subscribed.get(
+        alone = (topic, subscription) not in evidence.delivered.replicated or evidence.subscribed.get(
             (topic, subscription)
         ) == [region]
         by_id = operation.detail.startswith(

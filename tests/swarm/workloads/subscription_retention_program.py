@@ -37,7 +37,7 @@ class Carried(Mortal):
         return (self.region, self.reading, self.onward)
 
     async def perform(self, stage: Stage) -> None:
-        stage.record.given.replicated.add((self.topic(stage), SUBSCRIPTION))
+        stage.record.delivered.replicated.add((self.topic(stage), SUBSCRIPTION))
         # Both regions know it before there is anything to keep for it.
         for region in (self.onward, self.reading):
             async with self._visit(stage, region):

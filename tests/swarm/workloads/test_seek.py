@@ -18,7 +18,9 @@ def sought(began: float, ended: float, entry: int) -> OperationResult:
 
 
 def judged(*operations: OperationResult) -> list[str]:
-    evidence = SimpleNamespace(operations=operations, given=SimpleNamespace(replicated=set()), subscribed={})
+    evidence = SimpleNamespace(
+        operations=operations, delivered=SimpleNamespace(replicated=set()), subscribed={}
+    )
     return [operation.detail for operation in lasting(cast(Any, evidence))]
 
 

@@ -51,4 +51,4 @@ def test_those_who_judge_remember_what_was_trimmed() -> None:
         view.read_on(log)
     assert log.ids == [5, 6, 7, 8]
     assert view.ids == list(range(9))
-    assert [entry_id for entry_id, _ in log.ever_stored(4)] == [4, 5, 6, 7, 8]
+    assert [entry_id for entry_id, _ in log.all_entries(4)] == [4, 5, 6, 7, 8]

@@ -146,7 +146,7 @@ def processed_at_most_once(evidence: Evidence) -> Found:
     tasks = _evidence(evidence)
     for task, outbox in sorted(tasks.stored.outboxes.items()):
         committed = outbox.committed
-        if not evidence.homes.deduplicates(outbox_of(task[1])):
+        if not evidence.replication_rules.deduplicates(outbox_of(task[1])):
             committed = list({one.text: one for one in committed}.values())
         for source, count in Counter(one.source for one in committed).items():
             if count > 1:
@@ -156,7 +156,7 @@ def processed_at_most_once(evidence: Evidence) -> Found:
                     {**_of(task), "message": source},
                 )
     for task, text in tasks.told.twice:
-        if evidence.homes.deduplicates(outbox_of(task[1])):
+        if evidence.replication_rules.deduplicates(outbox_of(task[1])):
             yield f"a reader of what {_named(task)} made received {text!r} twice", _of(task)
 
 

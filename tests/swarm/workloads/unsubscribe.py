@@ -66,7 +66,7 @@ def begins_anew(evidence: Evidence) -> Found:
         if one.workload == Unsubscribe.workload
     }
     for where, operation in last.items():
-        is_carried = where[1:] in evidence.given.replicated
+        is_carried = where[1:] in evidence.delivered.replicated
         if (
             operation.outcome == "accepted"
             and not is_carried
