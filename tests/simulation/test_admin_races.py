@@ -84,7 +84,7 @@ def answers(seed: int) -> list[tuple[str, str, int, bytes]]:
 
 
 @pytest.mark.parametrize("first_seed", range(0, 40, 10))
-def test_a_call_that_races_with_a_deletion_is_told_what_is_not_there(first_seed: int) -> None:
+def test_a_call_that_races_with_a_deletion_names_what_does_not_exist(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + 10):
         for method, path, status, body in answers(seed):
             assert status in (200, 204, 404, 409, 412), (seed, method, path, status, body)

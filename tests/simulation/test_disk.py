@@ -181,7 +181,7 @@ class TestCrash:
             play(scenario, replace(QUICK, trusts_torn_tail=True), seed)
         assert served > 3
 
-    def test_what_the_dead_still_write_is_not_stored(self):
+    def test_writes_of_a_dead_program_are_not_stored(self):
         """Their store is detached from the disk."""
 
         async def program(disk: SimulatedDisk, logs: list[Log]) -> None:
@@ -246,7 +246,7 @@ class TestFaults:
             play(scenario, seed=seed)
         assert outcomes == {"+++++", "++++?", "+++?-", "++?--", "+?---", "?----", "stored", "not stored"}
 
-    def test_a_key_whose_failed_put_is_there_all_the_same_shows_it_to_who_looks_again(self):
+    def test_a_key_whose_failed_put_was_stored_nevertheless_shows_it_to_the_next_read(self):
         """And versions continue from there."""
         found: set[bytes] = set()
 

@@ -150,7 +150,7 @@ def test_callbacks_without_a_line_of_their_own_are_caught_too():
             simulation.run_for(1)
 
 
-def test_the_story_may_step_outside():
+def test_the_main_program_may_step_outside():
     """`simulation.outside()` is for a test's own files; otherwise the test is guarded, too."""
 
     async def scenario() -> None:

@@ -51,7 +51,7 @@ class TestKill:
         assert seen == []
         assert seen == []
 
-    def test_nobody_hears_of_its_tasks(self, capsys: pytest.CaptureFixture[str]):
+    def test_its_tasks_cause_no_warnings(self, capsys: pytest.CaptureFixture[str]):
         """No "Task was destroyed", no "never awaited", neither then nor at the end of the simulation."""
 
         async def program() -> None:
@@ -128,7 +128,9 @@ class TestKill:
         assert [life for life, _ in lives] == [0, 1, 2]
         assert len({draw for _, draw in lives}) == 3
 
-    async def test_who_waits_for_an_answer_hears_of_the_death(self, simulation: Simulation):
+    async def test_a_caller_that_waits_for_a_response_gets_the_death_as_an_error(
+        self, simulation: Simulation
+    ):
         """And gets no response from the dead host."""
         us = simulation.host("us")
         simulation.at(2, us.kill)

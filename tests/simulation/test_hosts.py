@@ -7,7 +7,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -39,7 +38,7 @@ TOPOLOGY = load_topology(ROOT / "topology.yaml")
 
 
 @cache
-def told(name: str) -> SimulationOutcome:
+def outcome_of(name: str) -> SimulationOutcome:
     """Run a scenario that is shipped with geoemu."""
     outcome = run_scenario(prepare_scenario(find_scenario(Path(name)), TOPOLOGY), 1)
     assert outcome.violation is None
@@ -71,9 +70,9 @@ def owners(events: list[HistoryEvent], group: str) -> Counter[str]:
     return Counter(owner.values())
 
 
-def test_each_leader_goes_on_from_a_state_that_is_equal_to_the_log() -> None:
+def test_each_leader_continues_from_a_state_equal_to_the_log() -> None:
     """Whatever was killed: numbers neither jump nor fall, and a leader reads what the earlier ones wrote."""
-    outcome = told("leader-election")
+    outcome = outcome_of("leader-election")
     topic = "persistent://public/default/metadata"
     messages = written(outcome.events, topic, "us-east")
     state, leaders = State(), list[str]()
@@ -90,7 +89,7 @@ def test_each_leader_goes_on_from_a_state_that_is_equal_to_the_log() -> None:
 
 def test_first_in_first_out_one_host_gets_all_the_work_of_the_dead_one() -> None:
     """Balanced priorities spread it evenly, random ones in between."""
-    outcome = told("uptime-checkers")
+    outcome = outcome_of("uptime-checkers")
     fifo, balanced, drawn = (owners(outcome.events, group) for group in ("fifo", "balanced", "random"))
     assert sorted(fifo.values()) == [8, 8, 8, 16]
     assert sorted(balanced.values()) == [10, 10, 10, 10]
@@ -98,8 +97,8 @@ def test_first_in_first_out_one_host_gets_all_the_work_of_the_dead_one() -> None
     assert sum(drawn.values()) == 40
 
 
-def test_the_figures_of_a_story_have_the_load_of_the_busiest_host_and_the_time_without_an_owner() -> None:
-    figures = told("uptime-checkers").figures
+def test_figures_contain_the_load_of_the_busiest_host_and_the_time_without_an_owner() -> None:
+    figures = outcome_of("uptime-checkers").figures
     loads = {name: value for name, value in figures.items() if "most topics" in name}
     assert loads == {
         "fifo-1 killed: most topics of one host afterwards": 16,
@@ -109,7 +108,7 @@ def test_the_figures_of_a_story_have_the_load_of_the_busiest_host_and_the_time_w
     assert 0 < figures["fifo-1 killed: last topic without an owner for (s)"] < 2
 
 
-def test_topics_that_nobody_takes_over_are_in_the_figures() -> None:
+def test_topics_without_a_new_owner_are_in_the_figures() -> None:
     def event(at_ms: float, op: str, outcome: Outcome_, **fields: Any) -> HistoryEvent:
         return HistoryEvent(at_ms, "h-1", op, outcome, region="us", **fields)
 
@@ -120,14 +119,14 @@ def test_topics_that_nobody_takes_over_are_in_the_figures() -> None:
     assert ownership_figures(events) == {"h-1 killed: topics without a new owner": 1}
 
 
-def test_an_owner_publishes_who_it_is_and_its_priority() -> None:
-    outcome = told("last-resort")
+def test_an_owner_publishes_its_name_and_priority() -> None:
+    outcome = outcome_of("last-resort")
     (first, *_) = introductions(written(outcome.events, "persistent://public/default/endpoint-1", "us-east"))
     assert (first["producer"], first["priority"], first["epoch"]) == ("primary-1", 3, 0)
 
 
 def test_the_last_resort_is_the_last_although_it_came_first() -> None:
-    outcome = told("last-resort")
+    outcome = outcome_of("last-resort")
     for number in range(1, 13):
         topic = f"persistent://public/default/endpoint-{number}"
         names = [str(one["producer"]) for one in introductions(written(outcome.events, topic, "us-east"))]
@@ -138,7 +137,7 @@ def test_the_last_resort_is_the_last_although_it_came_first() -> None:
 
 
 def test_each_report_counts_once_and_none_of_an_owner_after_the_first_of_the_next_one() -> None:
-    outcome = told("owner-reports")
+    outcome = outcome_of("owner-reports")
     received = [json.loads(str(event.detail)) for event in outcome.events if event.op == "receive"]
     assert [one["number"] for one in received] == list(range(len(received)))
     assert [one["epoch"] for one in received] == sorted(one["epoch"] for one in received)
@@ -147,7 +146,7 @@ def test_each_report_counts_once_and_none_of_an_owner_after_the_first_of_the_nex
 
 def test_the_report_of_an_owner_that_lost_its_topic_is_stored_and_does_not_count() -> None:
     """The topic of the reports accepts it: only the message on the owned topic is rejected."""
-    events = told("owner-reports").events
+    events = outcome_of("owner-reports").events
     taken_over = next(
         at for at, one in enumerate(events) if one.op == "receive" and '"epoch":1' in str(one.detail)
     )
@@ -167,7 +166,7 @@ def test_the_report_of_an_owner_that_lost_its_topic_is_stored_and_does_not_count
 
 
 def test_two_regions_have_two_owners_and_both_streams_are_in_every_log() -> None:
-    outcome = told("two-owners")
+    outcome = outcome_of("two-owners")
     events = outcome.events
     topic = "persistent://public/default/registry"
     for region, names in (("us-east", ["east-1", "east-2"]), ("eu-central", ["central-1"])):
@@ -288,108 +287,96 @@ class Stage:
         )
 
 
-@contextmanager
-def stage(seed: int = 0, **switches: str) -> Iterator[Stage]:
-    topology = replace(simple_topology(("us",)), compatibility=switches)
-    with World(topology, seed) as world:
-        yield Stage(world)
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """One region; a test's parameters are its compatibility switches."""
+    callspec = getattr(request.node, "callspec", None)
+    switches = callspec.params if callspec is not None else {}
+    with World(replace(simple_topology(("us",)), compatibility=switches)) as made:
+        yield made
 
 
-@pytest.mark.parametrize("choice", ["proposal", "upstream"])
-def test_a_promotion_that_cannot_be_stored_leaves_the_topic_to_the_next_or_to_nobody(choice: str) -> None:
+@pytest.fixture
+def stage(world: World) -> Stage:
+    return Stage(world)
+
+
+@pytest.mark.parametrize("failed_promotion", ["proposal", "upstream"])
+async def test_a_promotion_that_cannot_be_stored_leaves_the_topic_to_the_next_producer_or_without_one(
+    stage: Stage, failed_promotion: str
+) -> None:
     """`failed_promotion`: the store has no space when the owner dies, and has some a moment later."""
-    with stage(failed_promotion=choice) as on:
-
-        async def steps() -> None:
-            owner, *waiting = await on.hosts("a", "b", "c", "d")
-            await on.until_holds(owner)
-            disk = on.world.regions["us"].disk
-            disk.fill()
-            await owner.change("kill")
-            await on.clock.sleep(1)
-            disk.make_room()
-            if choice == "proposal":
-                await on.until_holds(*waiting, within_seconds=10)
-            else:
-                await on.clock.sleep(60)
-                assert not any(host.counts.holds for host in waiting)
-                assert sum(host.counts.waits for host in waiting) == 3
-
-        on.world.play(steps())
+    owner, *waiting = await stage.hosts("a", "b", "c", "d")
+    await stage.until_holds(owner)
+    disk = stage.world.regions["us"].disk
+    disk.fill()
+    await owner.change("kill")
+    await stage.clock.sleep(1)
+    disk.make_room()
+    if failed_promotion == "proposal":
+        await stage.until_holds(*waiting, within_seconds=10)
+    else:
+        await stage.clock.sleep(60)
+        assert not any(host.counts.holds for host in waiting)
+        assert sum(host.counts.waits for host in waiting) == 3
 
 
-@pytest.mark.parametrize("choice", ["proposal", "upstream"])
-def test_a_region_that_restarts_keeps_a_topic_for_its_owner_or_for_whoever_is_first(choice: str) -> None:
+@pytest.mark.parametrize("unloaded_owner", ["proposal", "upstream"])
+async def test_a_restarted_region_keeps_a_topic_for_its_owner_or_for_the_first_to_connect(
+    stage: Stage, unloaded_owner: str
+) -> None:
     """`unloaded_owner`: the owner's reconnect is delayed."""
-    with stage(unloaded_owner=choice) as on:
-
-        async def steps() -> None:
-            owner, waiter = await on.hosts("a", "b")
-            await on.until_holds(owner)
-            on.world.kill("us")
-            await owner.change("pause")
-            on.world.start("us")
-            await on.clock.sleep(2)
-            assert len(waiter.counts.holds) == (choice == "upstream")
-            await owner.change("resume")
-            winner, other = (owner, waiter) if choice == "proposal" else (waiter, owner)
-            await on.world.simulation.until(lambda: other.counts.waits == 1, within_seconds=30)
-            assert winner.counts.holds
-            assert not other.counts.holds
-
-        on.world.play(steps())
+    owner, waiter = await stage.hosts("a", "b")
+    await stage.until_holds(owner)
+    stage.world.kill("us")
+    await owner.change("pause")
+    stage.world.start("us")
+    await stage.clock.sleep(2)
+    assert len(waiter.counts.holds) == (unloaded_owner == "upstream")
+    await owner.change("resume")
+    winner, other = (owner, waiter) if unloaded_owner == "proposal" else (waiter, owner)
+    await stage.world.simulation.until(lambda: other.counts.waits == 1, within_seconds=30)
+    assert winner.counts.holds
+    assert not other.counts.holds
 
 
-@pytest.mark.parametrize("choice", ["proposal", "upstream"])
-def test_an_owner_that_was_thrown_out_is_told_or_stands_in_line_again_in_silence(choice: str) -> None:
+@pytest.mark.parametrize("fenced_producers", ["proposal", "upstream"])
+async def test_a_fenced_owner_gets_an_error_or_waits_in_the_queue_again_without_one(
+    stage: Stage, fenced_producers: str
+) -> None:
     """`fenced_producers`: its messages from meanwhile are stored when the other one leaves, or never."""
-    with stage(fenced_producers=choice) as on:
-
-        async def steps() -> None:
-            client, other = on.world.client("us"), on.world.client("us")
-            owner = await client.producer("t", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
-            fencer = await other.producer("t", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            sent = owner.send_nowait(b"of an owner that was thrown out")
-            done, _ = await asyncio.wait({sent}, timeout=10)
-            assert bool(done) == (choice == "proposal")
-            if choice == "proposal":
-                error = sent.exception()
-                assert isinstance(error, ClientError)
-                assert error.code is ServerError.ProducerFenced
-            else:
-                await fencer.close()
-                await asyncio.wait_for(sent, 10)
-
-        on.world.play(steps())
+    client, other = stage.world.client("us"), stage.world.client("us")
+    owner = await client.producer("t", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+    fencer = await other.producer("t", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
+    sent = owner.send_nowait(b"of an owner that was thrown out")
+    done, _ = await asyncio.wait({sent}, timeout=10)
+    assert bool(done) == (fenced_producers == "proposal")
+    if fenced_producers == "proposal":
+        error = sent.exception()
+        assert isinstance(error, ClientError)
+        assert error.code is ServerError.ProducerFenced
+    else:
+        await fencer.close()
+        await asyncio.wait_for(sent, 10)
 
 
-def test_a_host_that_was_frozen_while_another_took_over_waits_again() -> None:
+async def test_a_host_that_was_frozen_while_another_took_over_waits_again(stage: Stage) -> None:
     """That producer is fenced permanently; the host creates another one, which waits in the queue."""
-    with stage() as on:
-
-        async def steps() -> None:
-            owner, waiter = await on.hosts("a", "b", rebuilds=True)
-            await on.until_holds(owner)
-            await owner.change("pause")
-            assert not owner.counts.holds
-            await on.until_holds(waiter, within_seconds=120)
-            await owner.change("resume")
-            await on.world.simulation.until(lambda: owner.counts.waits == 1, within_seconds=60)
-            assert waiter.counts.holds
-            assert not owner.counts.holds
-
-        on.world.play(steps())
+    owner, waiter = await stage.hosts("a", "b", rebuilds=True)
+    await stage.until_holds(owner)
+    await owner.change("pause")
+    assert not owner.counts.holds
+    await stage.until_holds(waiter, within_seconds=120)
+    await owner.change("resume")
+    await stage.world.simulation.until(lambda: owner.counts.waits == 1, within_seconds=60)
+    assert waiter.counts.holds
+    assert not owner.counts.holds
 
 
-def test_a_host_that_stops_in_good_order_leaves_the_line_and_its_topics_at_once() -> None:
-    with stage() as on:
-
-        async def steps() -> None:
-            owner, second, third = await on.hosts("a", "b", "c")
-            await on.until_holds(owner)
-            await second.change("stop")
-            await owner.change("stop")
-            await on.until_holds(third, within_seconds=1)
-            assert not second.counts.holds
-
-        on.world.play(steps())
+async def test_a_host_that_stops_in_good_order_leaves_the_line_and_its_topics_at_once(stage: Stage) -> None:
+    owner, second, third = await stage.hosts("a", "b", "c")
+    await stage.until_holds(owner)
+    await second.change("stop")
+    await owner.change("stop")
+    await stage.until_holds(third, within_seconds=1)
+    assert not second.counts.holds

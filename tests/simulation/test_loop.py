@@ -94,7 +94,7 @@ class TestTime:
             assert seen == [3]
             assert simulation.now == 4
 
-    def test_a_story_can_wait_for_a_condition(self):
+    def test_the_main_program_can_wait_for_a_condition(self):
         """It fails when the condition does not come true."""
         things: list[int] = []
 
@@ -149,7 +149,7 @@ class TestWhoIsNext:
 
 
 class TestEndings:
-    def test_nothing_left_to_happen_is_a_deadlock_that_says_who_waits_where(self):
+    def test_a_deadlock_without_pending_events_names_each_task_and_its_await(self):
         """File, line and function of the innermost wait."""
 
         async def stuck() -> None:
@@ -166,7 +166,7 @@ class TestEndings:
         assert f"main at {__file__}:{line}" in str(deadlock.value)
         assert f"broker at {__file__}:{line}" in str(deadlock.value)
 
-    def test_a_deadlock_tells_of_hosts_that_are_frozen_or_dead(self):
+    def test_a_deadlock_names_paused_and_dead_hosts(self):
         """They are the most likely causes."""
 
         async def scenario() -> None:
@@ -182,7 +182,7 @@ class TestEndings:
         assert "us (its program is frozen" in str(deadlock.value)
         assert "eu (its program is dead" in str(deadlock.value)
 
-    def test_a_story_that_does_not_end_in_time_is_out_of_time(self):
+    def test_a_main_program_that_does_not_end_in_time_is_out_of_time(self):
         """Although timers keep firing."""
 
         async def scenario() -> None:
@@ -212,7 +212,7 @@ class TestEndings:
             with pytest.raises(Livelock, match="us is busy"):
                 simulation.run_for(1)
 
-    def test_an_exception_of_the_story_is_the_callers(self):
+    def test_an_exception_of_the_main_program_is_raised_by_run(self):
         """Unchanged."""
 
         async def scenario() -> None:
@@ -221,7 +221,7 @@ class TestEndings:
         with Simulation(1) as simulation, pytest.raises(KeyError, match="mine"):
             simulation.run(scenario())
 
-    def test_an_exception_nobody_handles_ends_the_run_and_names_the_host(self):
+    def test_an_unhandled_exception_ends_the_run_and_names_the_host(self):
         """What asyncio would only have logged is an error here."""
 
         def fall() -> None:
@@ -235,7 +235,7 @@ class TestEndings:
             with pytest.raises(UnhandledError, match=r"host 'us' at 2\.0.*oops"):
                 simulation.run_for(10)
 
-    def test_a_task_whose_exception_nobody_looks_at_ends_the_run(self):
+    def test_a_task_whose_exception_is_never_retrieved_ends_the_run(self):
         """As soon as the task is garbage."""
 
         async def program() -> None:

@@ -30,7 +30,9 @@ def roles(world: World) -> set[str]:
 
 
 @pytest.mark.parametrize("proposal", [False, True])
-def test_a_change_that_the_store_refused_comes_true_only_where_it_is_published_first(proposal: bool) -> None:
+def test_a_change_that_the_store_refused_takes_effect_only_where_it_is_published_first(
+    proposal: bool,
+) -> None:
     async def scenario(world: World, us: Region) -> None:
         await us.metadata.put(TENANT, OURS)
         await soon(world, lambda: roles(world) == {"ours"})

@@ -48,7 +48,7 @@ class TestConnecting:
         assert theirs.transport.get_extra_info("peername") == mine.transport.get_extra_info("sockname")
         assert mine.transport.get_extra_info("sockname")[0] == "us"
 
-    async def test_nobody_listening_is_a_refusal_after_a_round_trip(self, simulation: Simulation):
+    async def test_a_port_without_a_listener_refuses_after_a_round_trip(self, simulation: Simulation):
         """Also after the server was closed."""
         simulation.host("eu")
         begin = simulation.now
@@ -87,7 +87,7 @@ class TestConnecting:
         with pytest.raises(OSError, match="cannot listen"):
             await network.listen(Peer, "eu", 7000)
 
-    async def test_who_stops_waiting_for_an_answer_leaves_nothing_behind(self, simulation: Simulation):
+    async def test_an_abandoned_connection_attempt_leaves_nothing_behind(self, simulation: Simulation):
         """A connection attempt that is given up; the server sees its end, if it ever saw its beginning."""
 
         async def impatient(simulation: Simulation) -> None:
@@ -253,7 +253,7 @@ class TestEnding:
         assert mine.received == b"answer to question"
         assert mine.told == ["made", "eof", "lost"]
 
-    async def test_writing_to_who_has_closed_is_answered_with_a_reset(self, simulation: Simulation):
+    async def test_writing_to_a_closed_peer_causes_a_reset(self, simulation: Simulation):
         """A full round trip later."""
         mine, theirs, _ = await connected(simulation)
         theirs.transport.close()
@@ -312,7 +312,7 @@ class TestSlowReader:
         with pytest.raises(ValueError, match="must be >="):
             mine.transport.set_write_buffer_limits(high=1, low=2)
 
-    def test_a_paused_reader_hears_of_a_reset_when_it_writes_or_reads_on(self):
+    def test_a_paused_reader_detects_a_reset_when_it_writes_or_resumes(self):
         """A socket that is not polled reports nothing."""
 
         async def scenario(simulation: Simulation) -> None:
@@ -395,7 +395,7 @@ class TestCut:
         await simulation.until(lambda: theirs.received == b"123", within_seconds=6)
         assert mine.told == theirs.told == ["made"]
 
-    async def test_a_long_cut_breaks_whoever_writes_after_the_time_out_and_nobody_else(
+    async def test_a_long_cut_breaks_only_connections_that_write_after_the_time_out(
         self, simulation: Simulation
     ):
         """Half open: the silent side knows nothing, until it writes and gets a reset."""
@@ -477,7 +477,7 @@ class TestCut:
 
 
 class TestDeath:
-    def test_a_killed_programs_peers_are_told(self):
+    def test_peers_of_a_killed_program_get_an_end_or_a_reset(self):
         """An end or a reset, drawn from the seed; the bytes before it are in order and a prefix."""
         endings: set[str] = set()
         lengths: set[int] = set()
@@ -501,7 +501,7 @@ class TestDeath:
         assert endings == {"lost", "ConnectionResetError"}
         assert lengths == set(range(11))
 
-    async def test_behind_a_cut_nobody_hears_of_a_death_until_he_writes(self, simulation: Simulation):
+    async def test_behind_a_cut_a_death_is_detected_by_the_next_write(self, simulation: Simulation):
         """The reset is lost; the next bytes after healing get another one."""
         mine, theirs, _ = await connected(simulation)
         mine.transport.pause_reading()
@@ -517,7 +517,7 @@ class TestDeath:
         await asyncio.sleep(1)
         assert theirs.told == ["made", "ConnectionResetError"]
 
-    async def test_a_machine_without_power_says_nothing(self, simulation: Simulation):
+    async def test_a_machine_without_power_sends_nothing(self, simulation: Simulation):
         """Its peers wait for their timeouts, and connection attempts time out."""
         _, theirs, _ = await connected(simulation)
         simulation.host("us").power_off()
@@ -541,7 +541,7 @@ class TestDeath:
         await asyncio.sleep(10)
         assert theirs.told == ["made", "ConnectionResetError"]
 
-    async def test_a_paused_programs_kernel_goes_on(self, simulation: Simulation):
+    async def test_the_kernel_of_a_paused_program_continues(self, simulation: Simulation):
         """It accepts bytes until the window is full, and connections; the program sees all of it when it is resumed."""
         mine, theirs, server = await connected(simulation)
         simulation.host("eu").pause()
@@ -557,7 +557,7 @@ class TestDeath:
         await simulation.until(lambda: len(theirs.received) == 300_000)
         assert server.accepted[1].received == b"hello"
 
-    async def test_what_the_dead_still_write_reaches_nobody(self, simulation: Simulation):
+    async def test_writes_of_a_dead_program_reach_no_peer(self, simulation: Simulation):
         """A program dies in the middle of its iteration."""
         mine, theirs, _ = await connected(simulation)
         simulation.host("us").power_off()

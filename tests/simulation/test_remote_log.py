@@ -89,7 +89,7 @@ def spell(outcome: object) -> str:
 
 
 class TestOwners:
-    async def test_all_that_waits_at_a_replaced_owner_fails_as_fenced(
+    async def test_all_pending_writes_of_a_replaced_owner_fail_as_fenced(
         self, simulation: Simulation, log: RemoteLog
     ) -> None:
         """Entries durable before the takeover stay; nothing of the old owner is stored after it."""
@@ -108,7 +108,9 @@ class TestOwners:
         assert new.get("k") == (b"old", 0)
         assert list(fencing_violations("us", log)) == []
 
-    async def test_who_writes_nothing_finds_out_too(self, simulation: Simulation, log: RemoteLog) -> None:
+    async def test_an_idle_owner_detects_its_replacement_too(
+        self, simulation: Simulation, log: RemoteLog
+    ) -> None:
         """Within the interval of its checks."""
         old = await log.open_store()
         assert isinstance(old, Replaceable)
@@ -118,7 +120,7 @@ class TestOwners:
         await asyncio.wait_for(asyncio.shield(old.fenced), 2.1)
         assert not new.fenced.done()
 
-    def test_what_lies_between_the_two_steps_of_a_takeover_counts(self) -> None:
+    def test_appends_between_the_two_steps_of_a_takeover_count(self) -> None:
         """The keys are fenced first: some of the old owner's appends are stored, and then the new owner sees them."""
         seen: set[tuple[str, ...]] = set()
 
@@ -139,7 +141,7 @@ class TestOwners:
             play(scenario, replace(STEADY, takeover_seconds=(0.0, 0.1)), seed)
         assert len(seen) > 3
 
-    async def test_a_frozen_owner_hears_first_what_was_stored_and_then_that_it_is_fenced(
+    async def test_a_paused_owner_gets_the_pending_response_first_and_then_the_fencing(
         self,
         simulation: Simulation,
         log: RemoteLog,
@@ -169,7 +171,7 @@ class TestOwners:
         assert heard[: stored + 1] == ["+"] * stored + ["f"]
         assert len(await read_all(await open_log(new, "t"))) == stored
 
-    def test_what_the_dead_had_on_their_way_may_arrive_but_never_behind_the_fence(self) -> None:
+    def test_calls_of_a_dead_owner_may_arrive_but_never_after_the_fence(self) -> None:
         """A call outlives its sender. It is stored before the next owner takes over, or not at all."""
         found: set[int] = set()
 
@@ -199,7 +201,7 @@ class TestOwners:
 
 
 class TestFaults:
-    async def test_lost_calls_and_answers_take_time_and_nothing_is_doubled(
+    async def test_lost_calls_and_responses_take_time_and_cause_no_duplicates(
         self, simulation: Simulation, log: RemoteLog
     ) -> None:
         """The store retries; the log deduplicates."""
@@ -212,7 +214,7 @@ class TestFaults:
         assert data_of(log.entries("t")) == [b"%d" % number for number in range(20)]
         assert simulation.now - begin > 5 * log.faults.resend_seconds
 
-    def test_a_store_that_gives_up_does_not_know_and_finds_out_when_it_opens_again(self) -> None:
+    def test_a_store_that_gives_up_learns_the_outcome_when_it_opens_the_log_again(self) -> None:
         """The outcome of the group is unknown; what waits behind it is certainly not stored (S5)."""
         stored: set[int] = set()
 
@@ -244,7 +246,7 @@ class TestFaults:
             play(scenario, seed=seed)
         assert stored == {1, 3}
 
-    async def test_while_it_is_away_writes_and_reads_wait(
+    async def test_while_the_log_is_unreachable_writes_and_reads_wait(
         self, simulation: Simulation, log: RemoteLog
     ) -> None:
         """They continue when it is back; nothing is lost and nothing fails."""
@@ -259,7 +261,7 @@ class TestFaults:
         await asyncio.gather(*works)
         assert data_of(await read_all(t)) == [b"before", b"x"]
 
-    def test_while_it_is_away_a_store_with_a_limit_fails(self) -> None:
+    def test_while_the_log_is_unreachable_a_store_with_a_limit_fails(self) -> None:
         """It may be opened again once the log is back."""
 
         async def scenario(simulation: Simulation, log: RemoteLog) -> None:
@@ -292,7 +294,7 @@ class TestFaults:
             await store.put("k", b"v")
 
 
-async def test_the_evidence_names_what_an_older_owner_stored_behind_the_fence(
+async def test_the_evidence_names_entries_that_a_fenced_owner_stored(
     simulation: Simulation,
     log: RemoteLog,
     monkeypatch: pytest.MonkeyPatch,

@@ -60,7 +60,7 @@ def facts(outcome: SimulationOutcome) -> list[tuple[str, str | None]]:
     return [(event.op, event.region) for event in outcome.events if event.op in words]
 
 
-def test_the_scenario_that_people_run_comes_true_and_loses_nothing() -> None:
+def test_region_failover_completes_and_loses_nothing() -> None:
     story = prepare_scenario(find_scenario(Path("region-failover")), TOPOLOGY)
     outcome = run_scenario(story, 1)
     assert outcome.violation is None
@@ -71,14 +71,14 @@ def test_the_scenario_that_people_run_comes_true_and_loses_nothing() -> None:
     }
 
 
-def test_it_comes_true_on_logs_that_lie_elsewhere_too() -> None:
+def test_region_failover_completes_on_remote_logs_too() -> None:
     topology = load_topology(ROOT / "compose" / "topology.yaml")
     assert {region.log.backend for region in topology.regions} == {"kafka"}
     outcome = run_scenario(prepare_scenario(find_scenario(Path("region-failover")), topology), 1)
     assert outcome.violation is None
 
 
-def test_the_same_seed_tells_the_same_story_and_another_seed_another(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:
     story = story_of(tmp_path, "begin: all\nwait: 1s\nkill: us-west\nfinish: producers")
     first, again, other = (run_scenario(story, seed) for seed in (1, 1, 2))
     assert first.digest == again.digest
@@ -86,7 +86,7 @@ def test_the_same_seed_tells_the_same_story_and_another_seed_another(tmp_path: P
     assert first.digest != other.digest
 
 
-def test_a_story_is_the_same_under_another_hash_seed() -> None:
+def test_a_run_is_the_same_under_another_hash_seed() -> None:
     digests = {
         subprocess.run(
             [sys.executable, "-m", "emulator.cli", "simulate", "region-failover", "--seeds", "1"],
@@ -102,7 +102,7 @@ def test_a_story_is_the_same_under_another_hash_seed() -> None:
     assert next(iter(digests)).startswith("trace ")
 
 
-def test_every_verb_does_to_simulated_regions_what_it_says(tmp_path: Path) -> None:
+def test_every_verb_has_its_effect_on_simulated_regions(tmp_path: Path) -> None:
     story = story_of(
         tmp_path,
         """
@@ -199,7 +199,7 @@ def test_a_producer_that_leaves_a_dead_region_gives_up_what_it_waited_for(tmp_pa
     assert len(unknown) > 20
 
 
-def test_a_step_that_does_not_come_true_is_told_with_how_far_it_came(tmp_path: Path) -> None:
+def test_a_step_that_does_not_complete_is_reported_with_its_progress(tmp_path: Path) -> None:
     story = story_of(
         tmp_path,
         """
@@ -216,7 +216,7 @@ def test_a_step_that_does_not_come_true_is_told_with_how_far_it_came(tmp_path: P
     assert violation.witness == {"steps done": "2 of 3"}
 
 
-def test_what_was_cut_off_or_killed_at_the_end_is_repaired_before_everything_is_judged(
+def test_cut_links_and_killed_regions_are_repaired_before_the_final_checks(
     tmp_path: Path,
 ) -> None:
     steps = "begin: all\nwait: 1s\ncut: [us-east, eu-central]\nkill: us-west\nwait: 1s\nfinish: producers"
@@ -238,7 +238,7 @@ LOSS = """
 """
 
 
-def test_what_went_with_a_lost_region_is_measured_and_nobody_repairs_the_region(tmp_path: Path) -> None:
+def test_messages_lost_with_a_region_are_measured_and_the_region_is_not_repaired(tmp_path: Path) -> None:
     """50 messages a second, one second after the cut: the loss takes some 50 messages."""
     steps = f"{LOSS}finish: producers\ndrain: {{within: 20s}}"
     outcome = run_scenario(story_of(tmp_path, steps), 1)
@@ -250,14 +250,14 @@ def test_what_went_with_a_lost_region_is_measured_and_nobody_repairs_the_region(
     assert 0.9 <= outcome.figures["us-east: rpo (s)"] <= 1.2
 
 
-def test_a_lost_region_that_is_started_again_owes_everything(tmp_path: Path) -> None:
+def test_a_lost_region_that_is_started_again_must_converge(tmp_path: Path) -> None:
     steps = f"{LOSS}heal: all\nstart: us-east\nfinish: producers\ndrain: {{within: 20s}}"
     outcome = run_scenario(story_of(tmp_path, steps), 1)
     assert outcome.violation is None
     assert not [what for what in outcome.figures if what.startswith("us-east")]
 
 
-def test_between_the_regions_that_are_left_nothing_is_excused() -> None:
+def test_the_remaining_regions_are_checked_as_usual() -> None:
     """Messages published after the loss, and all that started elsewhere, are checked as usual."""
     here, there = LogView("us", "t", 1), LogView("eu", "t", 1)
     one, two = (stored("us", number) for number in (0, 1))

@@ -81,7 +81,7 @@ def sentence(judgement: Evaluation, check: str) -> str:
     return found.sentence
 
 
-def test_the_verdict_on_what_the_regions_stored_says_the_same(tmp_path: Path) -> None:
+def test_the_verdict_on_the_stored_logs_is_the_same(tmp_path: Path) -> None:
     judgement = verdict(told(), tmp_path / "run")
     assert sentence(judgement, "one-task-per-key").startswith("8 transactions of transaction keys")
     assert sentence(judgement, "key-epochs-grow").startswith("3 epochs of transaction keys")

@@ -279,7 +279,7 @@ class LogStoreContract:
             await asyncio.sleep(0)
         assert store.get("k") == Versioned(b"new", 1)
 
-    async def test_s7_who_reads_while_others_write_sees_every_entry_once_and_in_order(self, harness: Harness):
+    async def test_s7_a_reader_beside_writers_sees_every_entry_once_and_in_order(self, harness: Harness):
         """A reader at the end of a growing log never gets ahead of what is durable and misses nothing."""
         log = await open_log(await harness.open(), "t")
         seen: list[bytes] = []

@@ -79,7 +79,7 @@ def guarded(
 
 @pytest.mark.real
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-async def test_a_region_shows_its_password_over_tls(
+async def test_a_region_authenticates_with_its_password_over_tls(
     guarded: tuple[KafkaServer, str], certificates: Path, mechanism: str
 ):
     """With a wrong one it is rejected at once, with one message."""
@@ -100,7 +100,7 @@ async def test_a_region_shows_its_password_over_tls(
 
 
 @pytest.mark.real
-async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(guarded: tuple[KafkaServer, str]):
+async def test_a_certificate_without_a_trusted_issuer_is_rejected(guarded: tuple[KafkaServer, str]):
     """The error names the reason."""
     with pytest.raises(StorageError, match="CERTIFICATE_VERIFY_FAILED"):
         await open_kafka("eu", guarded[1], {"security_protocol": "SSL"})

@@ -135,7 +135,7 @@ async def test_kill_9_of_region_and_kafka_at_once_loses_nothing_acknowledged(
 
 
 @pytest.mark.real
-async def test_a_kafka_that_hangs_is_asked_again_and_stores_nothing_twice(server: KafkaServer):
+async def test_requests_to_a_hanging_kafka_are_retried_and_stored_once(server: KafkaServer):
     """The first request may have been carried out after all; the second has the same bytes."""
     prefix = new_prefix()
     store = await open_store(server, prefix, request_timeout_ms=200)
@@ -166,7 +166,7 @@ async def test_a_region_that_starts_before_its_kafka_waits_for_it(server: KafkaS
     await store.close()
 
 
-async def test_a_kafka_that_never_comes_is_told_in_one_sentence():
+async def test_a_kafka_that_never_responds_is_reported_in_one_sentence():
     """With the address, and the remedy."""
     with pytest.raises(StorageError, match=r"no usable Kafka at 127\.0\.0\.1:1: .*is it running\?"):
         await open_kafka("eu", "127.0.0.1:1", {"open_timeout_ms": 50})
@@ -207,7 +207,7 @@ async def test_closing_does_not_wait_for_ever_for_a_kafka_that_is_away(
         ("k:1", {"security_protocol": "SSL", "ssl_cafile": "/nowhere"}, "cannot be used"),
     ],
 )
-async def test_options_that_cannot_be_meant_are_refused(servers: str, options: dict[str, str], said: str):
+async def test_invalid_options_are_rejected(servers: str, options: dict[str, str], said: str):
     """Before any connection is opened."""
     with pytest.raises(ConfigurationError) as refused:
         await open_kafka("eu", servers, options)

@@ -74,7 +74,7 @@ async def close_all(*stores: KafkaStore) -> None:
 
 
 @pytest.mark.real
-async def test_an_owner_that_was_paused_and_wakes_up_writes_nothing_and_ends(
+async def test_an_owner_that_is_replaced_while_paused_writes_nothing_and_ends(
     kafka_server: KafkaServer, prefix: str, tmp_path: Path
 ):
     """Its acknowledged entries are there once, in order; none of its entries follows those of the new owner."""
@@ -100,9 +100,7 @@ async def test_an_owner_that_was_paused_and_wakes_up_writes_nothing_and_ends(
     await new.close()
 
 
-async def test_everything_that_waits_at_a_fenced_owner_fails_as_fenced(
-    kafka_server: KafkaServer, prefix: str
-):
+async def test_all_pending_writes_of_a_fenced_owner_fail_as_fenced(kafka_server: KafkaServer, prefix: str):
     """Appends to all logs, puts, and later writes; none of them is stored."""
     old = await open_store(kafka_server, prefix)
     logs = [await open_log(old, name) for name in "ab"]
@@ -120,7 +118,9 @@ async def test_everything_that_waits_at_a_fenced_owner_fails_as_fenced(
     await close_all(old, new)
 
 
-async def test_an_owner_that_was_silent_looks_before_it_writes(forgetful_server: KafkaServer, prefix: str):
+async def test_an_owner_without_recent_writes_checks_ownership_before_it_writes(
+    forgetful_server: KafkaServer, prefix: str
+):
     """Kafka has forgotten the fence, and would accept its append."""
     clock = Clock()
     old, log = await opened(open_store(forgetful_server, prefix, clock))
@@ -134,7 +134,7 @@ async def test_an_owner_that_was_silent_looks_before_it_writes(forgetful_server:
     await close_all(old, new)
 
 
-async def test_an_owner_that_was_silent_and_is_still_the_owner_goes_on(
+async def test_an_owner_without_recent_writes_that_is_still_the_owner_continues(
     forgetful_server: KafkaServer, prefix: str
 ):
     """It finds only its own records after the last one it knew."""
@@ -150,7 +150,7 @@ async def test_an_owner_that_was_silent_and_is_still_the_owner_goes_on(
     await store.close()
 
 
-async def test_an_owner_with_another_producer_id_shuts_the_older_one_out_too(
+async def test_an_owner_with_another_producer_id_fences_the_older_one_too(
     forgetful_server: KafkaServer, prefix: str
 ):
     """Kafka has forgotten the transactional id and assigned a new producer id, which it never compares with the old."""

@@ -84,7 +84,7 @@ def stored_entries(path: Path) -> list[bytes]:
 # ── The file, seen from outside ───────────────────────────────────────────────────────────────────────
 
 
-async def test_a_closed_store_is_one_file_that_says_everything(path: Path):
+async def test_a_closed_store_is_one_file_with_all_data(path: Path):
     """No WAL is left, and the ends of the logs are in the table."""
     store, log = await opened(open_sqlite(path, "eu"))
     await log.append([b"a", b"b"])
@@ -165,7 +165,7 @@ async def refusal(path: Path, region: str = "eu") -> str:
     return str(refused.value)
 
 
-async def test_a_second_owner_is_told_who_the_first_is(path: Path):
+async def test_the_error_for_a_second_owner_names_the_first(path: Path):
     """It may open the store once the first has closed it."""
     store = await open_sqlite(path, "eu")
     expected = f"{path} is in use by process {os.getpid()} (region eu); stop it first"
@@ -201,7 +201,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path):
     assert path.read_bytes() == b"once upon a time " * 1000
 
 
-async def test_a_database_of_somebody_else_is_refused(path: Path):
+async def test_a_database_of_another_program_is_refused(path: Path):
     """The store does not add its tables to another program's."""
     path.parent.mkdir(parents=True)
     with closing(sqlite3.connect(path)) as connection:
@@ -226,7 +226,7 @@ async def test_a_file_of_another_region_is_refused(path: Path):
     assert await refusal(path, "us") == f"{path} belongs to region eu, not us; give each region its own file"
 
 
-async def test_a_path_that_cannot_be_is_refused(tmp_path: Path):
+async def test_an_impossible_path_is_refused(tmp_path: Path):
     """A folder where the file should be, a file where the folder should be."""
     assert await refusal(tmp_path) == f"{tmp_path} cannot be opened: unable to open database file"
     (tmp_path / "file").touch()
@@ -290,7 +290,7 @@ def files_end_at(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_an_input_output_error_fails_the_group_and_says_that_it_may_have_happened(path: Path):
+async def test_an_input_output_error_fails_the_group_with_an_unknown_outcome(path: Path):
     """When the log is opened again, it shows what is stored."""
     store, log = await opened(open_sqlite(path, "eu"))
     await log.append([b"kept"])
@@ -574,7 +574,7 @@ async def test_trimmed_and_deleted_entries_leave_the_file(path: Path, monkeypatc
     await store.close()
 
 
-async def test_what_an_owner_did_not_sweep_the_next_one_does(path: Path, tmp_path: Path):
+async def test_the_next_owner_sweeps_what_the_last_one_did_not(path: Path, tmp_path: Path):
     """A later owner finds the garbage of an earlier one."""
     store = await open_sqlite(path, "eu")
     log, deleted = await open_log(store, "t"), await open_log(store, "deleted")

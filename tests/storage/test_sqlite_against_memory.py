@@ -172,7 +172,7 @@ async def _outcome(awaitable: Awaitable[Any]) -> Any:
 
 
 @pytest.mark.parametrize("where", ["on the loop and in the thread", "in the thread"])
-def test_sqlite_answers_every_story_as_the_memory_store_does(where: str, monkeypatch: pytest.MonkeyPatch):
+def test_sqlite_gives_the_same_outcomes_as_the_memory_store(where: str, monkeypatch: pytest.MonkeyPatch):
     """Outcomes, ids, ends, sizes, contents, versions and even error messages."""
     monkeypatch.setattr(sqlite_writer, "HERE_BYTES_MAX", -1 if where == "in the thread" else 5000)
     monkeypatch.setattr(sqlite, "RECENT_BYTES", 3000)
