@@ -15,7 +15,12 @@ from random import Random
 from emulator.errors import StorageError, StorageFull
 from emulator.simulation.durable_media import Span
 from emulator.simulation.host import Host
-from emulator.storage.configuration.contract import ConfigurationRead, ConfigurationRows, T, check_expected
+from emulator.storage.configuration.contract import (
+    ConfigurationMedium,
+    ConfigurationRead,
+    ConfigurationRows,
+    T,
+)
 from emulator.storage.configuration.memory import ConfigurationMemory
 
 
@@ -52,8 +57,8 @@ class SimulatedConfiguration:
         self.faults = ConfigurationFaults()
 
 
-class ConfigurationAccess:
-    """Implements `ConfigurationMedium`. Made on the region's loop."""
+class ConfigurationAccess(ConfigurationMedium):
+    """One region's access to it. Made on the region's loop."""
 
     def __init__(self, shared: SimulatedConfiguration) -> None:
         self._shared = shared
@@ -79,14 +84,6 @@ class ConfigurationAccess:
         await self._travel()
         self._refuse_if_away("read")
         return reading
-
-    async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        def work(rows: ConfigurationRows) -> None:
-            check_expected(path, expected, rows.get(path))
-            rows.put(path, value)
-
-        revision, _ = await self.transact(work)
-        return revision
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         await self._travel()

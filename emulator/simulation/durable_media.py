@@ -7,7 +7,6 @@ it is an owner with a number larger than those before (S6). It has a random sour
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from emulator.errors import StorageError, StorageFull
 from emulator.storage.contract import Entry, Store, Versioned
 from emulator.storage.lanes import Lane, behind
+from emulator.storage.memory import StoredLog
 
 Span = tuple[float, float]
 """Least and most; between them all are equally likely."""
@@ -46,54 +46,39 @@ class DiskFaults:
 
 
 @dataclass(slots=True)
-class DurableLog:
+class DurableLog(StoredLog):
     """One log on the medium."""
 
-    name: str
-    ledger_id: int
-    ids: list[int] = field(default_factory=list)
-    entries: list[bytes] = field(default_factory=list)
-    """As long as `ids`."""
     owners: list[int] = field(default_factory=list)
     """Who wrote them; as long as `ids`."""
     fences: list[tuple[int, int]] = field(default_factory=list)
     """(entry id, owner): from that id on only this owner or a newer one may have written."""
-    next_entry_id: int = 0
-    """Never falls (S3)."""
-    size_bytes: int = 0
-    let_go: list[tuple[int, bytes]] = field(default_factory=list)
+    trimmed: list[tuple[int, bytes]] = field(default_factory=list)
     """Trimmed entries, in order. No region can read them any more; the checkers do."""
     torn: list[bytes] = field(default_factory=list)
     """What a crash left of the append that came next; its last entry may be shorter than it was."""
 
-    @property
-    def first_entry_id(self) -> int:
-        return self.ids[0] if self.ids else self.next_entry_id
-
-    def store(self, first: int, entries: Sequence[bytes], owner: int) -> None:
-        self.ids.extend(range(first, first + len(entries)))
-        self.entries.extend(entries)
+    def append_by(self, owner: int, first: int, entries: Sequence[bytes]) -> None:
+        self.append(first, entries)
         self.owners.extend([owner] * len(entries))
-        self.next_entry_id = first + len(entries)
-        self.size_bytes += sum(map(len, entries))
 
-    def trim(self, before_entry_id: int) -> None:
-        count = bisect_left(self.ids, before_entry_id)
-        self.size_bytes -= sum(map(len, self.entries[:count]))
-        self.let_go += zip(self.ids[:count], self.entries[:count], strict=True)
-        del self.ids[:count], self.entries[:count], self.owners[:count]
+    def trim(self, before_entry_id: int) -> list[Entry]:
+        trimmed = super(DurableLog, self).trim(before_entry_id)  # dataclasses with slots need the arguments
+        self.trimmed += trimmed
+        del self.owners[: len(trimmed)]
+        return trimmed
 
     def all_entries(self, index: int) -> Iterator[tuple[int, bytes]]:
         """Return the entries from index `index` on, in the order in which they were stored; includes trimmed ones."""
-        yield from self.let_go[index:]
-        first = max(0, index - len(self.let_go))
+        yield from self.trimmed[index:]
+        first = max(0, index - len(self.trimmed))
         yield from zip(self.ids[first:], self.entries[first:], strict=True)
 
     def recover(self, *, trusts_torn_tail: bool) -> None:
         """Cut off what is torn. Its ids stay unused."""
         torn, self.torn = self.torn, []
         if torn and trusts_torn_tail:
-            self.store(self.next_entry_id, torn, self.owners[-1] if self.owners else 0)
+            self.append_by(self.owners[-1] if self.owners else 0, self.next_entry_id, torn)
         else:
             self.next_entry_id += len(torn)
 

@@ -161,7 +161,7 @@ class Disks:
                 view = self.logs.get((region, name))
                 if view is None:
                     view = self.logs[region, name] = LogView(region, name, log.ledger_id)
-                if len(view.ids) < len(log.let_go) + len(log.ids):
+                if len(view.ids) < len(log.trimmed) + len(log.ids):
                     view.read_on(log)
 
     def fencing_violations(self) -> list[str]:

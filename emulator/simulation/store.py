@@ -17,7 +17,6 @@ from typing import Any
 from emulator.errors import StorageError
 from emulator.simulation.durable_media import DurableLog, MediaWrite, Medium
 from emulator.storage.contract import Entry, Versioned
-from emulator.storage.group import entries_within
 from emulator.storage.lanes import KeyedStore, KeyLane, Lane, behind
 
 
@@ -49,7 +48,7 @@ class SimulatedLog:
 
         def store() -> int:
             first = durable.next_entry_id + medium.draw_id_jump()
-            durable.store(first, copy, self._store.owner)
+            durable.append_by(self._store.owner, first, copy)
             return first
 
         def tear() -> None:
@@ -74,11 +73,7 @@ class SimulatedLog:
         await self._store.wait_for_read()
         if self.gone is not None:
             raise self.gone
-        ids, entries = self.durable.ids, self.durable.entries
-        start, end = bisect_left(ids, from_entry_id), bisect_left(ids, self.next_entry_id)
-        found = entries[start : min(end, start + max_entries)]
-        count = entries_within([len(data) for data in found], max_bytes)
-        return [Entry(ids[start + index], found[index]) for index in range(count)]
+        return self.durable.read(from_entry_id, self.next_entry_id, max_entries, max_bytes)
 
     async def trim(self, before_entry_id: int) -> None:
         before = min(before_entry_id, self.next_entry_id)

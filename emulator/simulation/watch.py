@@ -130,4 +130,4 @@ class CursorWatch:
 
     def _trimmed_upto(self, region: str, topic: str) -> int:
         log = self._media[region].logs.get(topic)
-        return log.let_go[-1][0] if log is not None and log.let_go else -1
+        return log.trimmed[-1][0] if log is not None and log.trimmed else -1

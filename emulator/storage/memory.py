@@ -23,7 +23,7 @@ from emulator.storage.lanes import KeyedStore, KeyLane, behind
 
 
 @dataclass(slots=True)
-class _StoredLog:
+class StoredLog:
     """One log on the disk. Changes only when a group becomes durable."""
 
     name: str
@@ -35,12 +35,37 @@ class _StoredLog:
     """Never falls, even when everything is trimmed (S3)."""
     size_bytes: int = 0
 
+    @property
+    def first_entry_id(self) -> int:
+        return self.ids[0] if self.ids else self.next_entry_id
+
+    def append(self, first: int, entries: Sequence[bytes]) -> None:
+        self.ids.extend(range(first, first + len(entries)))
+        self.entries.extend(entries)
+        self.next_entry_id = first + len(entries)
+        self.size_bytes += sum(map(len, entries))
+
+    def trim(self, before_entry_id: int) -> list[Entry]:
+        """Remove the entries below an id, and return them."""
+        count = bisect_left(self.ids, before_entry_id)
+        trimmed = list(map(Entry, self.ids[:count], self.entries[:count]))
+        self.size_bytes -= sum(map(len, self.entries[:count]))
+        del self.ids[:count], self.entries[:count]
+        return trimmed
+
+    def read(self, start: int, end: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        """Return entries with start <= id < end; the limits are those of `contract.Log.read`."""
+        first, last = bisect_left(self.ids, start), bisect_left(self.ids, end)
+        found = self.entries[first : min(last, first + max(max_entries, 0))]
+        count = entries_within([len(data) for data in found], max_bytes)
+        return list(map(Entry, self.ids[first : first + count], found))
+
 
 @dataclass(slots=True)
 class MemoryDisk:
     """What survives a crash."""
 
-    logs: dict[str, _StoredLog] = field(default_factory=dict)
+    logs: dict[str, StoredLog] = field(default_factory=dict)
     values: dict[str, Versioned] = field(default_factory=dict)
     next_ledger_id: int = 1
     owner: str | None = None
@@ -60,7 +85,7 @@ class _Write(NamedTuple):
 class MemoryLog:
     """Implements `contract.Log`."""
 
-    def __init__(self, store: MemoryStore, stored: _StoredLog) -> None:
+    def __init__(self, store: MemoryStore, stored: StoredLog) -> None:
         self._store = store
         self._stored = stored
         self.refusal: StorageError | None = None
@@ -78,7 +103,7 @@ class MemoryLog:
 
     @property
     def first_entry_id(self) -> int:
-        return self._stored.ids[0] if self._stored.ids else self._stored.next_entry_id
+        return self._stored.first_entry_id
 
     @property
     def next_entry_id(self) -> int:
@@ -96,10 +121,7 @@ class MemoryLog:
 
         def apply() -> int:
             first = stored.next_entry_id + (self._store.id_gap if stored.next_entry_id else 0)
-            stored.ids.extend(range(first, first + len(copy)))
-            stored.entries.extend(copy)
-            stored.next_entry_id = first + len(copy)
-            stored.size_bytes += sum(map(len, copy))
+            stored.append(first, copy)
             return first
 
         return self._store.issue(self, apply)
@@ -107,22 +129,11 @@ class MemoryLog:
     async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
         if self.gone is not None:
             raise self.gone
-        stored = self._stored
-        start = bisect_left(stored.ids, from_entry_id)
-        found = stored.entries[start : start + max(max_entries, 0)]
-        count = entries_within([len(data) for data in found], max_bytes)
-        return [Entry(stored.ids[start + i], found[i]) for i in range(count)]
+        return self._stored.read(from_entry_id, self.next_entry_id, max_entries, max_bytes)
 
     async def trim(self, before_entry_id: int) -> None:
         before = min(before_entry_id, self.next_entry_id)
-
-        def apply() -> None:
-            stored = self._stored
-            count = bisect_left(stored.ids, before)
-            stored.size_bytes -= sum(map(len, stored.entries[:count]))
-            del stored.ids[:count], stored.entries[:count]
-
-        await self._store.issue(None, apply)
+        await self._store.issue(None, lambda: self._stored.trim(before))
 
 
 class MemoryStore(KeyedStore):
@@ -164,7 +175,7 @@ class MemoryStore(KeyedStore):
             if name not in self.disk.logs:
                 if not create:
                     return None
-                self.disk.logs[name] = _StoredLog(name, self.disk.next_ledger_id)
+                self.disk.logs[name] = StoredLog(name, self.disk.next_ledger_id)
                 self.disk.next_ledger_id += 1
             self._logs[name] = MemoryLog(self, self.disk.logs[name])
             return self._logs[name]

@@ -26,8 +26,8 @@ from emulator.scenarios.run_context import LoopClock
 from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.outcome import SimulationOutcome
+from emulator.simulation.scenarios.figures import ownership_figures
 from emulator.simulation.scenarios.hosts import SimulatedHost
-from emulator.simulation.scenarios.ownership import ownership_figures
 from emulator.simulation.scenarios.run import prepare_scenario, run_scenario
 from emulator.simulation.world import World, simple_topology
 

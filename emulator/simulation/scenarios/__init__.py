@@ -4,5 +4,5 @@ runtime    a world as a place to run regions
 actors     producers and consumers of a scenario file, in the world
 run        one seed of one scenario, from up to the verdict
 hosts      hosts that own topics, and producers that wait for one, on simulated hosts
-figures    what a run measured: fail-over gaps, messages received again; ownership: the load of hosts
+figures    what a run measured: fail-over gaps, messages received again, the load of hosts
 """

@@ -44,8 +44,13 @@ from emulator.simulation.parallel_runner import SeedResult
 from emulator.simulation.region import AS_SHIPPED, Overrides
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.scenarios.actors import simulated_actors
-from emulator.simulation.scenarios.figures import figures_of, loss_figures, processing_figures, regions_lost
-from emulator.simulation.scenarios.ownership import ownership_figures
+from emulator.simulation.scenarios.figures import (
+    figures_of,
+    loss_figures,
+    ownership_figures,
+    processing_figures,
+    regions_lost,
+)
 from emulator.simulation.scenarios.runtime import SimulatedRuntime
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.trace import Listener

@@ -60,7 +60,7 @@ class ConfigurationRows(Protocol):
 
 
 class ConfigurationMedium(Protocol):
-    """As one region has it open."""
+    """As one region has it open. Implementations inherit `write`."""
 
     def listen(self, on_commit: Callable[[], None]) -> None:
         """Call this on the loop after commits, one's own too; some calls may be for nothing."""
@@ -72,7 +72,13 @@ class ConfigurationMedium(Protocol):
 
     async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
         """Set a path, or delete it; gives the revision. Conflict, or StorageError (`definite`)."""
-        ...
+
+        def put(rows: ConfigurationRows) -> None:
+            check_expected(path, expected, rows.get(path))
+            rows.put(path, value)
+
+        revision, _ = await self.transact(put)
+        return revision
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         """Change several paths in one step (M7); gives the revision, and what `work` gives. It runs on whatever thread,

@@ -10,10 +10,10 @@ from emulator.model.values import Change
 from emulator.storage.configuration.contract import (
     ABSENT,
     CHANGES_KEPT,
+    ConfigurationMedium,
     ConfigurationRead,
     ConfigurationRows,
     T,
-    check_expected,
 )
 
 
@@ -35,10 +35,6 @@ class ConfigurationMemory:
             live = sorted(self.values.values(), key=lambda change: change.revision)
             return ConfigurationRead(self.revision, live, whole=True)
         return ConfigurationRead(self.revision, self.changes[after - first + 1 :], whole=False)
-
-    def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        check_expected(path, expected, self.values.get(path))
-        return self.transact(lambda rows: rows.put(path, value))[0]
 
     def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         staged = StagedRows(self)
@@ -79,8 +75,8 @@ class StagedRows:
         self.changes.append(change)
 
 
-class MemoryConfiguration:
-    """Implements `ConfigurationMedium`: one region's access to it."""
+class MemoryConfiguration(ConfigurationMedium):
+    """One region's access to it."""
 
     def __init__(self, memory: ConfigurationMemory | None = None) -> None:
         self.memory = memory or ConfigurationMemory()
@@ -100,12 +96,6 @@ class MemoryConfiguration:
         if self.away is not None:
             raise self.away
         return self.memory.read(after)
-
-    async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        await asyncio.sleep(0)
-        if self.away is not None:
-            raise self.away
-        return self.memory.write(path, value, expected)
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         await asyncio.sleep(0)

@@ -37,10 +37,10 @@ from emulator.model.values import Change
 from emulator.storage.configuration.contract import (
     ABSENT,
     CHANGES_KEPT,
+    ConfigurationMedium,
     ConfigurationRead,
     ConfigurationRows,
     T,
-    check_expected,
 )
 
 FORMAT_VERSION = "2"
@@ -99,8 +99,8 @@ class Opened(NamedTuple):
     watcher: sqlite3.Connection
 
 
-class SqliteConfiguration:
-    """Implements `ConfigurationMedium`. Made by `open_sqlite_configuration`."""
+class SqliteConfiguration(ConfigurationMedium):
+    """Made by `open_sqlite_configuration`."""
 
     def __init__(self, path: Path, opened: Opened, writer: ThreadPoolExecutor, changes_kept: int) -> None:
         self._path = path
@@ -142,14 +142,6 @@ class SqliteConfiguration:
             return _read(self._reader, after)
 
         return await self._run(self._read_thread, work, "read")
-
-    async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        def work(rows: ConfigurationRows) -> None:
-            check_expected(path, expected, rows.get(path))
-            rows.put(path, value)
-
-        revision, _ = await self.transact(work)
-        return revision
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         def whole() -> tuple[int, T]:

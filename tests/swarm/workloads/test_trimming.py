@@ -45,7 +45,7 @@ def test_those_who_judge_remember_what_was_trimmed() -> None:
         LogView("us", "persistent://public/default/t", 1),
     )
     for first in range(0, 9, 3):
-        log.store(first, [b"not an entry"] * 3, owner=1)
+        log.append_by(1, first, [b"not an entry"] * 3)
         if first:
             log.trim(first - 1)
         view.read_on(log)
