@@ -29,7 +29,7 @@ class Peer(asyncio.Protocol):
         self.received = b""
         self.times: list[float] = []
         """The times at which bytes were received."""
-        self.told: list[str] = []
+        self.callbacks: list[str] = []
         """Every callback but data, in order, with the names of exceptions."""
         self.lost_at: float | None = None
         self._on_data = on_data
@@ -37,7 +37,7 @@ class Peer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, SimulatedTransport)
         self.transport = transport
-        self.told.append("made")
+        self.callbacks.append("made")
 
     def data_received(self, data: bytes) -> None:
         self.received += data
@@ -46,16 +46,16 @@ class Peer(asyncio.Protocol):
             self._on_data(self, data)
 
     def eof_received(self) -> None:
-        self.told.append("eof")
+        self.callbacks.append("eof")
 
     def pause_writing(self) -> None:
-        self.told.append("pause")
+        self.callbacks.append("pause")
 
     def resume_writing(self) -> None:
-        self.told.append("resume")
+        self.callbacks.append("resume")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.told.append("lost" if exc is None else type(exc).__name__)
+        self.callbacks.append("lost" if exc is None else type(exc).__name__)
         self.lost_at = asyncio.get_running_loop().time()
 
 

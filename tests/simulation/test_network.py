@@ -204,8 +204,8 @@ class TestBytes:
         mine.transport.write(b"1")
         far.transport.write(b"1")
         await asyncio.sleep(60)
-        assert mine.told == ["made"]
-        assert far.told == ["made", "TimeoutError"]
+        assert mine.callbacks == ["made"]
+        assert far.callbacks == ["made", "TimeoutError"]
 
 
 class TestEnding:
@@ -219,8 +219,8 @@ class TestEnding:
         assert mine.transport.is_closing()
         await simulation.until(lambda: theirs.lost_at is not None)
         assert len(theirs.received) == 1_000_000
-        assert theirs.told == ["made", "eof", "lost"]
-        assert mine.told == ["made", "pause", "lost"]
+        assert theirs.callbacks == ["made", "eof", "lost"]
+        assert mine.callbacks == ["made", "pause", "lost"]
         assert not simulation.host("us").network.endpoints
         assert not simulation.host("eu").network.endpoints
 
@@ -231,14 +231,14 @@ class TestEnding:
         mine.transport.abort()
         await simulation.until(lambda: theirs.lost_at is not None)
         assert len(theirs.received) == EXACT.receive_buffer_bytes
-        assert mine.told == ["made", "pause", "lost"]
+        assert mine.callbacks == ["made", "pause", "lost"]
 
     async def test_a_connection_can_be_closed_one_way(self, simulation: Simulation):
         """write_eof: the other side responds and then closes."""
 
         class Answers(Peer):
             def eof_received(self) -> bool:  # type: ignore[override]
-                self.told.append("eof")
+                self.callbacks.append("eof")
                 self.transport.write(b"answer to " + self.received)
                 self.transport.close()
                 return True
@@ -251,7 +251,7 @@ class TestEnding:
             mine.transport.write(b"more")
         await simulation.until(lambda: mine.lost_at is not None)
         assert mine.received == b"answer to question"
-        assert mine.told == ["made", "eof", "lost"]
+        assert mine.callbacks == ["made", "eof", "lost"]
 
     async def test_writing_to_a_closed_peer_causes_a_reset(self, simulation: Simulation):
         """A full round trip later."""
@@ -260,7 +260,7 @@ class TestEnding:
         begin = simulation.now
         mine.transport.write(b"hello")
         await simulation.until(lambda: mine.lost_at is not None)
-        assert mine.told == ["made", "eof", "lost"]  # the end came first
+        assert mine.callbacks == ["made", "eof", "lost"]  # the end came first
         assert mine.lost_at == pytest.approx(begin + 0.05)
 
     async def test_closing_with_something_unread_resets_the_connection(self, simulation: Simulation):
@@ -271,7 +271,7 @@ class TestEnding:
         await asyncio.sleep(1)
         theirs.transport.close()
         await simulation.until(lambda: mine.lost_at is not None)
-        assert mine.told == ["made", "ConnectionResetError"]
+        assert mine.callbacks == ["made", "ConnectionResetError"]
 
     async def test_a_reset_from_between_breaks_both_sides(self, simulation: Simulation):
         """A middlebox lost its table."""
@@ -279,7 +279,7 @@ class TestEnding:
         simulation.network.reset("us", "eu")
         await asyncio.sleep(0)
         await asyncio.sleep(0.001)
-        assert mine.told == theirs.told == ["made", "ConnectionResetError"]
+        assert mine.callbacks == theirs.callbacks == ["made", "ConnectionResetError"]
 
 
 class TestSlowReader:
@@ -291,12 +291,12 @@ class TestSlowReader:
         for _ in range(40):
             mine.transport.write(bytes(10_000))
             await asyncio.sleep(0.1)
-        assert mine.told == ["made", "pause"]
+        assert mine.callbacks == ["made", "pause"]
         assert mine.transport.get_write_buffer_size() == 400_000 - EXACT.receive_buffer_bytes
         assert theirs.received == b""
         theirs.transport.resume_reading()
         await simulation.until(lambda: len(theirs.received) == 400_000)
-        assert mine.told == ["made", "pause", "resume"]
+        assert mine.callbacks == ["made", "pause", "resume"]
         assert mine.transport.get_write_buffer_size() == 0
 
     async def test_the_limits_of_the_buffer_can_be_set(self, simulation: Simulation):
@@ -306,9 +306,9 @@ class TestSlowReader:
         mine.transport.set_write_buffer_limits(high=0)
         assert mine.transport.get_write_buffer_limits() == (0, 0)
         mine.transport.write(bytes(EXACT.receive_buffer_bytes))
-        assert mine.told == ["made"]
+        assert mine.callbacks == ["made"]
         mine.transport.write(b"1")
-        assert mine.told == ["made", "pause"]
+        assert mine.callbacks == ["made", "pause"]
         with pytest.raises(ValueError, match="must be >="):
             mine.transport.set_write_buffer_limits(high=1, low=2)
 
@@ -324,12 +324,12 @@ class TestSlowReader:
                 await asyncio.sleep(0.2)
                 theirs.transport.close()
                 await asyncio.sleep(0.2)
-                assert mine.told == ["made"]
+                assert mine.callbacks == ["made"]
             ends[0][0].transport.write(b"x")
             ends[1][0].transport.resume_reading()
             await asyncio.sleep(0.01)
             for mine, *_ in ends:
-                assert mine.told == ["made", "ConnectionResetError"]
+                assert mine.callbacks == ["made", "ConnectionResetError"]
 
         async def connected_again(simulation: Simulation) -> tuple[Peer, Peer]:
             server = Server(simulation.host("eu"), 6651)
@@ -355,7 +355,7 @@ class TestHold:
         simulation.network.heal("us", "eu")
         mine.transport.write(b"!")
         await simulation.until(lambda: theirs.received == b"0123456789!")
-        assert mine.told == theirs.told == ["made"]
+        assert mine.callbacks == theirs.callbacks == ["made"]
 
     async def test_connection_attempts_wait_too(self, simulation: Simulation):
         """Until the link heals."""
@@ -376,7 +376,7 @@ class TestHold:
         assert len(theirs.received) == EXACT.receive_buffer_bytes
         simulation.network.heal()
         await simulation.until(lambda: len(theirs.received) == 1_000_000)
-        assert mine.told == ["made", "pause", "resume"]
+        assert mine.callbacks == ["made", "pause", "resume"]
 
 
 class TestCut:
@@ -393,7 +393,7 @@ class TestCut:
         await asyncio.sleep(0.06)
         assert theirs.received == b""
         await simulation.until(lambda: theirs.received == b"123", within_seconds=6)
-        assert mine.told == theirs.told == ["made"]
+        assert mine.callbacks == theirs.callbacks == ["made"]
 
     async def test_a_long_cut_breaks_only_connections_that_write_after_the_time_out(
         self, simulation: Simulation
@@ -404,16 +404,16 @@ class TestCut:
         simulation.network.cut("us", "eu")
         mine.transport.write(b"1")
         await asyncio.sleep(1000)
-        assert mine.told == ["made", "TimeoutError"]
+        assert mine.callbacks == ["made", "TimeoutError"]
         assert mine.lost_at == pytest.approx(begin + 20, abs=0.1)
-        assert theirs.told == ["made"]
+        assert theirs.callbacks == ["made"]
         simulation.network.heal()
         await asyncio.sleep(1000)
-        assert theirs.told == ["made"]
+        assert theirs.callbacks == ["made"]
         begin = simulation.now
         theirs.transport.write(b"anybody?")
         await asyncio.sleep(1)
-        assert theirs.told == ["made", "ConnectionResetError"]
+        assert theirs.callbacks == ["made", "ConnectionResetError"]
         assert theirs.lost_at == pytest.approx(begin + 0.1)
 
     async def test_an_idle_connection_never_notices_a_cut(self, simulation: Simulation):
@@ -437,7 +437,7 @@ class TestCut:
         await asyncio.sleep(100)
         assert mine.received == b"arrives"
         assert theirs.received == b""
-        assert mine.told == theirs.told == ["made", "TimeoutError"]
+        assert mine.callbacks == theirs.callbacks == ["made", "TimeoutError"]
         assert theirs.lost_at == pytest.approx(begin + 20, abs=0.1)
 
     async def test_acknowledgements_that_come_back_in_time_save_the_connection(self, simulation: Simulation):
@@ -450,7 +450,7 @@ class TestCut:
         simulation.network.heal()
         await simulation.until(lambda: len(theirs.received) == 400_000)
         await asyncio.sleep(100)
-        assert mine.told == ["made", "pause", "resume"]
+        assert mine.callbacks == ["made", "pause", "resume"]
 
     async def test_connection_attempts_over_a_cut_link_time_out(self, simulation: Simulation):
         """Whichever direction is cut; a server that only receives the request never accepts."""
@@ -490,9 +490,9 @@ class TestDeath:
             await simulation.until(lambda: theirs.lost_at is not None)
             assert theirs.lost_at == pytest.approx(begin + 0.05)
             assert b"0123456789".startswith(theirs.received)
-            endings.add(theirs.told[-1])
+            endings.add(theirs.callbacks[-1])
             lengths.add(len(theirs.received))
-            assert mine.told == ["made"]
+            assert mine.callbacks == ["made"]
             with pytest.raises(ConnectionRefusedError):
                 await dial(simulation, "eu", "us")
 
@@ -512,10 +512,10 @@ class TestDeath:
         await asyncio.sleep(100)
         simulation.network.heal()
         await asyncio.sleep(100)
-        assert theirs.told == ["made"]
+        assert theirs.callbacks == ["made"]
         theirs.transport.write(b"anybody?")
         await asyncio.sleep(1)
-        assert theirs.told == ["made", "ConnectionResetError"]
+        assert theirs.callbacks == ["made", "ConnectionResetError"]
 
     async def test_a_machine_without_power_sends_nothing(self, simulation: Simulation):
         """Its peers wait for their timeouts, and connection attempts time out."""
@@ -527,9 +527,9 @@ class TestDeath:
         with pytest.raises(TimeoutError):
             await dial(simulation, "eu", "us")
         assert simulation.now == pytest.approx(begin + 15, abs=0.1)
-        assert theirs.told == ["made"]
+        assert theirs.callbacks == ["made"]
         await asyncio.sleep(30)
-        assert theirs.told == ["made", "TimeoutError"]
+        assert theirs.callbacks == ["made", "TimeoutError"]
 
     async def test_a_machine_that_comes_back_knows_no_old_connections(self, simulation: Simulation):
         """It responds with a reset."""
@@ -539,7 +539,7 @@ class TestDeath:
         await asyncio.sleep(5)
         simulation.host("us").start(asyncio.sleep(0))
         await asyncio.sleep(10)
-        assert theirs.told == ["made", "ConnectionResetError"]
+        assert theirs.callbacks == ["made", "ConnectionResetError"]
 
     async def test_the_kernel_of_a_paused_program_continues(self, simulation: Simulation):
         """It accepts bytes until the window is full, and connections; the program sees all of it when it is resumed."""
@@ -551,7 +551,7 @@ class TestDeath:
         await asyncio.sleep(100)
         assert theirs.received == b""
         assert len(server.accepted) == 1
-        assert mine.told == ["made"]
+        assert mine.callbacks == ["made"]
         assert mine.transport.get_write_buffer_size() == 300_000 - EXACT.receive_buffer_bytes
         simulation.host("eu").resume()
         await simulation.until(lambda: len(theirs.received) == 300_000)
@@ -564,7 +564,7 @@ class TestDeath:
         mine.transport.write(b"ghost")
         mine.transport.close()
         await asyncio.sleep(10)
-        assert theirs.told == ["made"]
+        assert theirs.callbacks == ["made"]
         assert theirs.received == b""
 
 
