@@ -5,36 +5,26 @@ from __future__ import annotations
 import pytest
 
 from emulator.net.http import NoAnswer
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 
 STATS = "/admin/v2/persistent/public/default/orders/stats"
 
 
-def test_regions_of_a_world_answer_over_http() -> None:
-    with world("us", "eu", seed=3) as w:
-
-        async def scenario() -> list[str]:
-            producer = await w.client("us").producer("orders")
-            await producer.send(b"hello")
-            await w.quiet()
-            there = await w.ask_admin("eu", "GET", "/geoemu/v1/status")
-            stats = await w.ask_admin("us", "GET", STATS)
-            assert there.json()["ready"]
-            return [*stats.json()["replication"], stats.json()["publishers"][0]["address"].partition(":")[0]]
-
-        eu, address = w.play(scenario())
-        assert eu == "eu"
-        assert address.startswith("/")
+@pytest.mark.world("us", "eu", seed=3)
+async def test_regions_of_a_world_answer_over_http(world: World) -> None:
+    producer = await world.client("us").producer("orders")
+    await producer.send(b"hello")
+    await world.quiet()
+    assert (await world.ask_admin("eu", "GET", "/geoemu/v1/status")).json()["ready"]
+    stats = (await world.ask_admin("us", "GET", STATS)).json()
+    assert list(stats["replication"]) == ["eu"]
+    assert stats["publishers"][0]["address"].startswith("/")
 
 
-def test_changes_are_guarded_there_too_and_reach_the_row() -> None:
-    with world("us", seed=3) as w:
-
-        async def scenario() -> tuple[int, str]:
-            answer = await w.ask_admin("us", "PUT", "/geoemu/v1/links/us/eu", {"state": "cut"})
-            return answer.status, answer.json()["reason"]
-
-        assert w.play(scenario()) == (404, "no link us -> eu; peers are: ")
+@pytest.mark.world("us", seed=3)
+async def test_changes_are_guarded_there_too_and_reach_the_row(world: World) -> None:
+    response = await world.ask_admin("us", "PUT", "/geoemu/v1/links/us/eu", {"state": "cut"})
+    assert (response.status, response.json()["reason"]) == (404, "no link us -> eu; peers are: ")
 
 
 @pytest.mark.world("us", "eu", seed=3)

@@ -11,6 +11,7 @@ import pytest
 from emulator.errors import StorageError, StorageFull
 from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.durable_media import DiskFaults
+from emulator.simulation.host import Host
 from emulator.simulation.simulation import Simulation
 from emulator.storage.contract import Log, Store
 from tests.storage.harness import Harness, data_of, open_log
@@ -84,6 +85,15 @@ async def fill_three_logs(disk: SimulatedDisk) -> None:
     await asyncio.sleep(3600)
 
 
+async def kill_while_it_writes(simulation: Simulation, disk: SimulatedDisk) -> Host:
+    """Kill the host three commits after its start: those that create the logs. The rest is in flight."""
+    host = simulation.host("us")
+    host.start(fill_three_logs(disk))
+    await asyncio.sleep(0.0035)
+    host.kill()
+    return host
+
+
 def issued(log: str) -> list[bytes]:
     return [b"%s%d.%d" % (log.encode(), number, index) for number in range(10) for index in range(3)]
 
@@ -96,10 +106,7 @@ class TestCrash:
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             nonlocal torn
-            host = simulation.host("us")
-            host.start(fill_three_logs(disk))
-            await asyncio.sleep(0.0035)  # three commits to create the logs; the rest is in flight
-            host.kill()
+            host = await kill_while_it_writes(simulation, disk)
             assert disk.store is None
             torn += sum(bool(log.torn) for log in disk.logs.values())
             host.boot()
@@ -123,10 +130,7 @@ class TestCrash:
         survivors: set[tuple[bool, ...]] = set()
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
-            host = simulation.host("us")
-            host.start(fill_three_logs(disk))
-            await asyncio.sleep(0.0035)
-            host.kill()
+            await kill_while_it_writes(simulation, disk)
             survivors.add((bool(disk.entries("a")), bool(disk.entries("b")), "k" in disk.values))
 
         for seed in range(60):
@@ -139,10 +143,7 @@ class TestCrash:
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             nonlocal gaps
-            host = simulation.host("us")
-            host.start(fill_three_logs(disk))
-            await asyncio.sleep(0.0035)
-            host.kill()
+            host = await kill_while_it_writes(simulation, disk)
             torn = {name: len(log.torn) for name, log in disk.logs.items()}
             ends = {name: log.next_entry_id for name, log in disk.logs.items()}
             host.boot()
@@ -166,10 +167,7 @@ class TestCrash:
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
             nonlocal served
-            host = simulation.host("us")
-            host.start(fill_three_logs(disk))
-            await asyncio.sleep(0.0035)
-            host.kill()
+            await kill_while_it_writes(simulation, disk)
             await disk.open_store()
             served += any(data_of(disk.entries(name)) != whole_appends(disk, name) for name in "abc")
 
@@ -292,10 +290,7 @@ class TestFaults:
             async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
                 if with_another:
                     simulation.host("eu").start(fill_three_logs(simulation.disk("eu")))
-                host = simulation.host("us")
-                host.start(fill_three_logs(disk))
-                await asyncio.sleep(0.0035)
-                host.kill()
+                await kill_while_it_writes(simulation, disk)
                 kept.extend(log.entries for log in disk.logs.values())
 
             play(scenario, seed=seed)

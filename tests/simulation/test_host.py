@@ -104,7 +104,7 @@ class TestKill:
         await asyncio.sleep(5)
         assert seen == []
 
-    def test_a_killed_host_can_be_started_again_and_remembers_nothing(self):
+    async def test_a_killed_host_can_be_started_again_and_remembers_nothing(self, simulation: Simulation):
         """It has a new loop; timers of the old one do not fire."""
         lives: list[tuple[int, float]] = []
 
@@ -113,18 +113,14 @@ class TestKill:
             await asyncio.sleep(3)
             lives.append((-1, 0))
 
-        async def scenario() -> None:
-            us = simulation.host("us")
-            for _ in range(3):
-                us.start(program(us))
-                await asyncio.sleep(1)
-                us.kill()
-                assert us.state is HostState.DOWN
-                us.kill()  # nothing to do
-            await asyncio.sleep(10)
-
-        with Simulation(1) as simulation:
-            simulation.run(scenario())
+        us = simulation.host("us")
+        for _ in range(3):
+            us.start(program(us))
+            await asyncio.sleep(1)
+            us.kill()
+            assert us.state is HostState.DOWN
+            us.kill()  # nothing to do
+        await asyncio.sleep(10)
         assert [life for life, _ in lives] == [0, 1, 2]
         assert len({draw for _, draw in lives}) == 3
 
@@ -184,7 +180,7 @@ class TestPause:
         await asyncio.sleep(5)
         assert seen == []
 
-    def test_a_program_can_be_paused_in_its_own_turn(self):
+    async def test_a_program_can_be_paused_in_its_own_turn(self, simulation: Simulation):
         """The iteration ends; the next one runs after the pause."""
         seen: list[float] = []
 
@@ -193,15 +189,11 @@ class TestPause:
             await asyncio.sleep(0)
             seen.append(simulation.now)
 
-        async def scenario() -> None:
-            us = simulation.host("us")
-            us.start(program(us))
-            await asyncio.sleep(7)
-            us.resume()
-            await asyncio.sleep(1)
-
-        with Simulation(1) as simulation:
-            simulation.run(scenario())
+        us = simulation.host("us")
+        us.start(program(us))
+        await asyncio.sleep(7)
+        us.resume()
+        await asyncio.sleep(1)
         assert seen == [7]
 
 

@@ -46,18 +46,13 @@ class TestTime:
         await asyncio.sleep(3)
         assert seen == list("abcde")
 
-    def test_a_timer_in_the_past_is_due_at_once(self):
+    async def test_a_timer_in_the_past_is_due_at_once(self, simulation: Simulation):
         """Time never goes back."""
-
-        async def scenario() -> float:
-            await asyncio.sleep(5)
-            done = asyncio.get_running_loop().create_future()
-            asyncio.get_running_loop().call_at(1, done.set_result, None)
-            await done
-            return now()
-
-        with Simulation(1) as simulation:
-            assert simulation.run(scenario()) == 5
+        await asyncio.sleep(5)
+        done = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_at(1, done.set_result, None)
+        await done
+        assert now() == 5
 
     def test_a_cancelled_timer_is_no_moment(self):
         """No caller waits for it, and time does not stop there."""
@@ -71,17 +66,11 @@ class TestTime:
         with Simulation(1) as simulation, pytest.raises(Deadlock, match=r"at 1\.0"):
             simulation.run(scenario())
 
-    def test_cancelled_timers_do_not_pile_up(self):
+    async def test_cancelled_timers_do_not_pile_up(self, simulation: Simulation):
         """Programs set far more deadlines than expire."""
-
-        async def scenario() -> int:
-            loop = asyncio.get_running_loop()
-            for _ in range(10_000):
-                loop.call_later(1000, print).cancel()
-            return len(simulation.time.moments)
-
-        with Simulation(1) as simulation:
-            assert simulation.run(scenario()) < 300
+        for _ in range(10_000):
+            asyncio.get_running_loop().call_later(1000, print).cancel()
+        assert len(simulation.time.moments) < 300
 
     def test_the_driver_can_do_something_at_a_moment(self):
         """Faults are scheduled."""
@@ -277,29 +266,9 @@ class TestEndings:
 class TestAsyncio:
     """The standard library on top of the loop."""
 
-    def test_its_tools_work(self):
+    async def test_its_tools_work(self, simulation: Simulation):
         """Task groups, queues, locks, deadlines, shields, names and contexts."""
         variable = contextvars.ContextVar("variable", default="unset")
-
-        async def scenario() -> None:
-            queue: asyncio.Queue[int] = asyncio.Queue(2)
-
-            async def produce() -> None:
-                for number in range(10):
-                    await queue.put(number)
-                    await asyncio.sleep(number / 10)
-
-            async with asyncio.TaskGroup() as group:
-                group.create_task(produce())
-                consumer = group.create_task(collect(queue, 10))
-            assert consumer.result() == list(range(10))
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(asyncio.Event().wait(), 3)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(2):
-                    await asyncio.shield(asyncio.sleep(10))
-            variable.set("set")
-            assert await asyncio.create_task(read(), name="reader") == ("set", "reader")
 
         async def collect(queue: asyncio.Queue[int], count: int) -> list[int]:
             return [await queue.get() for _ in range(count)]
@@ -309,8 +278,24 @@ class TestAsyncio:
             assert task is not None
             return variable.get(), task.get_name()
 
-        with Simulation(1) as simulation:
-            simulation.run(scenario())
+        queue: asyncio.Queue[int] = asyncio.Queue(2)
+
+        async def produce() -> None:
+            for number in range(10):
+                await queue.put(number)
+                await asyncio.sleep(number / 10)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(produce())
+            consumer = group.create_task(collect(queue, 10))
+        assert consumer.result() == list(range(10))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), 3)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await asyncio.shield(asyncio.sleep(10))
+        variable.set("set")
+        assert await asyncio.create_task(read(), name="reader") == ("set", "reader")
 
     async def test_an_executor_is_an_ordered_step_on_the_same_thread(self, simulation: Simulation):
         """Calls keep their order, take a little time, and fail as they would."""

@@ -35,21 +35,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("there is no keytool")
     store = ["-keystore", "broker.p12", "-storetype", "PKCS12", "-storepass", PASSWORD, "-alias", "broker"]
     for command in (
-        [
-            "-genkeypair",
-            *store,
-            "-keyalg",
-            "EC",
-            "-dname",
-            "CN=localhost",
-            "-ext",
-            "SAN=IP:127.0.0.1",
-            "-validity",
-            "2",
-        ],
-        ["-exportcert", "-rfc", *store, "-file", "broker.pem"],
+        "-genkeypair -keyalg EC -dname CN=localhost -ext SAN=IP:127.0.0.1 -validity 2",
+        "-exportcert -rfc -file broker.pem",
     ):
-        subprocess.run(["keytool", *command], cwd=folder, check=True, capture_output=True)
+        subprocess.run(["keytool", *command.split(), *store], cwd=folder, check=True, capture_output=True)
     return folder
 
 
