@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 # The versions that are spoken: each the newest that a Kafka of 2.8 knows and that still names topics by name.
 _VERSIONS: dict[Any, int] = {
+    ApiVersionsRequest: 0,
     ProduceRequest: 9,
     FetchRequest: 11,
     MetadataRequest: 7,
@@ -125,20 +126,21 @@ class KafkaCluster:
             logger.warning("Kafka responds again after %.1f s", _now() - self._away_since)
             self._away_since = None
 
-    async def send_to_node(self, node: int, request: Any, purpose: str = "read") -> Any:
+    async def send_to_node(self, node: int, request: Any, *, purpose: str = "read", **content: Any) -> Any:
         if node not in self._nodes:
             await self._refresh([])
         if node not in self._nodes:
             raise NoResponse(f"Kafka broker {node} is unknown")
         connection = await self._connection(*self._nodes[node], purpose)
-        return await connection.send(request)
+        return await connection.send(request[_VERSIONS[request]](**content))
 
-    async def send_to_any(self, request: Any) -> Any:
+    async def send_to_any(self, request: Any, **content: Any) -> Any:
         """Send the request to the known and configured brokers in turn; return the first response."""
         failure = NoResponse("no broker is known")
         for host, port in dict.fromkeys((*self._nodes.values(), *self.settings.addresses)):
             try:
-                return await (await self._connection(host, port, "read")).send(request)
+                connection = await self._connection(host, port, "read")
+                return await connection.send(request[_VERSIONS[request]](**content))
             except NoResponse as error:
                 failure = error
         raise failure
@@ -181,9 +183,7 @@ class KafkaCluster:
         wanted = (
             None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         )
-        answer = await self.send_to_any(
-            MetadataRequest[_VERSIONS[MetadataRequest]](topics=wanted, allow_auto_topic_creation=False)
-        )
+        answer = await self.send_to_any(MetadataRequest, topics=wanted, allow_auto_topic_creation=False)
         self._nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self._controller = answer.controller_id
         for topic in answer.topics:
@@ -202,7 +202,7 @@ class KafkaCluster:
 
     async def check_versions(self) -> None:
         """StorageError when this Kafka is too old."""
-        answer = await self.send_to_any(ApiVersionsRequest[0]())
+        answer = await self.send_to_any(ApiVersionsRequest)
         check(answer.error_code)
         highest = {api.api_key: api.max_version for api in answer.api_keys}
         for request, version in _VERSIONS.items():
@@ -237,9 +237,7 @@ class KafkaCluster:
         if self._controller not in self._nodes:
             await self._refresh([])
         try:
-            return await self.send_to_node(
-                self._controller, request[_VERSIONS[request]](timeout_ms=timeout_ms, **content)
-            )
+            return await self.send_to_node(self._controller, request, timeout_ms=timeout_ms, **content)
         except NoResponse:
             self._controller = -1
             raise
@@ -248,18 +246,15 @@ class KafkaCluster:
 
     async def init_producer(self, transactional_id: str) -> ProducerId:
         """The producer id that belongs to `transactional_id`, with an epoch larger than all before."""
-        answer = await self.send_to_any(
-            FindCoordinatorRequest[_VERSIONS[FindCoordinatorRequest]](key=transactional_id, key_type=1)
-        )
+        answer = await self.send_to_any(FindCoordinatorRequest, key=transactional_id, key_type=1)
         check(answer.error_code, answer.error_message)
         answer = await self.send_to_node(
             answer.node_id,
-            InitProducerIdRequest[_VERSIONS[InitProducerIdRequest]](
-                transactional_id=transactional_id,
-                transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-                producer_id=-1,
-                producer_epoch=-1,
-            ),
+            InitProducerIdRequest,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            producer_id=-1,
+            producer_epoch=-1,
         )
         check(answer.error_code)
         return ProducerId(answer.producer_id, answer.producer_epoch)
@@ -269,16 +264,15 @@ class KafkaCluster:
         kind = ProduceRequest.TopicProduceData
         answer = await self.send_to_node(
             node,
-            ProduceRequest[_VERSIONS[ProduceRequest]](
-                transactional_id=None,
-                acks=-1,
-                timeout_ms=self.settings.options.request_timeout_ms // 2,
-                topic_data=[
-                    kind(name=topic, partition_data=[kind.PartitionProduceData(index=0, records=data)])
-                    for topic, data in batches.items()
-                ],
-            ),
-            "write",
+            ProduceRequest,
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=self.settings.options.request_timeout_ms // 2,
+            topic_data=[
+                kind(name=topic, partition_data=[kind.PartitionProduceData(index=0, records=data)])
+                for topic, data in batches.items()
+            ],
+            purpose="write",
         )
         results = {topic.name: topic.partition_responses[0] for topic in answer.responses}
         return {topic: (r.error_code, r.error_message, r.base_offset) for topic, r in results.items()}
@@ -295,18 +289,17 @@ class KafkaCluster:
         )
         answer = await self.send_to_node(
             await self._leader(topic),
-            FetchRequest[_VERSIONS[FetchRequest]](
-                replica_id=-1,
-                max_wait_ms=0,
-                min_bytes=0,
-                max_bytes=_FETCH_BYTES_MAX,
-                isolation_level=0,
-                session_id=0,
-                session_epoch=-1,
-                topics=[kind(topic=topic, partitions=[partition])],
-                forgotten_topics_data=[],
-                rack_id="",
-            ),
+            FetchRequest,
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=_FETCH_BYTES_MAX,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[kind(topic=topic, partitions=[partition])],
+            forgotten_topics_data=[],
+            rack_id="",
         )
         check(answer.error_code)
         found = answer.responses[0].partitions[0]
@@ -319,10 +312,9 @@ class KafkaCluster:
         partition = kind.DeleteRecordsPartition(partition_index=0, offset=before)
         answer = await self.send_to_node(
             await self._leader(topic),
-            DeleteRecordsRequest[_VERSIONS[DeleteRecordsRequest]](
-                topics=[kind(name=topic, partitions=[partition])],
-                timeout_ms=self.settings.options.request_timeout_ms // 2,
-            ),
+            DeleteRecordsRequest,
+            topics=[kind(name=topic, partitions=[partition])],
+            timeout_ms=self.settings.options.request_timeout_ms // 2,
         )
         check(answer.topics[0].partitions[0].error_code)
 
