@@ -190,17 +190,11 @@ class HostLoop(ProgramScheduler):
     def set_exception_handler(self, handler: Any) -> None:
         self._exception_handler = handler
 
-    def get_exception_handler(self) -> Any:
-        return self._exception_handler
-
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.owner.handle_exception(context)
-
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.dead:
             return
         if self._exception_handler is None:
-            self.default_exception_handler(context)
+            self.owner.handle_exception(context)
         else:
             self._exception_handler(self, context)
 
