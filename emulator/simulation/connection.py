@@ -31,9 +31,11 @@ RESET = (errno.ECONNRESET, "Connection reset by peer")
 class Kernel(Protocol):
     """The host of an endpoint."""
 
-    loop: ProgramScheduler
     settings: NetworkSettings
     endpoints: dict[Endpoint, None]
+
+    @property
+    def loop(self) -> ProgramScheduler: ...
 
     def confirmed(self, endpoint: Endpoint) -> None: ...
 
@@ -329,8 +331,6 @@ class SimulatedTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self._endpoint.unsent_bytes
-
-    # Reading.
 
     def pause_reading(self) -> None:
         self._reading_paused = True

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from emulator.errors import StorageError, StorageFull
 from emulator.storage.contract import Entry, Store, Versioned
 from emulator.storage.lanes import Lane, behind
-from emulator.storage.memory import StoredLog
+from emulator.storage.memory import LogEntries
 
 Span = tuple[float, float]
 """Least and most; between them all are equally likely."""
@@ -46,7 +46,7 @@ class DiskFaults:
 
 
 @dataclass(slots=True)
-class DurableLog(StoredLog):
+class DurableLog(LogEntries):
     """One log on the medium."""
 
     owners: list[int] = field(default_factory=list)

@@ -61,9 +61,11 @@ class LoopOwner(Protocol):
     name: str
     index: int
     """Small number, in order of creation."""
-    network: Network
     random: Random
     wall_clock_ms: WallClock
+
+    @property
+    def network(self) -> Network: ...
 
     @property
     def process_id(self) -> int: ...

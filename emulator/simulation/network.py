@@ -235,8 +235,14 @@ class SimulatedServer(asyncio.AbstractServer):
         self._serving = False
         self._host.server_closed(self)
 
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._host.loop
+
     def is_serving(self) -> bool:
         return self._serving
+
+    async def start_serving(self) -> None:
+        pass
 
     async def serve_forever(self) -> None:
         try:

@@ -23,7 +23,7 @@ from emulator.storage.lanes import KeyedStore, KeyLane, behind
 
 
 @dataclass(slots=True)
-class StoredLog:
+class LogEntries:
     """One log on the disk. Changes only when a group becomes durable."""
 
     name: str
@@ -65,7 +65,7 @@ class StoredLog:
 class MemoryDisk:
     """What survives a crash."""
 
-    logs: dict[str, StoredLog] = field(default_factory=dict)
+    logs: dict[str, LogEntries] = field(default_factory=dict)
     values: dict[str, Versioned] = field(default_factory=dict)
     next_ledger_id: int = 1
     owner: str | None = None
@@ -85,7 +85,7 @@ class _Write(NamedTuple):
 class MemoryLog:
     """Implements `contract.Log`."""
 
-    def __init__(self, store: MemoryStore, stored: StoredLog) -> None:
+    def __init__(self, store: MemoryStore, stored: LogEntries) -> None:
         self._store = store
         self._stored = stored
         self.refusal: StorageError | None = None
@@ -175,7 +175,7 @@ class MemoryStore(KeyedStore):
             if name not in self.disk.logs:
                 if not create:
                     return None
-                self.disk.logs[name] = StoredLog(name, self.disk.next_ledger_id)
+                self.disk.logs[name] = LogEntries(name, self.disk.next_ledger_id)
                 self.disk.next_ledger_id += 1
             self._logs[name] = MemoryLog(self, self.disk.logs[name])
             return self._logs[name]

@@ -33,7 +33,7 @@ Find = TypeVar("Find", bound=Callable[[Evidence], Found])
 
 
 def has_publishes(evidence: Evidence) -> bool:
-    return bool(evidence.asked)
+    return bool(evidence.published)
 
 
 def has_operations(evidence: Evidence) -> bool:

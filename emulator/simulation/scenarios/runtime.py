@@ -252,7 +252,7 @@ class SimulatedRuntime:
             if region.broker is None or not region.is_up:
                 return [f"it is {self._state(name)}"]
             peers = [peer for peer in self._running() if peer != name and self._links.are_up(name, peer)]
-            waits = [*region.broker.waiting_for(set(peers))]
+            waits: list[str] = [*region.broker.waiting_for(set(peers))]
             for peer in peers:
                 broker = self._world.regions[peer].broker
                 waits += broker.waiting_for({name}) if broker is not None else ()

@@ -154,7 +154,7 @@ class KafkaStore(KeyedStore):
         ledger_id = self._last_ledger_id
         topic = names.log_topic(self._prefix, ledger_id, name)
         config = {**_LOG_TOPIC, **self.cluster.settings.options.topic_config}
-        await self.cluster.retry(lambda: self._cluster.create_topic(topic, config))
+        await self.cluster.retry(lambda: self.cluster.create_topic(topic, config))
         state = LogState(topic, ledger_id)
         # The topic is there before the register says so. If we die in between, the next owner sweeps it away.
         self._issue_record(ProducedRecord(names.LEDGER_ID_KEY, b"%d" % self._last_ledger_id))
