@@ -20,7 +20,7 @@ ARGS     ?=
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-long swarm bench lint
+.PHONY: help setup run test test-all test-long swarm bench lint docs
 
 help:
 	@echo "make run      kill a region of topology.yaml under load and print the verdict (RUNTIME=process|compose, ENGINE=spark|embedded, SCENARIO=file)"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-all run the tests of every commit, including containers, Kafka and Spark, as .ci/run does (ARGS=...)"
 	@echo "make test-long run what .ci/run leaves out: all clients, all mutants, 2,000 seeds, 200 moments of kill -9 (hours)"
 	@echo "make swarm    run generated workloads and faults in virtual time (SEEDS=200 FROM=1 JOBS=2, or SEED=n; WORKLOAD=, WITHOUT=, SHRINK=1; ARGS=--list)"
+	@echo "make docs     write the reference pages of docs/reference/ from the code"
 	@echo "make lint     check style, types and import rules"
 	@echo "make bench    measure against a peer (needs cc); docs/BENCHMARKS.md explains the figures"
 	@echo "make setup    only prepare: .venv, pinned packages, Java"
@@ -78,6 +79,10 @@ swarm: setup
 bench: GOAL = bench
 bench: setup
 	@$(VENV)/python -m benchmarks $(ARGS)
+
+docs: setup
+	@$(VENV)/python -m scripts.reference
+	@$(VENV)/python -m tests.swarm.workloads_table
 
 lint: setup
 	@$(VENV)/ruff check .

@@ -15,8 +15,10 @@ Our own bugs are `assert`s and never one of these.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 
 class ServerError(IntEnum):
@@ -49,6 +51,36 @@ class ServerError(IntEnum):
     TransactionNotFound = 24
     ProducerFenced = 25
 
+
+MEANINGS: Final[Mapping[ServerError, str]] = {
+    ServerError.UnknownError: "the client breaks a rule of the protocol; the connection is closed",
+    ServerError.MetadataError: "the configuration store fails, or a shared consumer unsubscribes",
+    ServerError.PersistenceError: "the log or the cursor could not be written or read; the outcome may be unknown",
+    ServerError.AuthenticationError: "a peer cannot prove that it is the region that it claims to be",
+    ServerError.AuthorizationError: "a client uses a command, or replicates, as only other regions may",
+    ServerError.ConsumerBusy: "the subscription has another consumer, or a limit of consumers is reached",
+    ServerError.ServiceNotReady: "the topic is being loaded, unloaded or deleted; the client retries",
+    ServerError.ProducerBlockedQuotaExceededError: "the quota `producer_request_hold` is exceeded; clients retry",
+    ServerError.ProducerBlockedQuotaExceededException: "the quota `producer_exception` is exceeded; clients fail",
+    ServerError.ChecksumError: "the checksum of a message is wrong",
+    ServerError.UnsupportedVersionError: "never",
+    ServerError.TopicNotFound: "the topic, namespace or tenant does not exist and may not be created",
+    ServerError.SubscriptionNotFound: "the subscription does not exist",
+    ServerError.ConsumerNotFound: "the connection has no such consumer",
+    ServerError.TooManyRequests: "the coordinator has the maximum of open transactions",
+    ServerError.TopicTerminatedError: "the topic is terminated",
+    ServerError.ProducerBusy: "another producer has the name or owns the topic, or a limit of producers is reached",
+    ServerError.InvalidTopicName: "the name of a topic is malformed",
+    ServerError.IncompatibleSchema: "a schema does not follow the compatibility strategy",
+    ServerError.ConsumerAssignError: "Key_Shared consumers have different modes, or sticky ranges are wrong or overlap",
+    ServerError.TransactionCoordinatorNotFound: "the coordinator does not exist or is being loaded; clients retry",
+    ServerError.InvalidTxnStatus: "the transaction is not open, or already has the other outcome",
+    ServerError.NotAllowedError: "a rule forbids the request, such as a forged claim or an expired transaction",
+    ServerError.TransactionConflict: "another open transaction has acknowledged the message",
+    ServerError.TransactionNotFound: "the transaction is unknown, or its outcome is forgotten",
+    ServerError.ProducerFenced: "the producer lost the topic to another one (PIP-68), for good",
+}
+"""When a region sends each code."""
 
 EXPIRED_TRANSACTION = "expired transaction"
 """How a refusal begins that concerns a transaction whose key has a newer connection. The wire has no code for it, so

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from emulator.cli.verbs import app
@@ -199,12 +198,3 @@ def test_the_shell_completes_verbs_and_regions(tmp_path: Path, line: str, offere
         },
     )
     assert set(done.stdout.split()) == offered
-
-
-def test_every_verb_and_option_is_documented() -> None:
-    page = (ROOT / "docs" / "COMMAND_LINE.md").read_text()
-    for command in get_command(app).commands.values():  # type: ignore[attr-defined]
-        assert f"| `{command.name}" in page
-        for parameter in command.params:
-            for option in parameter.opts:
-                assert option == "--help" or not option.startswith("--") or option in page, command.name

@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--from", dest="first", type=at_least(0), default=1, help="the first seed")
     parser.add_argument("--jobs", type=at_least(1), default=1, help="number of processes")
     parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="stop after this time")
-    parser.add_argument("--without", metavar="MUTANT", help="remove one safeguard (docs/INVARIANTS.md)")
+    parser.add_argument(
+        "--without", metavar="MUTANT", help="remove one safeguard (docs/reference/mutants.md)"
+    )
     parser.add_argument("--shrink", action="store_true", help="minimise the first failing seed")
     parser.add_argument("--run-dir", type=Path, help="run directory of the first failing seed")
     return parser
@@ -142,7 +144,7 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
         return f"{what} {name}: was renamed to {present}"
     guess = nearest(name, known)
     hint = f"; did you mean {guess}?" if guess else ""
-    choice = f"one of {', '.join(known)}" if what == "workload" else "a mutant of docs/INVARIANTS.md"
+    choice = f"one of {', '.join(known)}" if what == "workload" else "a mutant of docs/reference/mutants.md"
     return f"{what} {name}: must be {choice}{hint}"
 
 

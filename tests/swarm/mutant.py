@@ -4,7 +4,7 @@
     class _RequestsOnce(Partitions):
         \"\"\"A client requests the number of partitions only once.\"\"\"
 
-The docstring says what is missing; it is the row of docs/INVARIANTS.md.
+The docstring says what is missing; it is a row of docs/reference/mutants.md.
 """
 
 from __future__ import annotations

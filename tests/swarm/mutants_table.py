@@ -1,9 +1,8 @@
-"""The table of safeguards in docs/INVARIANTS.md: what is taken away, and which seed notices.
+"""Write docs/reference/mutants.md: what each mutant removes, and the first seed that detects it.
 
-    python -m tests.swarm.mutants_table docs/INVARIANTS.md
+    python -m tests.swarm.mutants_table [NAME …]
 
-searches again and rewrites the table between its markers. With names behind the page it searches for
-those only, and for what the page does not have yet.
+searches for the seeds of all mutants; with names, only for theirs and for those that the page does not have.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from tests.swarm.mutant import Mutant
 from tests.swarm.mutants import MUTANTS
 from tests.swarm.search import WorkloadResult, first_caught
 
-BEGIN = "<!-- mutants: written by tests.swarm.mutants_table -->"
-END = "<!-- end of mutants -->"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "mutants.md"
 SEEDS_MAX = 400
 
 
@@ -43,26 +41,19 @@ def line(mutant: Mutant, result: WorkloadResult | None) -> str:
 
 def lines_of(page: str) -> dict[str, str]:
     """By mutant, as the page has it."""
-    between = page.partition(BEGIN)[2].partition(END)[0]
-    return {name: text for text, name in re.findall(r"^(\| `([^`]+)`: .*)$", between, re.MULTILINE)}
+    return {name: text for text, name in re.findall(r"^(\| `([^`]+)`: .*)$", page, re.MULTILINE)}
 
 
 def rows_of(page: str) -> list[Row]:
     """What the page says; rows of what was not detected are left out."""
-    between = page.partition(BEGIN)[2].partition(END)[0]
     pattern = re.compile(r"^\| `([^`]+)`: .*? \| (INV-\d+) \| (\d+) \|", re.MULTILINE)
-    return [Row(name, int(seed), invariant) for name, invariant, seed in pattern.findall(between)]
+    return [Row(name, int(seed), invariant) for name, invariant, seed in pattern.findall(page)]
 
 
-def rewrite(page: str, new_table: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{new_table}\n{END}{after}"
-
-
-def main(path: Path, names: set[str], jobs: int = 2) -> int:
+def main(names: set[str], jobs: int = 2) -> int:
     """Exit code 1 when one is not detected."""
-    kept = lines_of(path.read_text()) if names else {}
+    page = PAGE.read_text()
+    kept = lines_of(page) if names else {}
     lines, missed = [*HEAD], 0
     for mutant in MUTANTS:
         if mutant.name in kept and mutant.name not in names:
@@ -72,9 +63,9 @@ def main(path: Path, names: set[str], jobs: int = 2) -> int:
         print(f"{mutant.name}: {'not detected' if result is None else result.seed}", flush=True)
         missed += result is None
         lines.append(line(mutant, result))
-    path.write_text(rewrite(path.read_text(), "\n".join(lines)))
+    PAGE.write_text("\n".join([page.partition(HEAD[0])[0].rstrip(), "", *lines, ""]))
     return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), set(sys.argv[2:])))
+    sys.exit(main(set(sys.argv[1:])))

@@ -1,8 +1,6 @@
-"""Write the table of workloads in docs/SIMULATION.md: the description of each, its checks and its mutants.
+"""Write docs/reference/workloads.md: the description of each workload, its checks and its mutants.
 
-    python -m tests.swarm.workloads_table docs/SIMULATION.md
-
-rewrites the table between its markers.
+python -m tests.swarm.workloads_table
 """
 
 from __future__ import annotations
@@ -14,24 +12,27 @@ from pathlib import Path
 from tests.swarm.workload import Workload
 from tests.swarm.workloads import NAMED_WORKLOADS, SWARM_WORKLOADS
 
-BEGIN = "<!-- workloads: written by tests.swarm.workloads_table -->"
-END = "<!-- end of workloads -->"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "workloads.md"
+HEAD = """# Workloads of the swarm
+
+<!-- Written by `python -m tests.swarm.workloads_table`. Do not edit. -->
+
+"""
 
 
-def table() -> str:
-    """Return the table in Markdown. A workload without checks of its own is covered by those of every run."""
+def text() -> str:
+    """Return the page. A workload without checks of its own is covered by those of every run."""
     rows = [_row(workload, "swarm") for workload in SWARM_WORKLOADS] + [
         _row(workload, workload.name) for workload in NAMED_WORKLOADS
     ]
-    return "\n".join(
-        ["| workload | run by | description | checks | mutants |", "|---|---|---|---|---|", *rows]
-    )
+    head = ["| workload | run by | description | checks | mutants |", "|---|---|---|---|---|"]
+    return HEAD + "\n".join([*head, *rows, ""])
 
 
 def _row(workload: Workload, kind: str) -> str:
-    judges = ", ".join(f"`{check.name}` ({check.invariant})" for check in workload.checks)
+    checks = ", ".join(f"`{check.name}` ({check.invariant})" for check in workload.checks)
     mutants = ", ".join(f"`{mutant.name}`" for mutant in workload.mutants)
-    cells = (f"`{workload.name}`", f"`{kind}`", _meaning(workload), judges or "-", mutants or "-")
+    cells = (f"`{workload.name}`", f"`{kind}`", _meaning(workload), checks or "-", mutants or "-")
     return f"| {' | '.join(cells)} |"
 
 
@@ -42,16 +43,5 @@ def _meaning(workload: Workload) -> str:
     return f"{text.partition('. ')[0].rstrip('.')}.".replace("|", "/")
 
 
-def written(page: str) -> str:
-    """Return the text between the page's markers."""
-    return page.partition(BEGIN)[2].partition(END)[0].strip()
-
-
-def rewrite(page: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
-
-
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(rewrite(path.read_text()))
+    PAGE.write_text(text())

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from emulator.broker.admin.openapi import openapi_document, tables, with_tables
+from emulator.broker.admin.openapi import openapi_document
 from emulator.broker.admin.resources import SUBJECTS, TABLE
-
-PAGE = Path(__file__).parents[3] / "docs" / "ADMIN.md"
-
-
-def test_the_page_has_the_tables_of_the_rows() -> None:
-    text = PAGE.read_text()
-    assert with_tables(text, SUBJECTS) == text, "run: python -m emulator.broker.admin.resources docs/ADMIN.md"
 
 
 def test_the_document_has_each_path_and_method_of_the_rows() -> None:
@@ -47,9 +36,3 @@ def test_every_operation_says_what_it_does() -> None:
     for row in TABLE.resources:
         for operation in row.operations.values():
             assert operation.doc.endswith("."), row.path
-
-
-def test_a_page_without_a_place_for_them_is_refused() -> None:
-    with pytest.raises(ValueError, match="must have a line"):
-        with_tables("# Nothing", SUBJECTS)
-    assert "| GET | `/admin/v2/brokers/health` |" in tables(SUBJECTS)

@@ -19,7 +19,6 @@ import tests.broker.explain.reasons.of_regions  # noqa: F401
 from emulator.broker.explain.topics import explain
 from emulator.model.reasons import NO_REASON, REASON_ROWS, Cause, ReasonRow, first_of, rows_of
 from tests.broker.explain.reasons.of_regions import linked, replicated_subscription
-from tests.broker.explain.reasons.page import table
 from tests.broker.explain.reasons.situations import SITUATIONS
 from tests.broker.regions import until
 
@@ -150,8 +149,3 @@ def test_of_several_reasons_the_first_of_the_table_is_given() -> None:
     full, down = Cause.LINK_FULL(), Cause.LINK_DOWN(here="us", region="eu")
     assert first_of([full, NO_REASON, down]) is down
     assert first_of([NO_REASON]) is NO_REASON
-
-
-def test_the_page_lists_the_table_in_its_order() -> None:
-    page = Path(__file__).parents[4] / "docs" / "components" / "explain.md"
-    assert table() in page.read_text(), "run python -m tests.broker.explain.reasons.page"

@@ -1,0 +1,291 @@
+"""Generate the reference pages of docs/reference/ from the code: `make docs`.
+
+The pages are stored, so that they can be read without building anything; `tests/test_reference.py` compares them with
+the code. Pages of what the swarm measured (mutants, workloads) are written by tests/swarm.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from emulator.broker.admin.exposition import MetricFamily
+from emulator.broker.admin.metrics import families_of
+from emulator.broker.admin.resource import Operation
+from emulator.broker.admin.resources import SUBJECTS
+from emulator.cli.verbs import app
+from emulator.client import InitialPosition
+from emulator.config.region import BrokerSettings
+from emulator.config.topology import ClusterSpec
+from emulator.errors import MEANINGS, ServerError
+from emulator.model.reasons import Question, rows_of
+from emulator.simulation.world import World, simple_topology
+
+ROOT: Final = Path(__file__).parent.parent
+FOLDER: Final = ROOT / "docs" / "reference"
+SCHEMAS: Final = ROOT / "emulator" / "schemas"
+METRICS_SETTINGS: Final = BrokerSettings(
+    transaction_coordinators=1, configuration_metadata_sync_event_topic="persistent://public/default/events"
+)
+NOTE: Final = "<!-- Generated from the code by `make docs`. Do not edit. -->"
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text)
+
+
+def pages() -> dict[str, str]:
+    """The text of each page, by file name."""
+    return {
+        "command-line.md": _page("Command line", _command_line()),
+        "scenario.md": _page("Keys of a scenario file", _schema("scenario")),
+        "topology.md": _page("Keys of a topology", _topology()),
+        "admin-api.md": _page("Paths of the admin API", _admin_api()),
+        "metrics.md": _page("Metrics", _metrics()),
+        "reasons.md": _page("Reasons", _reasons()),
+        "errors.md": _page("Error codes of the binary protocol", _errors()),
+    }
+
+
+def _page(title: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"# {title}", "", NOTE, "", *lines]).rstrip() + "\n"
+
+
+def _table(*head: str, rows: Iterable[Iterable[str]]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return [*lines, *(f"| {' | '.join(_cell(one) for one in row)} |" for row in rows), ""]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# The command line.
+
+
+def _command_line() -> Iterator[str]:
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    for name, command in root.commands.items():
+        yield from _command(f"geoemu {name}", command)
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    if isinstance(command, TyperGroup):
+        for verb, inner in command.commands.items():
+            yield from _command(f"{name} {verb}", inner)
+        return
+    assert isinstance(command, TyperCommand)
+    arguments = [_argument(one) for one in command.params if one.param_type_name == "argument"]
+    yield from [f"## {' '.join([name, *arguments])}", ""]
+    yield from [*(command.help or "").replace("\b\n", "").split("\n"), ""]
+    options = [one for one in command.params if one.param_type_name == "option"]
+    if options:
+        rows = (
+            (", ".join(f"`{opt}`" for opt in one.opts), getattr(one, "help", "") or "") for one in options
+        )
+        yield from _table("option", "meaning", rows=rows)
+    if command.epilog:
+        yield from [command.epilog, ""]
+
+
+def _argument(parameter: Any) -> str:
+    name = (parameter.metavar or parameter.name).strip("{}").upper()
+    shown = f"{name}..." if parameter.nargs == -1 else name
+    return shown if parameter.required else f"[{shown}]"
+
+
+# Files, by their JSON schemas.
+
+
+def _topology() -> Iterator[str]:
+    """The file of a cluster has parts of the same kinds."""
+    known = _document("topology")["$defs"]
+    return chain(_schema("topology"), _schema("cluster", known=known))
+
+
+def _document(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    return document
+
+
+def _schema(name: str, known: Iterable[str] = ()) -> Iterator[str]:
+    document = _document(name)
+    yield from _object(f"{name.capitalize()} file", document)
+    for definition, schema in sorted(document.get("$defs", {}).items()):
+        if definition in known:
+            continue
+        if "properties" in schema:
+            yield from _object(definition, schema)
+        else:
+            yield from [f"## {definition}", "", f"{_sentence(schema)} {_capital(_type(schema))}.".strip(), ""]
+
+
+def _object(title: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    required = schema.get("required", ())
+    yield from [f"## {title}", "", _sentence(schema), ""]
+    yield from _table(
+        "key",
+        "value",
+        "default",
+        "meaning",
+        rows=(
+            (
+                f"`{key}`",
+                _type(value),
+                "required" if key in required else _default(value),
+                value.get("description", ""),
+            )
+            for key, value in schema["properties"].items()
+        ),
+    )
+
+
+def _sentence(schema: Mapping[str, Any]) -> str:
+    return " ".join(schema.get("description", "").split())
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _default(schema: Mapping[str, Any]) -> str:
+    default = schema.get("default")
+    return "" if default is None or default in ([], {}) else f"`{json.dumps(default)}`".replace('"', "")
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if reference := schema.get("$ref"):
+        name = reference.rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(_type(one) for one in choices if one.get("type") != "null")
+    if "enum" in schema:
+        return ", ".join(f"`{one}`" for one in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    match schema.get("type"):
+        case "array":
+            return f"list of {_type(schema.get('items', {}))}"
+        case "object":
+            return "mapping" if "properties" not in schema else _mapping(schema)
+        case "string" if schema.get("examples"):
+            return f"`{schema['examples'][0]}`"
+        case "integer" | "number" as kind:
+            return f"{kind}{_range(schema)}"
+        case None:
+            return "any"
+        case kind:
+            return str(kind)
+
+
+def _mapping(schema: Mapping[str, Any]) -> str:
+    inside = ", ".join(f"`{key}`: {_type(value)}" for key, value in schema["properties"].items())
+    return f"{{{inside}}}"
+
+
+def _range(schema: Mapping[str, Any]) -> str:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    match least, most:
+        case None, None:
+            return ""
+        case _, None:
+            return f", at least {least:,}"
+        case None, _:
+            return f", at most {most:,}"
+    return f", {least:,} to {most:,}"
+
+
+# The rest.
+
+
+def _admin_api() -> Iterator[str]:
+    yield from ["The rules of all paths: [ADMIN.md](../ADMIN.md).", "", "## Stored without effect", ""]
+    kept = {resource.path: resource.kept for resources in SUBJECTS.values() for resource in resources}
+    yield from _table(
+        "path", "why it has no effect", rows=((f"`{path}`", why) for path, why in kept.items() if why)
+    )
+    for subject, resources in SUBJECTS.items():
+        yield from [f"## {subject}", ""]
+        rows = (
+            (method, f"`{resource.path}`", _operation(operation))
+            for resource in resources
+            for method, operation in resource.operations.items()
+        )
+        yield from _table("method", "path", "what it does", rows=rows)
+
+
+def _operation(operation: Operation) -> str:
+    parameters = "".join(f" `?{parameter.name}`: {parameter.doc}" for parameter in operation.query)
+    fields = operation.body.schema.get("properties", {}) if operation.body is not None else {}
+    body = f" Body: JSON with {', '.join(f'`{name}`' for name in fields)}." if fields else ""
+    return operation.doc + parameters + body
+
+
+def _metrics() -> Iterator[str]:
+    """Of a simulated region whose topic has a producer, a consumer, a replicator and a transaction."""
+    spec = simple_topology(("us-east", "us-west"), settings=METRICS_SETTINGS)
+    (cluster,) = spec.clusters
+    alone = tuple(ClusterSpec(one.name, (replace(one, cluster=one.name),)) for one in cluster.regions)
+    simulated = World(replace(spec, clusters=alone))
+    try:
+        families = simulated.play(_families(simulated))
+    finally:
+        simulated.close()
+    yield "Names, kinds and labels of a region's metrics (`/metrics`). Pulsar's names have Pulsar's meaning."
+    yield ""
+    rows = ((f"`{one.name}`", one.kind, ", ".join(_labels(one)), one.help) for one in families)
+    yield from _table("metric", "kind", "labels", "meaning", rows=rows)
+
+
+async def _families(simulated: World) -> list[MetricFamily]:
+    client = simulated.client("us-east")
+    consumer = await client.subscribe(
+        "orders", "billing", initial_position=InitialPosition.EARLIEST, replicated=True
+    )
+    producer = await client.producer("orders")
+    transaction = await client.new_transaction()
+    await producer.send(b"x", transaction=transaction)
+    await transaction.commit()
+    await consumer.acknowledge(await consumer.receive())
+    await simulated.quiet()
+    region = simulated.regions["us-east"].broker
+    assert region is not None
+    return sorted(await families_of(region), key=lambda one: one.name)
+
+
+def _labels(family: MetricFamily) -> list[str]:
+    return list(dict.fromkeys(name for labels, _, _ in family.samples for name, _ in labels))
+
+
+def _reasons() -> Iterator[str]:
+    yield "Each sentence that `explain`, the statistics and `status` give as a reason, and its condition."
+    yield "Details are in italics; [explain.md](../components/explain.md) has the rules."
+    for question in Question:
+        yield from ["", f"## {_capital(question.value)}", ""]
+        rows = ((f"`{row.code}` {_details(row.text)}", _details(row.when)) for row in rows_of(question))
+        yield from _table("reason", "condition", rows=rows)
+
+
+def _details(text: str) -> str:
+    """A detail in braces becomes a word in italics."""
+    return re.sub(r"\{(\w+)[^}]*\}", r"*\1*", text)
+
+
+def _errors() -> Iterator[str]:
+    rows = ((str(code.value), f"`{code.name}`", MEANINGS[code]) for code in ServerError)
+    yield from _table("number", "code", "a region sends it when", rows=rows)
+
+
+if __name__ == "__main__":
+    main()

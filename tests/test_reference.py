@@ -1,0 +1,23 @@
+"""The pages of docs/reference/ are what `make docs` generates."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.reference import FOLDER, pages
+
+
+@pytest.fixture(scope="module")
+def generated() -> dict[str, str]:
+    return pages()
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.md")))
+def test_a_reference_page_is_up_to_date(name: str, generated: dict[str, str]) -> None:
+    if name in ("mutants.md", "workloads.md"):
+        pytest.skip("tests/swarm compares it")
+    assert (FOLDER / name).read_text() == generated[name], "run: make docs"
+
+
+def test_every_generated_page_is_stored(generated: dict[str, str]) -> None:
+    assert all((FOLDER / name).is_file() for name in generated)
