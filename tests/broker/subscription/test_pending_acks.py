@@ -104,7 +104,7 @@ def subscription_of(world: Regions) -> Subscription:
 
 
 async def end(world: Regions, txn: TxnId, *, committed: bool) -> None:
-    authority = world.running["us"].transactions
+    authority = world.running["us"].coordinators
     assert isinstance(authority, Authority)
     authority.known[txn] = TransactionStatus.COMMITTING if committed else TransactionStatus.ABORTING
     async with asyncio.timeout(30):
@@ -427,7 +427,7 @@ async def test_a_consumer_that_takes_over_is_not_given_what_is_held() -> None:
             await end(world, T1, committed=False)
             assert await consumer.receive(5) == [0, 1, 2, 3, 4]
             assert await consumer.ack(T2, [3], cumulative=True, ledger=ledger) is None
-            authority = world.running["us"].transactions
+            authority = world.running["us"].coordinators
             assert isinstance(authority, Authority)
             authority.open(TxnId(0, 9))
             conflict = await consumer.ack(TxnId(0, 9), [4], cumulative=True, ledger=ledger)

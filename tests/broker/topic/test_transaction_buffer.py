@@ -285,8 +285,8 @@ async def test_a_reader_that_comes_late_reads_around_what_was_aborted(committed:
 
 async def test_the_status_of_a_region_without_transactions_is_said_in_words() -> None:
     async with regions("us", transaction_coordinators=0) as world, raw_client(world) as raw:
-        assert world.running["us"].transactions.status(T1) is None
+        assert world.running["us"].coordinators.status(T1) is None
         producer = await Transacting.opened(raw)
         refused = await producer.send(b"a", T1)
         assert refused.send_error.message == "Transactions are not enabled."
-        assert TransactionStatus.OPEN not in [world.running["us"].transactions.status(T2)]
+        assert TransactionStatus.OPEN not in [world.running["us"].coordinators.status(T2)]

@@ -26,7 +26,7 @@ async def test_a_fenced_owner_s_transaction_is_aborted_and_the_next_one_s_messag
         await owner.send(b"no", transaction=transaction)
         taker = await second.producer(TOPIC, name="second", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
         await taker.send(b"yes")
-        authority = world.running["us"].transactions
+        authority = world.running["us"].coordinators
         await until(lambda: authority.status(transaction.id) is TransactionStatus.ABORTED, 30)
         assert await readable(world) == [b"yes"]
         with pytest.raises(ClientError):
@@ -47,6 +47,6 @@ async def test_so_is_that_of_an_owner_whose_region_was_killed_when_another_one_g
         await world.start("us")
         taker = await second.producer(TOPIC, name="second", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
         await taker.send(b"yes")
-        authority = world.running["us"].transactions
+        authority = world.running["us"].coordinators
         await until(lambda: authority.status(transaction.id) is TransactionStatus.ABORTED, 30)
         assert await readable(world) == [b"yes"]

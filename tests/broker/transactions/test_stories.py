@@ -38,7 +38,7 @@ async def soon(what: Awaitable[T]) -> T:
 
 
 def status(world: Regions, transaction: Transaction) -> TransactionStatus | None:
-    return world.running["us"].transactions.status(transaction.id)
+    return world.running["us"].coordinators.status(transaction.id)
 
 
 async def stored(client: Client, topic: str) -> list[bytes]:

@@ -43,6 +43,9 @@ class Authority:
     def abort(self, txn: TxnId, why: str) -> None:
         self.known[txn] = TransactionStatus.ABORTING
 
+    def close(self) -> None:
+        """The region stops."""
+
     def open(self, *txns: TxnId) -> None:
         for txn in txns:
             self.known[txn] = TransactionStatus.OPEN
@@ -51,7 +54,7 @@ class Authority:
 def authority_of(world: Regions, name: str = "us", former: Authority | None = None) -> Authority:
     """Make this the coordinator of a region."""
     authority = former or Authority()
-    world.running[name].transactions = authority
+    world.running[name].coordinators = authority
     return authority
 
 
@@ -61,7 +64,7 @@ def topic_of(world: Regions, name: str = "us") -> Topic:
 
 async def end(world: Regions, txn: TxnId, *, committed: bool, name: str = "us") -> None:
     """End a transaction as the coordinator does: decide, then notify."""
-    authority = world.running[name].transactions
+    authority = world.running[name].coordinators
     assert isinstance(authority, Authority)
     authority.known[txn] = TransactionStatus.COMMITTING if committed else TransactionStatus.ABORTING
     async with asyncio.timeout(30):
