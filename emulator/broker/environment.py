@@ -64,7 +64,7 @@ class RegionResources:
         self.memory = MemoryBudget("region")
         """Memory of the region; all other budgets are below it."""
         self.clients = MemoryBudget("clients", self.memory)
-        """Memory of connections. 0 once all clients are gone (B1)."""
+        """Memory of connections. 0 once all clients are gone (FC1)."""
         self.tails = TailPool(MemoryBudget("newest entries", self.memory, tail_bytes_max))
         """Memory for the newest entries of all topics."""
         self.forms = ReplicatedEntryCache(region, MemoryBudget("replicated forms", self.memory))

@@ -4,7 +4,7 @@ A budget counts the bytes of its reservations, and so do its parent budgets. It 
 checks `is_over` and reacts itself (a connection stops reading, a cache drops entries).
 
 Invariants: `held_bytes` is the sum of the sizes of the budget's reservations and of its child budgets; it is 0 once all
-of them are released (B1).
+of them are released (FC1).
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class Regions:
         return not self.running[name].waiting_for(set(self.names))
 
     async def stop(self, name: str) -> None:
-        """Stop in an orderly way. Once its clients are gone the region holds no memory for them (B1)."""
+        """Stop in an orderly way. Once its clients are gone the region holds no memory for them (FC1)."""
         region = self.running.pop(name)
         await region.stop()
         await until(lambda: not region.clients.connections and region.resources.clients.held_bytes == 0)

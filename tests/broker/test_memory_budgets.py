@@ -22,7 +22,7 @@ def test_a_budget_and_its_parents_hold_what_is_charged() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1_000)), max_size=50))
 def test_nothing_is_held_when_everything_is_released(moves: list[tuple[int, int]]) -> None:
-    """B1, and the sum is right after every step."""
+    """FC1, and the sum is right after every step."""
     region = MemoryBudget("region")
     charges = [MemoryBudget(str(index), region).charge(index) for index in range(5)]
     for index, size in moves:

@@ -11,7 +11,7 @@ from emulator.core.policies.topics import ALLOWED_CLUSTERS, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import ClusterPath
 
 OBEYS = (ALLOWED_CLUSTERS,)
-"""Policies that this module acts upon (P1)."""
+"""Policies that this module acts upon (PO1)."""
 
 
 def regions_of(region: Region) -> set[str]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.view import Readable
 
 OBEYS = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIBE_RATE, SUBSCRIPTION_TYPES_ENABLED)
-"""Policies that this module acts upon (P1)."""
+"""Policies that this module acts upon (PO1)."""
 _NAMES = {
     SubscriptionType.EXCLUSIVE: "Exclusive",
     SubscriptionType.SHARED: "Shared",

@@ -1,9 +1,9 @@
 """Limits what one client makes the region hold in memory, by pausing reads from it.
 
 Counted are publishes that are not durable yet, responses that the client does not read, and requests that wait. Over a
-limit, reading pauses for this client alone; it resumes when no reason is left (B2: reasons are a set). The beginning of
-a frame is counted too and pauses nothing: only more bytes can complete it, and a frame has a limit of its own, a small
-one before CONNECT.
+limit, reading pauses for this client alone; it resumes when no reason is left (FC2: reasons are a set). The
+beginning of a frame is counted too and pauses nothing: only more bytes can complete it, and a frame has a limit of
+its own, a small one before CONNECT.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Detects whether the client of a connection is still alive.
 
 Both sides send a PING per interval, and a side that sends nothing until the next one is considered dead. While the
-broker does not read a client for a reason of its own, the client is not checked (B5). While it leaves responses unread,
-it is checked by the bytes that it receives. Before all that, a client has to complete the handshake in time.
+broker does not read a client for a reason of its own, the client is not checked (FC3). While it leaves responses
+unread, it is checked by the bytes that it receives. Before all that, a client has to complete the handshake in time.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ They are stored in the cluster's configuration store, one document per path:
 
 Partitions have the policies of their topic, and none of their own.
 
-The topology only seeds the store: once per cluster, and never over existing values (P3).
+The topology only seeds the store: once per cluster, and never over existing values (PO3).
 
     change in the store ─▶ Policies resolves ─▶ PolicyRollout, in steps ─▶ Topic.apply ─▶ the parts of the topic
 """
@@ -159,7 +159,7 @@ class Policies:
             await self._seed(SEEDED_PATH, {})
 
     async def _seed(self, path: StoredKey, document: Mapping[str, Any]) -> None:
-        with contextlib.suppress(Conflict, Overruled):  # P3: another region or a user was faster
+        with contextlib.suppress(Conflict, Overruled):  # PO3: another region or a user was faster
             await self._metadata.put(path.text, _dumped(document), expected=-1, is_seed=True)
 
     # Queries.
@@ -241,7 +241,7 @@ class Policies:
     # Changes.
 
     async def set(self, place: StoredKey, policy: Policy[T], value: T | None) -> int:
-        """Set a policy at a namespace, a topic or the broker; None: unset it (P2). Return the revision once the
+        """Set a policy at a namespace, a topic or the broker; None: unset it (PO2). Return the revision once the
         change is durable and the loaded topics of this region follow it. StorageError."""
         return await self.change(place, policy, lambda present: value)
 

@@ -156,7 +156,7 @@ class PendingAcksOfSubscription:
 
     def is_settling(self) -> bool:
         """A cumulative acknowledgement is committed, or may be, and is not in the cursor yet. Messages that it covers
-        must not be dispatched (P9). The commit resumes dispatch when it ends."""
+        must not be dispatched (PA9). The commit resumes dispatch when it ends."""
         txn = self.acks.cumulative
         if txn is None:
             return False
@@ -171,7 +171,7 @@ class PendingAcksOfSubscription:
     # Orphaned transactions.
 
     def look_after(self) -> None:
-        """End transactions that their coordinator does not know any more (T4)."""
+        """End transactions that their coordinator does not know any more (TP4)."""
         self._stop_timer()
         self._subscription.handing_out.schedule()
         region = self._subscription.topic.region
@@ -217,7 +217,7 @@ class PendingAcksOfSubscription:
             self.look_after()
 
     def sought(self) -> None:
-        """The cursor was reset: acknowledgements of open transactions belong to the position before (P7)."""
+        """The cursor was reset: acknowledgements of open transactions belong to the position before (PA7)."""
         self.acks.clear()
         self._rows.clear()
         self._write_soon()

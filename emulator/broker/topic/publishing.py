@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from emulator.core.topic.state import TopicState
 
 OBEYS = (DEDUPLICATION, KEEP_ALIVE_INTERVAL, MAX_MESSAGE_SIZE, PUBLISH_RATE)
-"""Policies that this module acts upon (P1)."""
+"""Policies that this module acts upon (PO1)."""
 
 
 class PublishedTopic(Protocol):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OBEYS = (REPLICATION_CLUSTERS, REPLICATOR_DISPATCH_RATE)
-"""Policies that this module acts upon (P1)."""
+"""Policies that this module acts upon (PO1)."""
 
 
 class ReplicatedTopic(ReplicatorHost, PositionsHost, Protocol):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 DISPATCH: Final = (DELAYED_DELIVERY, UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION)
 SUBSCRIPTION_RATES: Final = (SUBSCRIPTION_DISPATCH_RATE, DISPATCH_RATES_BY_SUBSCRIPTION)
 OBEYS = (*DISPATCH, *SUBSCRIPTION_RATES, DISPATCH_RATE)
-"""Policies that this module acts upon (P1)."""
+"""Policies that this module acts upon (PO1)."""
 
 UNACKED_OF_SUBSCRIPTION_MAX: Final = 200_000
 """Upstream's default, unless a policy sets it."""

@@ -56,7 +56,7 @@ from emulator.wire.message_metadata import EntryInfo
 
 CAPS = (MAX_PRODUCERS, MAX_CONSUMERS, MAX_CONSUMERS_PER_SUBSCRIPTION, MAX_SUBSCRIPTIONS)
 OBEYS = (*CAPS, COMPACTION_THRESHOLD, EXCLUSIVE_HOME)
-"""Policies that this module acts upon (P1)."""
+"""Policies that this module acts upon (PO1)."""
 
 if TYPE_CHECKING:
     from emulator.broker.replication.link import PeerLink

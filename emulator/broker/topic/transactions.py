@@ -136,7 +136,7 @@ class TopicTransactions:
     # Orphaned transactions.
 
     def look_after(self) -> None:
-        """Abort transactions that their coordinator does not know any more (T4): no client received a commit of
+        """Abort transactions that their coordinator does not know any more (TP4): no client received a commit of
         them."""
         self._stop_timer()
         for txn in list(self._topic.state.buffer.open):

@@ -1,6 +1,6 @@
 """What subscriptions, replicators and replicated subscriptions may read of a topic, and which events they report to it.
 
-A topic creates them, so knowing the Topic itself would be a circle (T4). Each takes the narrowest of these protocols;
+A topic creates them, so knowing the Topic itself would be a circle (TS4). Each takes the narrowest of these protocols;
 `Topic` implements all of them. None may write to a topic, except for the markers of replicated subscriptions.
 
     TopicView            ends, reading, facts of ids             all

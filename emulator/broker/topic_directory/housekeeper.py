@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OBEYS = (RETENTION, MESSAGE_TTL, BACKLOG_QUOTAS, INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION)
-"""Policies that this module acts upon (P1)."""
+"""Policies that this module acts upon (PO1)."""
 
 TOPICS_PER_STEP = 50
 """Topics that one iteration of the event loop visits in a round. One takes up to some 20 µs if nothing is deleted."""

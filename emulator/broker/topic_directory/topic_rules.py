@@ -17,7 +17,7 @@ from emulator.model.values import TopicName
 from emulator.storage.contract import Store
 
 OBEYS = (MAX_TOPICS,)
-"""Policies that this module acts upon (P1)."""
+"""Policies that this module acts upon (PO1)."""
 
 
 class RuledRegion(Protocol):

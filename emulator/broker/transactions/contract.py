@@ -4,15 +4,15 @@ A participant is a topic that a transaction publishes to, or a subscription that
 finds a topic through the region's directory, which loads it if necessary, and a subscription in its topic. A topic or
 subscription that does not exist has nothing to end: that counts as confirmed.
 
-    T1  The coordinator knows a participant durably before the participant accepts anything of the transaction:
+    TP1  The coordinator knows a participant durably before the participant accepts anything of the transaction:
         `check_publish` and `check_acknowledge` verify it before each message and acknowledgement.
-    T2  `end_*` is called only when the decision is durable. It may be called more than once, also for a transaction
+    TP2  `end_*` is called only when the decision is durable. It may be called more than once, also for a transaction
         that is unknown to the participant, or has ended there: then it returns at once.
-    T3  `end_*` is done when the outcome is durable at the participant. If it fails (StorageError, ProtocolError), it
+    TP3  `end_*` is done when the outcome is durable at the participant. If it fails (StorageError, ProtocolError), it
         is called again later, for ever, also after a restart of the region.
-    T4  The coordinator returns "over" (COMMITTED, ABORTED) only when every participant has confirmed. So a participant
+    TP4  The coordinator returns "over" (COMMITTED, ABORTED) only when every participant has confirmed. So a participant
         that holds an open transaction of which `status` is None must abort it: no client received a commit of it.
-    T5  Coordinators are ready before the first topic is loaded.
+    TP5  Coordinators are ready before the first topic is loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PartitionParticipant(Protocol):
     """A topic, as the coordinator of a transaction sees it. `broker.topic.topic.Topic` is one."""
 
     def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
-        """Write the marker, unless there is one. Done when it is durable (T2, T3); not to be cancelled.
+        """Write the marker, unless there is one. Done when it is durable (TP2, TP3); not to be cancelled.
 
         `low_watermark`: all transactions of this coordinator whose number is at most this are over; -1: none is known
         to be.
@@ -39,7 +39,7 @@ class SubscriptionParticipant(Protocol):
     """A subscription, as the coordinator sees it. `broker.subscription.subscription.Subscription` is one."""
 
     async def end_subscription(self, txn: TxnId, committed: bool, low_watermark: int) -> None:
-        """Apply the pending acknowledgements, or drop them; durable when it returns (T2, T3)."""
+        """Apply the pending acknowledgements, or drop them; durable when it returns (TP2, TP3)."""
         ...
 
 
@@ -47,8 +47,8 @@ class TransactionAuthority(Protocol):
     """The coordinators of a region, as participants see them. Nothing here waits. `RegionServices.coordinators`."""
 
     def status(self, txn: TxnId) -> TransactionStatus | None:
-        """None: unknown or forgotten. See T4. ProtocolError ServiceNotReady while its coordinator is being loaded again
-        after a failure of its store: then the outcome is open."""
+        """None: unknown or forgotten. See TP4. ProtocolError ServiceNotReady while its coordinator is being loaded
+        again after a failure of its store: then the outcome is open."""
         ...
 
     def check_publish(self, txn: TxnId, topic: str) -> None:

@@ -311,7 +311,7 @@ class RunningCoordinator:
     # The logs.
 
     def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
-        """Write an entry. When the write is done, the entry is marked durable in memory, too (T1)."""
+        """Write an entry. When the write is done, the entry is marked durable in memory, too (TP1)."""
         written = self.journal.append([journal_format.encode(entry)])
         if written is not self._written:
             self._written, self._entries = written, []

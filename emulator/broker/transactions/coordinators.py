@@ -1,4 +1,5 @@
-"""All coordinators of a region: which exist, which are being loaded, and the interface for participants (T1 to T5)."""
+"""All coordinators of a region: which exist, which are being loaded, and the interface for participants (TP1 to
+TP5)."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class TransactionCoordinators:
     # Starting.
 
     async def start(self) -> None:
-        """Read the logs, before a topic is loaded (T5). StorageError when the store fails, or the number of
+        """Read the logs, before a topic is loaded (TP5). StorageError when the store fails, or the number of
         coordinators was changed while keys exist."""
         numbers = {*range(self.count), *self._stored_numbers()}
         await asyncio.gather(*map(self._load, sorted(numbers)))

@@ -6,7 +6,7 @@
 Only what changed is written, so one acknowledgement among 45,000 holes costs one part.
 
 A store promises nothing about the order of two keys (S1), so a crash may leave any mix of older and newer values.
-Any mix is correct (T3): within one generation acknowledgements only grow, so everything in the union of head and parts
+Any mix is correct (TS3): within one generation acknowledgements only grow, so everything in the union of head and parts
 was acknowledged by a consumer. It contains all that was confirmed, because a confirmation waits for every value.
 What does not grow is read from the newest value: each carries the number of its write, and whether the cursor was
 ahead of its peers then. A seek takes acknowledgements back; it begins a new generation, whose number is in the name

@@ -1,7 +1,7 @@
 """SHARED: all chunks of a message go to one consumer, in order.
 
 The client of that consumer assembles the message, so every chunk must reach it. The consumer of the first chunk
-receives the rest. While it has no permits, its chunks wait here (part of R1); those of other consumers go on.
+receives the rest. While it has no permits, its chunks wait here (part of DI1); those of other consumers go on.
 """
 
 from __future__ import annotations

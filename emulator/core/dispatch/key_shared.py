@@ -3,7 +3,7 @@
 An entry cannot go out yet when its consumer takes nothing now, when an earlier entry of its slot still waits, or when
 another consumer holds entries of its slot and has not acknowledged them (draining: the slot has moved). Such an entry
 is set aside: for its consumer, or for its slot until the other consumer has drained it. Entries aside for a consumer
-with permits are read before new ones, and only as many as its permits allow; the others cost nothing meanwhile. So R1
+with permits are read before new ones, and only as many as its permits allow; the others cost nothing meanwhile. So DI1
 holds with one more set: what lies below the read end is acknowledged, pending at one consumer, in `replay`, `delayed`,
 or aside.
 """

@@ -3,7 +3,7 @@
 Entries that a consumer returns (negative acknowledgement, disconnect) wait in `replay` and are redelivered before new
 ones are dispatched. Entries that are not due wait in `delayed` (INV-29), ordered by delivery time. Every id below the
 read end is acknowledged, in one consumer's `pending`, in `replay`, in `delayed`, or a chunk that waits for its consumer
-(`pieces`) (R1).
+(`pieces`) (DI1).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class DispatchStrategy(ABC):
         have moved mark-delete past what was read here."""
         return max(self._read_end, self.cursor.mark_delete + 1)
 
-    # Questions and answers. `next` changes nothing (R2).
+    # Questions and answers. `next` changes nothing (DI2).
 
     @abstractmethod
     def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:

@@ -102,7 +102,7 @@ class Candidate(Protocol):
 
 
 class PendingEntries:
-    """Entries one consumer was given and has not acknowledged: the one book of them (R1)."""
+    """Entries one consumer was given and has not acknowledged: the one book of them (DI1)."""
 
     __slots__ = ("by_entry", "messages")
 

@@ -1,7 +1,7 @@
 """Policies: what each is, and what applies to a topic when several places set it.
 
 One declaration a policy: its name, form, default, where it may be set, how the places are merged, and which module
-obeys it (P1). Unset and "set to the default" are different: only what is set hides what a wider place says (P2).
+obeys it (PO1). Unset and "set to the default" are different: only what is set hides what a wider place says (PO2).
 """
 
 from __future__ import annotations

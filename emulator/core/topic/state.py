@@ -1,4 +1,5 @@
-"""State derived from one topic's log, as pure code: admit, fold, checkpoint (docs/components/topic-state.md, T1 to T3).
+"""State derived from one topic's log, as pure code: admit, fold, checkpoint (docs/components/topic-state.md, TS1 to
+TS3).
 
     claimed ──gate──▶ admitted ──append──▶ durable ──fold──▶ stored_end ─▶ readable_end, replicable_end
                       `admit`                       `fold`
@@ -10,7 +11,7 @@ late.
 
 A checkpoint has a head and parts. S1 promises no order across keys, so a reader may find any mix of old and new ones.
 Each part records below which id it is true, the head records when each part changed last. Replay begins at the lowest
-position that all of them cover (T3).
+position that all of them cover (TS3).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Visibility:
 
     def hide_aborted(self, first: int, last: int, marker_entry_id: int) -> None:
         """Messages of an aborted transaction, first..last, both included; the marker says so. Parts that do not know
-        of the marker do not count for these ids (T3)."""
+        of the marker do not count for these ids (TS3)."""
         self.hidden.add_range(first, last)
         self.last_aborted = max(self.last_aborted, last)
         for number in range(first >> PART_BITS, (last >> PART_BITS) + 1):
@@ -99,7 +99,7 @@ class Visibility:
         for audience in audiences:
             yield from self.restricted[audience].between(first, last)
 
-    # Storing (T2, T3).
+    # Storing (TS2, TS3).
 
     @property
     def changed(self) -> dict[int, int]:

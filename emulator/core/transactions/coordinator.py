@@ -90,7 +90,7 @@ class LiveTransaction:
     status: TransactionStatus = TransactionStatus.OPEN
     why: str = ""
     topics: dict[str, bool] = field(default_factory=dict)
-    """Full name -> whether the log says so durably (T1)."""
+    """Full name -> whether the log says so durably (TP1)."""
     subscriptions: dict[tuple[str, str], bool] = field(default_factory=dict)
     participants_bytes: int = 0
 
@@ -183,13 +183,13 @@ class Coordinator:
         return found
 
     def check_publish(self, least: int, topic: str) -> None:
-        """T1. ProtocolError unless it is open and has the topic."""
+        """TP1. ProtocolError unless it is open and has the topic."""
         transaction = self.transaction(least)
         if not transaction.topics.get(topic, False):
             raise _not_added(transaction.txn, f"topic {topic}")
 
     def check_acknowledge(self, least: int, topic: str, subscription: str) -> None:
-        """T1. ProtocolError unless it is open and has the subscription."""
+        """TP1. ProtocolError unless it is open and has the subscription."""
         transaction = self.transaction(least)
         if not transaction.subscriptions.get((topic, subscription), False):
             raise _not_added(transaction.txn, f"subscription {subscription} of {topic}")
@@ -357,7 +357,7 @@ class Coordinator:
             del self.outcomes[least]
 
     def durable(self, entry: JournalEntry) -> None:
-        """The log has this entry: from now on participants may rely on it (T1)."""
+        """The log has this entry: from now on participants may rely on it (TP1)."""
         match entry:
             case PartitionsAdded() if (transaction := self.live.get(entry.least)) is not None:
                 transaction.topics.update(dict.fromkeys(entry.topics, True))

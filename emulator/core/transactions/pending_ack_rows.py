@@ -6,7 +6,7 @@
 A row contains everything the transaction holds there, and only grows while the transaction is open. An acknowledgement
 is confirmed when all of its rows are durable, so any mix of older and newer rows (S1) holds all that was confirmed.
 
-The generation is the cursor's: rows of another one are from before a seek, and are ignored (P7).
+The generation is the cursor's: rows of another one are from before a seek, and are ignored (PA7).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Acknowledgements of open transactions at one subscription, and their conflicts.
 
-The rules are P1 to P8 of docs/components/transaction-buffer.md.
+The rules are PA1 to PA8 of docs/components/transaction-buffer.md.
 
     entry            1     2     3      4 (batch of 4)    5
     held by          T1    -     T2     T1: 0,1  T2: 3    -         what is held cannot be acknowledged again
@@ -126,7 +126,7 @@ class PendingAcks:
 
     def acknowledge(self, txn: TxnId, claims: Sequence[ClaimedAck], cursor: Cursor) -> None:
         """Hold these, or none of them. Raises ProtocolError: TransactionConflict when one is held by another
-        transaction or acknowledged (P2), NotAllowedError when there is no room."""
+        transaction or acknowledged (PA2), NotAllowedError when there is no room."""
         for claim in claims:
             self._check(txn, claim, cursor)
         if len(self) + len(claims) > ACKS_MAX:
@@ -197,7 +197,7 @@ class PendingAcks:
             self._batches[entry_id] = left
 
     def acknowledge_cumulative(self, txn: TxnId, claim: ClaimedAck, cursor: Cursor) -> None:
-        """Hold everything up to this entry, or nothing: ProtocolError TransactionConflict (P3)."""
+        """Hold everything up to this entry, or nothing: ProtocolError TransactionConflict (PA3)."""
         entry_id = claim.entry_id
         wanted = Cumulative(entry_id, bits_of(claim.ack_set) if claim.ack_set else 0)
         if _counts_already(claim, cursor):
@@ -244,7 +244,7 @@ class PendingAcks:
         return held
 
     def clear(self) -> None:
-        """Forget all (P7)."""
+        """Forget all (PA7)."""
         for txn in list(self.by_txn):
             self.end(txn)
 

@@ -38,7 +38,7 @@ class Switch:
 
 
 def test_reasons_are_a_set() -> None:
-    """B2: the same reason counts once, and reading resumes when no reason is left."""
+    """FC2: the same reason counts once, and reading resumes when no reason is left."""
     switch = Switch()
     for reason in (PauseReason.PUBLISHES, PauseReason.PUBLISHES, PauseReason.ANSWERS):
         switch.flow_control.pause(reason)
@@ -189,7 +189,7 @@ async def test_a_consumer_that_is_attached_while_the_transport_is_full_begins_bl
 
 
 async def test_liveness_is_not_checked_while_the_region_does_not_read_the_client() -> None:
-    """B5: its PONG may still be in the socket. Once the region reads again, the timeout counts."""
+    """FC3: its PONG may still be in the socket. Once the region reads again, the timeout counts."""
     async with regions("us", keep_alive_interval_ms=20) as world, raw_client(world) as client:
         connection = the_connection(world)
         connection.flow_control.pause(PauseReason.PUBLISHES)

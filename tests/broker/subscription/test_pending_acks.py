@@ -201,7 +201,7 @@ async def test_a_commit_is_durable_when_it_is_answered() -> None:
 async def test_what_a_decided_cumulative_acknowledgement_covers_is_given_to_nobody_who_comes_back(
     is_killed: bool, committed: bool
 ) -> None:
-    """P9: it counts and is only not applied yet. Messages that an aborted one covered are redelivered at once."""
+    """PA9: it counts and is only not applied yet. Messages that an aborted one covered are redelivered at once."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing)
@@ -223,7 +223,7 @@ async def test_what_a_decided_cumulative_acknowledgement_covers_is_given_to_nobo
 
 
 def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowledgement_counts() -> None:
-    """P9. An open transaction holds back nothing: P4."""
+    """PA9. An open transaction holds back nothing: PA4."""
 
     async def scenario(status: TransactionStatus | None, given: list[int]) -> None:
         async with regions("us") as world:
@@ -253,7 +253,7 @@ def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowl
 
 
 async def test_what_its_coordinator_forgot_is_given_out_again() -> None:
-    """P8. Not while the coordinator is unavailable; and acknowledgements that committed meanwhile count."""
+    """PA8. Not while the coordinator is unavailable; and acknowledgements that committed meanwhile count."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing)
@@ -379,7 +379,7 @@ async def test_a_plain_acknowledgement_counts_whoever_holds_the_message() -> Non
 
 
 async def test_a_seek_forgets_what_is_held() -> None:
-    """P7: a later commit skips no message that the seek redelivers."""
+    """PA7: a later commit skips no message that the seek redelivers."""
     async with regions("us") as world:
         async with raw_client(world) as publishing, raw_client(world) as raw:
             authority = await filled(world, publishing)

@@ -1,4 +1,4 @@
-"""R1 and R2 (docs/components/dispatch.md) under random events, against a plain model that scans everything.
+"""DI1 and DI2 (docs/components/dispatch.md) under random events, against a plain model that scans everything.
 
 At most one read is under way, as in the broker. Meanwhile consumers come, go, acknowledge positively and negatively,
 other regions and seeks move cursors, and the log grows.
