@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 from benchmarks.brokers import geoemu
 from emulator.client import AccessMode, Client
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import PONG_FRAME, CommandType
+from emulator.wire.command_types import CommandType
 from emulator.wire.commands import PROTOCOL_VERSION, Connect, CreateProducer
-from emulator.wire.frames import FrameBuffer
+from emulator.wire.frames import PONG_FRAME, FrameBuffer
 from emulator.wire.protobuf import decode_command
 
 TOPICS = 10_000

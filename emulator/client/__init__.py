@@ -34,11 +34,11 @@ from emulator.client.types import (
     ExpiredTransaction,
     InitialPosition,
     MessageId,
-    Standing,
+    ProducerState,
 )
 from emulator.model.hashing import KeyHash
 from emulator.model.values import AccessMode, Schema, SchemaType
-from emulator.wire.compression import Compression
+from emulator.wire.payloads import Compression
 
 __all__ = [
     "EARLIEST",
@@ -61,11 +61,11 @@ __all__ = [
     "MessageId",
     "OnUnreadable",
     "Producer",
+    "ProducerState",
     "Reader",
     "Routing",
     "Schema",
     "SchemaType",
-    "Standing",
     "TableView",
     "Transaction",
 ]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from emulator.client.chunks import ChunkAssembler
 from emulator.client.consumer_session import ConsumerSession
-from emulator.client.messages import WORD_BITS, Message, id_of
+from emulator.client.messages import WORD_BITS, ChunkAssembler, Message, id_of
 from emulator.client.transactions import Transaction
 from emulator.client.types import ClientError, MessageId
-from emulator.wire.codec import encode_ack
+from emulator.wire.codec_hot.consuming import encode_ack
 from emulator.wire.frames import frame_of
 
 AckId = tuple[int, int, tuple[int, ...] | None]
-"""(ledger, entry, what of its batch is not acknowledged, or None)."""
+"""(ledger, entry, ack set: the messages of its batch that are not acknowledged, or None)."""
 
 
 class Acknowledgements:
@@ -22,7 +21,8 @@ class Acknowledgements:
     def __init__(self, session: ConsumerSession, chunks: ChunkAssembler) -> None:
         self._session = session
         self._chunks = chunks
-        self._open_batches = OpenBatches()
+        self._open_batches: dict[tuple[int, int], int] = {}
+        """Batches that were acknowledged in part: the messages that are not acknowledged, one bit each."""
 
     def clear(self) -> None:
         """After a reconnect: the broker knows which messages of a batch are acknowledged."""
@@ -33,7 +33,7 @@ class Acknowledgements:
         return [place for message in messages for place in self._chunks.all_of(id_of(message))]
 
     async def send(self, messages: Sequence[Message | MessageId], *, confirmed: bool) -> None:
-        ids = [self._open_batches.without(id_) for id_ in self.all_places(messages)]
+        ids = [self._with_former(id_) for id_ in self.all_places(messages)]
         await self._send(ids, cumulative=False, confirmed=confirmed)
         for message in messages:
             self._chunks.acknowledged(id_of(message))
@@ -52,6 +52,18 @@ class Acknowledgements:
         request_id = session.client.new_id()
         command = encode_ack(session.id, ids, cumulative=cumulative, request_id=request_id)
         await session.request_frame(request_id, frame_of(command))
+
+    def _with_former(self, message_id: MessageId) -> AckId:
+        """The acknowledgement of a message together with those of its batch that were acknowledged before."""
+        entry = (message_id.ledger, message_id.entry)
+        if message_id.batch_size <= 1:
+            return (*entry, None)
+        bits = self._open_batches.get(entry, _every_bit(message_id)) & ~(1 << message_id.batch_index)
+        if not bits:
+            self._open_batches.pop(entry, None)
+            return (*entry, None)
+        self._open_batches[entry] = bits
+        return (*entry, words(bits))
 
     def discard(self, entry: MessageId) -> None:
         """Acknowledge a whole entry that cannot be read."""
@@ -74,32 +86,8 @@ class Acknowledgements:
         await self._session.request_frame(request_id, frame_of(command))
 
 
-class OpenBatches:
-    """Batches that were acknowledged in part."""
-
-    def __init__(self) -> None:
-        self._left: dict[tuple[int, int], int] = {}
-        """Of each entry the messages that are not acknowledged, one bit each."""
-
-    def clear(self) -> None:
-        """They come again, and what was acknowledged of them is the broker's to know."""
-        self._left.clear()
-
-    def without(self, message_id: MessageId) -> AckId:
-        """What to tell the broker once this message is done with: its entry, or the part of it that is left."""
-        entry = (message_id.ledger, message_id.entry)
-        if message_id.batch_size <= 1:
-            return (*entry, None)
-        bits = self._left.get(entry, _every_bit(message_id)) & ~(1 << message_id.batch_index)
-        if not bits:
-            self._left.pop(entry, None)
-            return (*entry, None)
-        self._left[entry] = bits
-        return (*entry, words(bits))
-
-
 def alone(message_id: MessageId) -> AckId:
-    """What to tell the broker of one message by itself: a transaction may fail, so nothing is added up here."""
+    """The acknowledgement of one message without others of its batch: a transaction may be aborted."""
     if message_id.batch_size <= 1:
         return (message_id.ledger, message_id.entry, None)
     return (
@@ -110,7 +98,7 @@ def alone(message_id: MessageId) -> AckId:
 
 
 def up_to(message_id: MessageId) -> AckId:
-    """What to tell the broker when this message, and all before it, are done with."""
+    """The acknowledgement of a message and all before it."""
     left = None
     if 0 <= message_id.batch_index < message_id.batch_size - 1:
         left = words(_every_bit(message_id) & ~((1 << (message_id.batch_index + 1)) - 1))
@@ -118,7 +106,7 @@ def up_to(message_id: MessageId) -> AckId:
 
 
 def from_index_on(message_id: MessageId) -> tuple[int, ...]:
-    """A batch without the messages before one of it, as an ack set; empty when there are none."""
+    """A batch without the messages before this one, as an ack set; empty when there are none."""
     if message_id.batch_index <= 0:
         return ()
     return words(_every_bit(message_id) & ~((1 << message_id.batch_index) - 1))
@@ -129,7 +117,7 @@ def _every_bit(message_id: MessageId) -> int:
 
 
 def words(bits: int) -> tuple[int, ...]:
-    """64-bit words, lowest first, signed as the wire wants them."""
+    """64-bit words, lowest first, signed as in the protocol."""
     words = []
     while bits:
         word = bits & (2**WORD_BITS - 1)

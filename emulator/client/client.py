@@ -34,7 +34,7 @@ from emulator.client.types import (
     ConsumerType,
     InitialPosition,
     MessageId,
-    Standing,
+    ProducerState,
 )
 from emulator.errors import ServerError
 from emulator.model.hashing import KeyHash
@@ -47,7 +47,7 @@ from emulator.wire.commands.producers import (
     GetSchema,
     GetSchemaResponse,
 )
-from emulator.wire.compression import Compression
+from emulator.wire.payloads import Compression
 
 Opened = TypeVar("Opened", "Producer", "Consumer", "Reader")
 
@@ -92,7 +92,7 @@ class Client(ConsumerClient):
         initial_sequence_id: int | None = None,
         batching: Batching | None = None,
         pending_messages_max: int = 1000,
-        on_standing: Callable[[Producer, Standing], None] | None = None,
+        on_state_change: Callable[[Producer, ProducerState], None] | None = None,
         schema: Schema | None = None,
         routing: Routing | Router | None = None,
         key_hash: KeyHash | None = None,
@@ -105,8 +105,8 @@ class Client(ConsumerClient):
         """Open a producer; `ProducerConfig` describes its settings.
 
         In WAIT_FOR_EXCLUSIVE it waits without a deadline; cancelling the task leaves the wait queue at once.
-        `on_standing` is called on each attempt to open it: requesting, waiting, open. `lazy`: each partition is opened
-        with its first message. `routing`: the partition of messages without a key (default: round robin), or a
+        `on_state_change` is called on each attempt to open it: requesting, waiting, open. `lazy`: each partition is
+        opened with its first message. `routing`: the partition of messages without a key (default: round robin), or a
         function that chooses the partition of every message. `key_hash`: how keys are mapped to partitions.
         ClientError when the region rejects it; ValueError for invalid settings.
         """
@@ -124,7 +124,7 @@ class Client(ConsumerClient):
             encryption,
         )
         producer = await self._new_producer(topic, config, routing, key_hash, lazy=lazy)
-        producer.on_standing = on_standing
+        producer.on_state_change = on_state_change
         return await self._start(producer)
 
     async def subscribe(

@@ -10,7 +10,7 @@ from typing import Final
 from emulator.client.encryption import Decryption, Encryption
 from emulator.client.types import ConsumerType, InitialPosition, checked_priority
 from emulator.model.values import AccessMode, Schema
-from emulator.wire.compression import Compression
+from emulator.wire.payloads import Compression
 
 PARTITION_SUFFIX: Final = re.compile(r"-partition-\d+$")
 

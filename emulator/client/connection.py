@@ -8,15 +8,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from emulator.client.types import ClientError, ClientSettings, ExpiredTransaction
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
-from emulator.wire.codec import (
-    PING_FRAME,
-    PONG_FRAME,
-    CommandType,
-    MessageMeta,
-    Receipt,
-    decode_message,
-    decode_receipt,
-)
+from emulator.wire.codec_hot.consuming import MessageMeta, decode_message
+from emulator.wire.codec_hot.publishing import Receipt, decode_receipt
+from emulator.wire.command_types import CommandType
 from emulator.wire.commands.connections import (
     PROTOCOL_VERSION,
     Connect,
@@ -27,10 +21,10 @@ from emulator.wire.commands.consumers import AckResponse, ActiveConsumerChange, 
 from emulator.wire.commands.producers import CloseProducer, GetOrCreateSchemaResponse, SendError
 from emulator.wire.commands.spec import COMMANDS, Command, RequestCommand
 from emulator.wire.commands.transactions import COORDINATOR_RESPONSES
-from emulator.wire.frames import FrameBuffer
+from emulator.wire.frames import PING_FRAME, PONG_FRAME, FrameBuffer
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
-"""Where the region does not say."""
+"""Where the region does not send its maximum."""
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 CLIENT_VERSION = "geoemu-client"
 RESPONSES: Final = frozenset(
@@ -95,7 +89,7 @@ class BrokerConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self.connected: asyncio.Future[None] = loop.create_future()
         self.max_message_bytes = MESSAGE_BYTES_MAX
-        """What the region takes, which it tells when it is connected."""
+        """The largest message that the region accepts, from its CONNECTED."""
         self.producers: dict[int, ProducerHandler] = {}
         self.consumers: dict[int, ConsumerHandler] = {}
         self.watchers: dict[int, WatchHandler] = {}

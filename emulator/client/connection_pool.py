@@ -81,7 +81,7 @@ class ConnectionPool:
         return self._addresses[self._current]
 
     def new_id(self) -> int:
-        """For requests, producers and consumers alike."""
+        """For requests, producers and consumers."""
         self._next_id += 1
         return self._next_id
 
@@ -119,7 +119,7 @@ class ConnectionPool:
             raise
 
     async def connect(self, address: Address) -> BrokerConnection:
-        """The one connection to an address, opened if need be."""
+        """The connection to an address, opened if there is none."""
         if self.closed:
             raise ClientError("the client is closed", definite=True)
         connection = self._connections.get(address)
@@ -161,8 +161,8 @@ class ConnectionPool:
         deadline_seconds: float | None,
         passes: Collection[ServerError] = (),
     ) -> T:
-        """Try until it works, with back-off. Raises what can only be refused again, unless it is said to pass, and the
-        last failure once the deadline has passed (None: never)."""
+        """Repeat an attempt with back-off until it succeeds. Raises errors that are final, except for those in
+        `passes`, and the last error once the deadline has passed (None: there is none)."""
         loop = asyncio.get_running_loop()
         give_up_at = None if deadline_seconds is None else loop.time() + deadline_seconds
         backoff = self.settings.backoff_seconds

@@ -16,7 +16,8 @@ from emulator.client.types import ClientError, ConsumerType, MessageId
 
 
 class Consumer(ABC):
-    """Made by `Client.subscribe`: a `TopicConsumer`, or a `MultiTopicConsumer` for partitions, lists and patterns."""
+    """Created by `Client.subscribe`: a `TopicConsumer`, or a `MultiTopicConsumer` for partitions, lists and
+    patterns."""
 
     def __init__(
         self, client: ConsumerClient, topic: str, config: ConsumerConfig, queue: ReceiveQueue
@@ -31,7 +32,7 @@ class Consumer(ABC):
 
     @property
     def name(self) -> str:
-        """Other consumers and people know it by this one."""
+        """Chosen by the application, or generated."""
         return self.config.name
 
     @property
@@ -70,19 +71,19 @@ class Consumer(ABC):
         Raises ClientError as `receive` does, if no message arrived before; ValueError for limits below 1."""
         if messages_max < 1 or bytes_max < 1:
             raise ValueError("a batch has at least one message, and one byte")
-        came: list[Message] = []
-        came_bytes = 0
+        received: list[Message] = []
+        received_bytes = 0
         try:
             async with asyncio.timeout(timeout_seconds):
-                while len(came) < messages_max and came_bytes < bytes_max:
-                    came.append(await self.receive())
-                    came_bytes += len(came[-1].payload)
+                while len(received) < messages_max and received_bytes < bytes_max:
+                    received.append(await self.receive())
+                    received_bytes += len(received[-1].payload)
         except TimeoutError:
-            return came
+            return received
         except ClientError:
-            if not came:
+            if not received:
                 raise
-        return came
+        return received
 
     @abstractmethod
     async def acknowledge(
@@ -91,10 +92,10 @@ class Consumer(ABC):
         confirmed: bool = False,
         transaction: Transaction | None = None,
     ) -> None:
-        """Done with these. `confirmed`: return only when the broker has made it durable. In a transaction they are done
-        once that commits, and it is always confirmed; ClientError TransactionConflict when another has them,
-        ExpiredTransaction when it was fenced. Of several topics ids are not enough: ClientError; of one with partitions
-        they are."""
+        """Acknowledge messages. `confirmed`: return only when that is durable. In a transaction it takes effect when
+        the transaction commits, and is always confirmed; ClientError TransactionConflict when another transaction has
+        acknowledged them, ExpiredTransaction when it was fenced. Ids are accepted for one topic and its partitions; for
+        several topics they are a ClientError."""
 
     @abstractmethod
     async def acknowledge_cumulative(
@@ -104,22 +105,22 @@ class Consumer(ABC):
         confirmed: bool = False,
         transaction: Transaction | None = None,
     ) -> None:
-        """Done with everything up to and including this one, in its topic or partition. In a transaction as
+        """Acknowledge everything up to and including this one, in its topic or partition. In a transaction as
         `acknowledge`."""
 
     @abstractmethod
     def negative_acknowledge(self, *messages: Message) -> None:
-        """Have these delivered again (SHARED), or everything that is not acknowledged (other types); after the
-        `negative_ack_delay_seconds` that were asked for. One that has come as often as it may is a dead letter."""
+        """Request redelivery of these (SHARED), or of everything that is not acknowledged (other types), after
+        `negative_ack_delay_seconds`. A message beyond its maximum of redeliveries becomes a dead letter."""
 
     @abstractmethod
     async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
-        """Put it off: it comes again by the retry topic after so long; put off too often, it is a dead letter.
-        ClientError; ValueError for a consumer without retries."""
+        """Send the message to the retry topic, which delivers it after the delay; after too many retries it becomes a
+        dead letter. ClientError; ValueError for a consumer without retries."""
 
     @abstractmethod
     def redeliver_unacknowledged(self) -> None:
-        """Have everything that is not acknowledged delivered again. What was not taken is thrown away."""
+        """Request redelivery of everything that is not acknowledged, and drop what is in the receiver queue."""
 
     @abstractmethod
     def pause(self) -> None:
@@ -127,20 +128,20 @@ class Consumer(ABC):
 
     @abstractmethod
     def resume(self) -> None:
-        """Ask for messages again. Harmless when it was not paused."""
+        """Request messages again. Harmless when it was not paused."""
 
     @abstractmethod
     async def seek(self, target: MessageId | int) -> None:
-        """Go on at a message id, or at the first message published at or after a time (ms). The broker drops the
-        connection to the subscription; the consumer is back when this returns. Several topics can go to EARLIEST, to
-        LATEST or to a time; an id of a partition moves that partition alone. ClientError for any other id."""
+        """Continue at a message id, or at the first message published at or after a time (ms). The broker disconnects
+        the consumer, which is connected again when this returns. Several topics accept EARLIEST, LATEST or a time; the
+        id of a message in a partition moves that partition alone. ClientError for any other id."""
 
     @abstractmethod
     async def last_message_ids(self) -> dict[str, MessageId | None]:
-        """By topic, of the newest message there; None when there is none."""
+        """The id of the newest message of each topic; None when there is none."""
 
     async def last_message_id(self) -> MessageId | None:
-        """Of the newest message; None when there is none. ClientError when there are several topics."""
+        """The id of the newest message; None when there is none. ClientError for several topics."""
         ids = await self.last_message_ids()
         if len(ids) != 1:
             raise ClientError(f"{self.topic} has {len(ids)} topics: use last_message_ids", definite=True)
@@ -152,7 +153,7 @@ class Consumer(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Leave; the subscription stays. Harmless when called twice."""
+        """Close the consumer; the subscription stays. Harmless when called twice."""
 
     def _check_usable(self) -> None:
         if self._fatal is not None:
@@ -162,10 +163,10 @@ class Consumer(ABC):
 
 
 class QueuedConsumer(Protocol):
-    """A consumer of one topic. Several may share an queue."""
+    """A consumer of one topic. Several may share a queue."""
 
     def taken(self, message: Message) -> None:
-        """The application has it: there is room for another one."""
+        """The application has received the message: the queue has room for another one."""
         ...
 
 
@@ -173,7 +174,7 @@ Arrived = tuple[QueuedConsumer, Message]
 
 
 class ReceiveQueue:
-    """Received messages in the order of arrival. A producer of the queue keeps to the permits that its source gave."""
+    """Received messages in the order of arrival. Each consumer puts in no more messages than it has requested."""
 
     def __init__(self) -> None:
         self._queue: deque[Arrived] = deque()
@@ -206,7 +207,7 @@ class ReceiveQueue:
         self._queue.append((source, message))
 
     async def take(self) -> Message:
-        """The next one. ClientError when none will come (`fail`)."""
+        """The next message. ClientError when none will arrive (`fail`)."""
         source, message = self._queue.popleft() if self._queue else await self._next()
         source.taken(message)
         return message
@@ -219,13 +220,13 @@ class ReceiveQueue:
         try:
             return await future
         except asyncio.CancelledError:
-            # A deadline that passes in the breath in which a message came must not cost the message.
+            # A deadline that passes at the moment in which a message arrives must not lose the message.
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._queue.appendleft(future.result())
             raise
 
     def drop(self, source: QueuedConsumer) -> int:
-        """Throw away what came from it: it comes again. Gives how many they were."""
+        """Drop the messages of a consumer, which are redelivered; return their number."""
         before = len(self._queue)
         self._queue = deque(each for each in self._queue if each[0] is not source)
         return before - len(self._queue)

@@ -13,7 +13,7 @@ from emulator.client.connection_pool import ConnectionPool
 from emulator.client.types import ClientError, ConsumerType
 from emulator.errors import ServerError
 from emulator.model.values import Position
-from emulator.wire.codec import MessageMeta, encode_flow
+from emulator.wire.codec_hot.consuming import MessageMeta, encode_flow
 from emulator.wire.commands.consumers import (
     AUTO_SPLIT,
     STICKY,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from emulator.wire.encryption import EncryptionContext
+from emulator.wire.payloads import EncryptionContext
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.padding import OAEP

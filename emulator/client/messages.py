@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from emulator.client.chunks import ChunkAssembler
 from emulator.client.encryption import Decryption, PayloadOpener, Unreadable
 from emulator.client.types import MessageId
 from emulator.errors import ProtocolError
-from emulator.wire.codec import MessageMeta
-from emulator.wire.encryption import EncryptionContext, encryption_context
+from emulator.wire.codec_hot.consuming import MessageMeta
 from emulator.wire.message_metadata import EntryDetails, read_entry, read_properties
-from emulator.wire.payloads import decompress, split_batch
+from emulator.wire.payloads import EncryptionContext, decompress, encryption_context, split_batch
 
 _PARTITION: Final = re.compile(r"-partition-(\d+)$")
+INCOMPLETE_MAX: Final = 10
+"""Incomplete messages that a consumer keeps. For another one the oldest is dropped: its chunks are redelivered after a
+reconnect."""
 OPENS_NOTHING: Final = PayloadOpener(Decryption())
 
 
@@ -33,22 +35,76 @@ class Message(NamedTuple):
     key: str | None
     properties: dict[str, str]
     schema_version: bytes = b""
-    """By which `Client.schema` gives its schema, in the region it was received in; empty: it has none."""
+    """`Client.schema` returns its schema, in the region it was received in; empty: it has none."""
     topic: str = ""
-    """That it was received from: of a topic with partitions, the partition."""
+    """Of a topic with partitions, the partition."""
     encryption: EncryptionContext | None = None
     """None: the payload is readable. Otherwise it is a whole entry's as it came (`OnUnreadable.CONSUME`)."""
 
 
 def partition_index(topic: str) -> int:
-    """Which partition a topic is by its name; -1: none."""
+    """The partition that a topic's name denotes; -1: none."""
     match = _PARTITION.search(topic)
     return int(match[1]) if match else -1
 
 
 def id_of(message: Message | MessageId) -> MessageId:
-    """Of a message, or of what names one already."""
+    """The id of a message; an id is returned as it is."""
     return message.id if isinstance(message, Message) else message
+
+
+@dataclass(slots=True)
+class _Incomplete:
+    chunks: list[bytes] = field(default_factory=list)
+    ids: list[MessageId] = field(default_factory=list)
+
+
+class ChunkAssembler:
+    """Assembles the chunked messages of one consumer of one topic.
+
+    Each chunk is an entry of its own. The chunks of a message arrive in order, possibly with other entries between
+    them, and share the uuid that the producer gave them."""
+
+    def __init__(self) -> None:
+        self._incomplete: dict[str, _Incomplete] = {}
+        self._earlier: dict[tuple[int, int], list[MessageId]] = {}
+        """Entry of a last chunk -> the chunks before it, until the message is acknowledged."""
+
+    def add(self, info: EntryDetails, chunk: bytes, id_: MessageId) -> bytes | None:
+        """Return the whole payload with the last chunk. A chunk that does not follow the one before it drops its
+        message, until its first chunk arrives again."""
+        uuid, index = info.uuid or "", info.chunk_id or 0
+        if index == 0:
+            self._begin(uuid)
+        found = self._incomplete.get(uuid)
+        if found is None or index != len(found.chunks):
+            self._incomplete.pop(uuid, None)
+            return None
+        found.chunks.append(chunk)
+        found.ids.append(id_)
+        if len(found.chunks) < info.num_chunks:
+            return None
+        del self._incomplete[uuid]
+        self._earlier[id_.ledger, id_.entry] = found.ids[:-1]
+        return b"".join(found.chunks)
+
+    def _begin(self, uuid: str) -> None:
+        self._incomplete.pop(uuid, None)
+        if len(self._incomplete) >= INCOMPLETE_MAX:
+            self._incomplete.pop(next(iter(self._incomplete)))
+        self._incomplete[uuid] = _Incomplete()
+
+    def all_of(self, id_: MessageId) -> list[MessageId]:
+        """The ids of all chunks of a message; its own id if it has none."""
+        return [*self._earlier.get((id_.ledger, id_.entry), ()), id_]
+
+    def acknowledged(self, id_: MessageId) -> None:
+        self._earlier.pop((id_.ledger, id_.entry), None)
+
+    def clear(self) -> None:
+        """Everything that was not acknowledged is redelivered, from its first chunk on. Messages that the application
+        has are still acknowledged as a whole."""
+        self._incomplete.clear()
 
 
 def messages_in(
@@ -56,18 +112,18 @@ def messages_in(
     data: bytes,
     topic: str = "",
     partition: int = -1,
-    pieces: ChunkAssembler | None = None,
+    chunks: ChunkAssembler | None = None,
     opener: PayloadOpener = OPENS_NOTHING,
 ) -> Iterable[Message | None]:
-    """The messages of an entry that are not acknowledged yet; None for each that compaction left out, and for a piece
-    of a message of which there is more to come. Before the first: Unreadable when it cannot be decrypted or
-    decompressed; ProtocolError when it is no entry, or does not match its checksum."""
+    """The messages of an entry that are not acknowledged yet; None for each that compaction removed, and for a chunk
+    of an incomplete message. Before the first one: Unreadable when the entry cannot be decrypted or decompressed,
+    ProtocolError when it is malformed or does not match its checksum."""
     info = read_entry(data, verify=True)
     payload = data[info.payload_offset :]
     if info.is_encrypted:
         payload = opener.open(encryption_context(data), payload)
-    if info.is_chunk and pieces is not None:
-        whole = pieces.add(info, payload, MessageId(meta.ledger, meta.entry, partition=partition))
+    if info.is_chunk and chunks is not None:
+        whole = chunks.add(info, payload, MessageId(meta.ledger, meta.entry, partition=partition))
         if whole is None:
             yield None
             return

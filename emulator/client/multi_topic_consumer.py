@@ -23,8 +23,8 @@ from emulator.client.types import EARLIEST, LATEST, ClientError, InitialPosition
 
 T = TypeVar("T")
 
-OPENED_AT_ONCE: Final = 32
-"""Topics that are subscribed to before the first answer is there."""
+CONCURRENT_MAX: Final = 32
+"""Topics that are subscribed to, or sent a request, at the same time."""
 
 
 class MultiTopicConsumer(Consumer):
@@ -39,94 +39,42 @@ class MultiTopicConsumer(Consumer):
                 f"{topic}: a consumer of several topics needs a receiver_queue_size of 1 or more"
             )
         super().__init__(client, topic, config, ReceiveQueue())
-        self.consumers: dict[str, TopicConsumer] = {}
+        self._topics = SubscribedTopics(client, names, self._create_child, is_paused=config.start_paused)
+        self.consumers = self._topics.consumers
         """By topic, of a topic with partitions by partition."""
-        self._names = names
-        self._is_begun = False
-        """Topics found from now on did not exist at the beginning."""
-        self._paused = config.start_paused
-        self._following: asyncio.Task[None] | None = None
 
     @property
     def is_active(self) -> bool | None:
-        told = [child.is_active for child in self.consumers.values() if child.is_active is not None]
-        return any(told) if told else None
-
-    # Opening.
+        known = [child.is_active for child in self.consumers.values() if child.is_active is not None]
+        return any(known) if known else None
 
     async def start(self) -> None:
         try:
-            await self._open_all_there_are()
+            await self._topics.open_all()
             self._check_usable()
         except BaseException:
-            await self._close_all()
+            await self._topics.close()
             raise
-        self._is_begun = True
-        self._go_on_following()
+        self._topics.start_following()
 
-    async def _open_all_there_are(self) -> None:
-        """Until there are no more: a partition that is added before partition 0 has the subscription does not get it
-        from there (N4). Topics that come and go are subscribed to when they are noticed, from their beginning on."""
-        while True:
-            deadline = self.client.settings.operation_timeout_seconds
-            names = await self.client.retry(self._names.names, deadline_seconds=deadline)
-            new = sorted(names - self.consumers.keys())
-            await self._all_of(new, self._open)
-            if not new or self._names.come_and_go:
-                return
+    def _create_child(self, topic: str) -> TopicConsumer:
+        return TopicConsumer(self.client, topic, self._child_config(), self._queue, self._child_ended)
 
-    async def _open(self, topic: str) -> None:
-        child = self._child(topic)
-        await child.start()
-        if self.closed:
-            await child.close()
-            return
-        if self._names.come_and_go:
-            child.read_new_topic_from_start()
-        self.consumers[topic] = child
-        if self._paused is not child.permits.is_paused:  # paused or resumed meanwhile
-            (child.pause if self._paused else child.resume)()
-
-    def _child(self, topic: str) -> TopicConsumer:
-        return TopicConsumer(self.client, topic, self._config_now(), self._queue, self._child_ended)
-
-    def _config_now(self) -> ConsumerConfig:
-        """A topic that comes later is read from its first message on: all of it is newer than this one (INV-61)."""
+    def _child_config(self) -> ConsumerConfig:
+        """A topic that is found later is read from its first message on: all of it is newer than this consumer
+        (INV-61)."""
+        topics = self._topics
         return replace(
             self.config,
-            start_paused=self._paused,
-            may_create=self.config.may_create and not self._names.come_and_go,
-            initial_position=InitialPosition.EARLIEST if self._is_begun else self.config.initial_position,
+            start_paused=topics.is_paused,
+            may_create=self.config.may_create and not topics.change,
+            initial_position=InitialPosition.EARLIEST
+            if topics.are_all_open
+            else self.config.initial_position,
         )
 
-    # Topics that come and go.
-
-    def _go_on_following(self) -> None:
-        if not self.closed:
-            self._following = asyncio.get_running_loop().create_task(self._follow())
-
-    async def _follow(self) -> None:
-        while True:
-            await self._names.changed()
-            with contextlib.suppress(ClientError):  # Tried again with the next change, or after a while.
-                await self._become(await self.client.retry(self._names.names, deadline_seconds=None))
-
-    async def _become(self, names: frozenset[str]) -> None:
-        for topic in sorted(self.consumers.keys() - names):
-            await self.consumers.pop(topic).close()
-        await self._all_of(sorted(names - self.consumers.keys()), self._open_if_possible)
-
-    async def _open_if_possible(self, topic: str) -> None:
-        with contextlib.suppress(ClientError):
-            await self._open(topic)
-
     def _child_ended(self, child: TopicConsumer, error: ClientError) -> None:
-        """Where topics come and go one that is gone is no misfortune: it is subscribed to again if it is listed."""
-        if self._names.come_and_go:
-            if self.consumers.get(child.topic) is child:
-                del self.consumers[child.topic]
-                self._names.look_again()
-        elif self._fatal is None and not self.closed:
+        if not self._topics.ended(child) and self._fatal is None and not self.closed:
             self._fatal = ClientError(f"{child.topic}: {error}", definite=error.definite, code=error.code)
             self._queue.fail(self._fatal)
 
@@ -157,7 +105,7 @@ class MultiTopicConsumer(Consumer):
     def negative_acknowledge(self, *messages: Message) -> None:
         for message in messages:
             child = self.consumers.get(message.topic)
-            if child is not None:  # Of a topic that is gone nothing is delivered again.
+            if child is not None:  # Messages of a deleted topic are not redelivered.
                 child.negative_acknowledge(message)
 
     async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
@@ -168,7 +116,7 @@ class MultiTopicConsumer(Consumer):
             child.redeliver_unacknowledged()
 
     def _child_of(self, message: Message | MessageId) -> TopicConsumer:
-        """ClientError when it is not said whose it is, or that topic is gone."""
+        """ClientError for a message id that names no topic, or another consumer's."""
         if isinstance(message, Message):
             topic = message.topic
         else:
@@ -180,15 +128,13 @@ class MultiTopicConsumer(Consumer):
             raise ClientError(sentence, definite=True)
         return child
 
-    # Permits.
-
     def pause(self) -> None:
-        self._paused = True
+        self._topics.is_paused = True
         for child in self.consumers.values():
             child.pause()
 
     def resume(self) -> None:
-        self._paused = False
+        self._topics.is_paused = False
         for child in self.consumers.values():
             child.resume()
 
@@ -197,7 +143,7 @@ class MultiTopicConsumer(Consumer):
     async def seek(self, target: MessageId | int) -> None:
         self._check_usable()
         if isinstance(target, int) or target in (EARLIEST, LATEST):
-            await self._all_of(self.consumers.values(), lambda child: child.seek(target))
+            await _in_groups(self.consumers.values(), lambda child: child.seek(target))
         else:
             await self._child_of(target).seek(target)
 
@@ -208,43 +154,20 @@ class MultiTopicConsumer(Consumer):
             found.update(await child.last_message_ids())
 
         self._check_usable()
-        await self._all_of(self.consumers.values(), ask)
+        await _in_groups(self.consumers.values(), ask)
         return found
 
     async def unsubscribe(self) -> None:
-        """Where it cannot be deleted (others are attached) the consumer stays as it is, but for the topics where it
-        could."""
+        """If one subscription cannot be deleted (other consumers are attached), the consumer stays open for the topics
+        that are left."""
         self._check_usable()
-        await self._stop_following()
+        await self._topics.stop_following()
         try:
-            await self._all_of(self.consumers.values(), lambda child: child.unsubscribe())
+            await _in_groups(self.consumers.values(), lambda child: child.unsubscribe())
         except BaseException:
-            self._go_on_following()
+            self._topics.start_following()
             raise
         await self.close()
-
-    async def _all_of(self, each: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
-        """A few at a time. The first failure counts; those that were begun with it are waited for."""
-        waiting = list(each)
-        for begin in range(0, len(waiting), OPENED_AT_ONCE):
-            group = [do(one) for one in waiting[begin : begin + OPENED_AT_ONCE]]
-            for outcome in await asyncio.gather(*group, return_exceptions=True):
-                if isinstance(outcome, BaseException):
-                    raise outcome
-
-    # Leaving.
-
-    async def _stop_following(self) -> None:
-        following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-            await asyncio.wait([following])
-
-    async def _close_all(self) -> None:
-        await self._stop_following()
-        self._names.end()
-        children, self.consumers = list(self.consumers.values()), {}
-        await asyncio.gather(*[child.close() for child in children])
 
     async def close(self) -> None:
         if self.closed:
@@ -252,4 +175,106 @@ class MultiTopicConsumer(Consumer):
         self.closed = True
         self.client.forget_handle(self)
         self._queue.fail(ClientError("the consumer is closed", definite=True))
-        await self._close_all()
+        await self._topics.close()
+
+
+class SubscribedTopics:
+    """One open consumer for each topic of a source, opened and closed as the topics come and go."""
+
+    def __init__(
+        self,
+        client: ConsumerClient,
+        names: TopicSource,
+        create: Callable[[str], TopicConsumer],
+        *,
+        is_paused: bool,
+    ) -> None:
+        self.consumers: dict[str, TopicConsumer] = {}
+        self.is_paused = is_paused
+        self.are_all_open = False
+        """Topics found from now on did not exist when the consumer was opened."""
+        self._client = client
+        self._names = names
+        self._create = create
+        self._is_closed = False
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def change(self) -> bool:
+        """Whether topics come and go."""
+        return self._names.come_and_go
+
+    async def open_all(self) -> None:
+        """Until there are no more: a partition that is added before partition 0 has the subscription does not get it
+        from there (N4). Topics that come and go are subscribed to when they are noticed, from their beginning on."""
+        while True:
+            deadline = self._client.settings.operation_timeout_seconds
+            names = await self._client.retry(self._names.names, deadline_seconds=deadline)
+            new = sorted(names - self.consumers.keys())
+            await _in_groups(new, self._open)
+            if not new or self.change:
+                break
+        self.are_all_open = True
+
+    async def _open(self, topic: str) -> None:
+        child = self._create(topic)
+        await child.start()
+        if self._is_closed:
+            await child.close()
+            return
+        if self.change:
+            child.read_new_topic_from_start()
+        self.consumers[topic] = child
+        if self.is_paused is not child.permits.is_paused:  # paused or resumed meanwhile
+            (child.pause if self.is_paused else child.resume)()
+
+    def start_following(self) -> None:
+        if not self._is_closed:
+            self._following = asyncio.get_running_loop().create_task(self._follow())
+
+    async def _follow(self) -> None:
+        while True:
+            await self._names.changed()
+            with contextlib.suppress(ClientError):  # Tried again with the next change, or after a while.
+                await self._update(await self._client.retry(self._names.names, deadline_seconds=None))
+
+    async def _update(self, names: frozenset[str]) -> None:
+        for topic in sorted(self.consumers.keys() - names):
+            await self.consumers.pop(topic).close()
+        await _in_groups(sorted(names - self.consumers.keys()), self._open_if_possible)
+
+    async def _open_if_possible(self, topic: str) -> None:
+        with contextlib.suppress(ClientError):
+            await self._open(topic)
+
+    def ended(self, child: TopicConsumer) -> bool:
+        """Whether it is no failure that a consumer ended: where topics come and go, it is opened again if its topic is
+        still listed."""
+        if self.change and self.consumers.get(child.topic) is child:
+            del self.consumers[child.topic]
+            self._names.look_again()
+        return self.change
+
+    async def stop_following(self) -> None:
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.wait([following])
+
+    async def close(self) -> None:
+        self._is_closed = True
+        await self.stop_following()
+        self._names.end()
+        children = list(self.consumers.values())
+        self.consumers.clear()
+        await asyncio.gather(*[child.close() for child in children])
+
+
+async def _in_groups(each: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
+    """Call `do` for a few at a time, and raise the first failure when the rest of its group has ended."""
+    waiting = list(each)
+    for begin in range(0, len(waiting), CONCURRENT_MAX):
+        group = [do(one) for one in waiting[begin : begin + CONCURRENT_MAX]]
+        for outcome in await asyncio.gather(*group, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome

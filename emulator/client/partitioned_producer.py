@@ -21,7 +21,7 @@ from emulator.client.producer import Producer
 from emulator.client.routing import MessageRouter
 from emulator.client.send_queue import OutgoingMessage
 from emulator.client.topic_producer import TopicProducer
-from emulator.client.types import ClientError, MessageId, Standing
+from emulator.client.types import ClientError, MessageId, ProducerState
 from emulator.errors import ServerError
 from emulator.model.values import AccessMode
 
@@ -32,7 +32,7 @@ LOST_ACCESS = frozenset({ServerError.ProducerFenced, ServerError.ProducerBusy})
 
 
 class PartitionedProducer(Producer):
-    """Made by `Client.producer` where the topic has partitions."""
+    """Created by `Client.producer` for a topic with partitions."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class PartitionedProducer(Producer):
         topic: str,
         config: ProducerConfig,
         partitions: int,
-        choice: MessageRouter,
+        router: MessageRouter,
         *,
         lazy: bool,
     ) -> None:
@@ -50,12 +50,12 @@ class PartitionedProducer(Producer):
             raise ValueError(
                 "a producer with exclusive access opens all partitions at once: lazy is not supported"
             )
-        self._router = choice
+        self._router = router
         self._lazy = lazy
-        self._asked_for = partitions
-        """At the beginning. Partitions that come later do not hold up the others."""
+        self._initial_partitions = partitions
+        """Partitions that are added later do not delay the others."""
         self._partitions = [self._partition(index) for index in range(partitions)]
-        """That messages go to. Invariant: all are open, or it is lazy."""
+        """Invariant: all are open, or the producer is lazy."""
         self._name = config.name or ""
         self._fatal: ClientError | None = None
         self._growing: asyncio.Task[None] | None = None
@@ -67,12 +67,12 @@ class PartitionedProducer(Producer):
 
     @property
     def partitions(self) -> int:
-        """How many messages go to."""
+        """The number of partitions in use."""
         return len(self._partitions)
 
     @property
     def name(self) -> str:
-        """All partitions know it by the same one."""
+        """The same for all partitions."""
         return self._name
 
     @property
@@ -100,15 +100,15 @@ class PartitionedProducer(Producer):
 
     async def start(self) -> None:
         try:
-            await self._open_as_asked()
+            await self._open_initial()
             self._refuse_when_closed()
         except BaseException:
             await self._close_all()
             raise
-        self._stands(Standing.OPEN)
-        self._growing = asyncio.get_running_loop().create_task(self._watch())
+        self.report(ProducerState.OPEN)
+        self._growing = asyncio.get_running_loop().create_task(self._follow_growth())
 
-    async def _open_as_asked(self) -> None:
+    async def _open_initial(self) -> None:
         """Open partition 0 first: it determines the producer name of all, and whether the others may be requested."""
         if self._lazy:
             await self._open_one(self._partitions[self._router.first(self.partitions)])
@@ -119,7 +119,7 @@ class PartitionedProducer(Producer):
             await self._open_together(others[begin : begin + OPENED_AT_ONCE])
 
     async def _open_together(self, partitions: list[PartitionProducer]) -> None:
-        """The first failure counts; then the others are not waited for."""
+        """Raise the first failure without waiting for the others."""
         try:
             async with asyncio.TaskGroup() as group:
                 for one in partitions:
@@ -136,25 +136,25 @@ class PartitionedProducer(Producer):
     def _partition(self, index: int) -> PartitionProducer:
         topic = f"{self.topic}-partition-{index}"
 
-        def make() -> TopicProducer:
+        def create() -> TopicProducer:
             producer = TopicProducer(self.client, topic, replace(self.config, name=self._name or None))
-            producer.on_standing = self._one_stands if index < self._asked_for else None
-            producer.on_end = self._one_ended
+            producer.on_state_change = self._partition_reports if index < self._initial_partitions else None
+            producer.on_end = self._partition_ended
             return producer
 
-        return PartitionProducer(make, self.config.pending_messages_max)
+        return PartitionProducer(create, self.config.pending_messages_max)
 
-    def _one_stands(self, _: Producer, standing: Standing) -> None:
-        """It is open when all of it is. `start` tells so for the first time."""
-        if standing is not Standing.OPEN or (self._growing is not None and self.is_connected):
-            self._stands(standing)
+    def _partition_reports(self, _: Producer, state: ProducerState) -> None:
+        """The producer is open when all partitions are; `start` reports that for the first time."""
+        if state is not ProducerState.OPEN or (self._growing is not None and self.is_connected):
+            self.report(state)
 
     # Growing.
 
-    async def _watch(self) -> None:
+    async def _follow_growth(self) -> None:
         while True:
             await asyncio.sleep(self.client.settings.partitions_interval_seconds)
-            with contextlib.suppress(ClientError):  # Asked again next time.
+            with contextlib.suppress(ClientError):  # The next request may succeed.
                 await self._grow_to(await self.client.partitions_of(self.topic))
 
     async def _grow_to(self, count: int) -> None:
@@ -168,12 +168,12 @@ class PartitionedProducer(Producer):
     # Sending.
 
     async def publish(self, message: OutgoingMessage) -> MessageId:
-        return await self._chosen(message).publish(message)
+        return await self._partition_for(message).publish(message)
 
     def publish_nowait(self, message: OutgoingMessage) -> None:
-        self._chosen(message).publish_nowait(message)
+        self._partition_for(message).publish_nowait(message)
 
-    def _chosen(self, message: OutgoingMessage) -> PartitionProducer:
+    def _partition_for(self, message: OutgoingMessage) -> PartitionProducer:
         if self._fatal is not None:
             raise self._fatal
         self._refuse_when_closed()
@@ -182,9 +182,9 @@ class PartitionedProducer(Producer):
     async def flush(self) -> None:
         await asyncio.gather(*[one.flush() for one in self._partitions])
 
-    # Losing it.
+    # Losing access, and closing.
 
-    def _one_ended(self, error: ClientError) -> None:
+    def _partition_ended(self, error: ClientError) -> None:
         """With shared access a partition fails alone; a terminated partition does not cost access to the others."""
         if self._is_exclusive and error.code in LOST_ACCESS and self._fatal is None and not self.closed:
             self._fatal = ClientError(str(error), definite=True, code=error.code)
@@ -215,27 +215,27 @@ def _first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 class PartitionProducer:
-    """A producer of its own, and what was sent before that was open: it waits, in order, because only the region can
-    tell where the sequence ids of a name go on."""
+    """The producer of one partition, and the messages sent before it was open. They wait, in order, because only the
+    region knows the next sequence id of a name."""
 
-    def __init__(self, make: Callable[[], TopicProducer], early_max: int) -> None:
+    def __init__(self, create: Callable[[], TopicProducer], early_max: int) -> None:
         self.producer: TopicProducer | None = None
         """None until it is open."""
-        self._make = make
+        self._create = create
         self._early: deque[OutgoingMessage] = deque()
         self._early_max = early_max
         self._opening: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """ClientError when it is refused."""
-        producer = self._make()
+        """ClientError when the region rejects it."""
+        producer = self._create()
         await producer.start()
         self.producer = producer
 
     async def publish(self, message: OutgoingMessage) -> MessageId:
         if self.producer is None:
             await asyncio.shield(self._begin_to_open())
-        assert self.producer is not None, "opening it either failed or made it"
+        assert self.producer is not None, "opening it either failed or created it"
         return await self.producer.publish(message)
 
     def publish_nowait(self, message: OutgoingMessage) -> None:
@@ -249,7 +249,7 @@ class PartitionProducer:
         self._begin_to_open()
 
     def _begin_to_open(self) -> asyncio.Task[None]:
-        """Where it failed before, it is tried again: the next message may have more luck."""
+        """Start to open it, also after a failure, unless that is under way."""
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._open_for_early())
             self._opening.add_done_callback(self._opening_done)
@@ -287,7 +287,7 @@ class PartitionProducer:
             await self.producer.flush()
 
     async def close(self) -> None:
-        """What was sent early is still published, if it can be in time."""
+        """Messages that were sent early are published first, if the partition can be opened in time."""
         if self._opening is not None:
             if not self._early:
                 self._opening.cancel()

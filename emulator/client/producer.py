@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from typing import Unpack
 
 from emulator.client.config import ProducerConfig
 from emulator.client.connection_pool import ConnectionPool
-from emulator.client.send_queue import OutgoingMessage
-from emulator.client.transactions import Transaction
-from emulator.client.types import ClientError, MessageId, Standing
+from emulator.client.send_queue import MessageOptions, OutgoingMessage
+from emulator.client.types import ClientError, MessageId, ProducerState
 from emulator.model.values import AccessMode, Schema
 
 
@@ -22,7 +22,7 @@ class Producer(ABC):
         self.topic = topic
         self.config = config
         self.closed = False
-        self.on_standing: Callable[[Producer, Standing], None] | None = None
+        self.on_state_change: Callable[[Producer, ProducerState], None] | None = None
 
     @property
     def access_mode(self) -> AccessMode:
@@ -30,7 +30,7 @@ class Producer(ABC):
 
     @property
     def priority(self) -> int:
-        """Where it stands in line. Fixed when the producer is made (PIP-440): setting it raises AttributeError."""
+        """In the wait queue. Fixed when the producer is created (PIP-440): setting it raises AttributeError."""
         return self.config.priority
 
     @property
@@ -61,67 +61,26 @@ class Producer(ABC):
     @property
     @abstractmethod
     def is_connected(self) -> bool:
-        """A region serves it (all of it); otherwise it is on its way back to one, closed or fenced."""
+        """Whether a region serves it (all of its partitions). False: it is reconnecting, closed or fenced."""
 
     @abstractmethod
     async def start(self) -> None:
         """Called by the client."""
 
     async def send(
-        self,
-        payload: bytes,
-        *,
-        key: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sequence_id: int | None = None,
-        event_time_ms: int | None = None,
-        deliver_at_ms: int | None = None,
-        replicate_to: Sequence[str] = (),
-        transaction: Transaction | None = None,
+        self, payload: bytes, *, sequence_id: int | None = None, **options: Unpack[MessageOptions]
     ) -> MessageId:
-        """Publish and wait for the receipt. ClientError.definite tells whether a failed send certainly left nothing.
-        `key`: messages with the same one go to the same partition, as with other clients.
-        `deliver_at_ms`: Shared and Key_Shared subscriptions deliver it then, by the wall clock of their region.
-        In a transaction the message counts once that commits; ExpiredTransaction when it was fenced."""
-        message = OutgoingMessage(
-            payload,
-            key,
-            properties or {},
-            sequence_id,
-            event_time_ms,
-            deliver_at_ms,
-            replicate_to,
-            transaction,
-            asyncio.get_running_loop().create_future(),
-        )
-        return await self.publish(message)
+        """Publish and wait for the receipt. ClientError.definite tells whether a failed send certainly left nothing. In
+        a transaction: ExpiredTransaction when it was fenced. `sequence_id`: the next one by default."""
+        return await self.publish(_outgoing(payload, sequence_id, options))
 
     def send_nowait(
-        self,
-        payload: bytes,
-        *,
-        key: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sequence_id: int | None = None,
-        event_time_ms: int | None = None,
-        deliver_at_ms: int | None = None,
-        replicate_to: Sequence[str] = (),
-        transaction: Transaction | None = None,
+        self, payload: bytes, *, sequence_id: int | None = None, **options: Unpack[MessageOptions]
     ) -> asyncio.Future[MessageId]:
         """Publish without waiting; the future is the receipt. ClientError at once when closed, fenced or full, or when
         the topic is not registered with the transaction (`Transaction.will_publish_to`). In a transaction nothing is
         batched."""
-        message = OutgoingMessage(
-            payload,
-            key,
-            properties or {},
-            sequence_id,
-            event_time_ms,
-            deliver_at_ms,
-            replicate_to,
-            transaction,
-            asyncio.get_running_loop().create_future(),
-        )
+        message = _outgoing(payload, sequence_id, options)
         self.publish_nowait(message)
         return message.future
 
@@ -141,10 +100,15 @@ class Producer(ABC):
     async def close(self) -> None:
         """Wait for receipts of what was sent if there is a connection, then close. Harmless when called twice."""
 
-    def _stands(self, standing: Standing) -> None:
-        if self.on_standing is not None:
-            self.on_standing(self, standing)
+    def report(self, state: ProducerState) -> None:
+        if self.on_state_change is not None:
+            self.on_state_change(self, state)
 
     def _refuse_when_closed(self) -> None:
         if self.closed:
             raise ClientError("the producer is closed", definite=True)
+
+
+def _outgoing(payload: bytes, sequence_id: int | None, options: MessageOptions) -> OutgoingMessage:
+    future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
+    return OutgoingMessage(payload, future, sequence_id, **options)

@@ -19,7 +19,7 @@ from emulator.wire.commands.spec import MessageIdData
 
 
 class Reader(Consumer):
-    """Made by `Client.reader`. Its place is its own: nothing is kept at the broker."""
+    """Created by `Client.reader`. It keeps its position itself: the broker stores none."""
 
     @abstractmethod
     async def has_message(self) -> bool:
@@ -27,7 +27,7 @@ class Reader(Consumer):
 
 
 class TopicReader(TopicConsumer, Reader):
-    """Of one topic, or of one partition."""
+    """A reader of one topic, or of one partition."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class TopicReader(TopicConsumer, Reader):
         self._start = start
         self._inclusive = inclusive
         self._begins_at_a_time = False
-        """It sought a time, and has read nothing since: only the region knows where that is."""
+        """It was moved to a time and has received nothing since: only the region knows that position."""
 
     async def start(self) -> None:
-        """At the end, inclusive: what is the last message now is the first one to be read."""
+        """Starting at the end, inclusive, means: with the message that is the last one now."""
         await super().start()
         if self._start == LATEST and self._inclusive and (last := await self.last_message_id()) is not None:
             await self.seek(last)
@@ -68,8 +68,7 @@ class TopicReader(TopicConsumer, Reader):
         super().taken(message)
 
     async def seek(self, target: MessageId | int) -> None:
-        """The broker keeps the place sought until the reader is back; what lies before the place left is wanted
-        again."""
+        """Messages before the former start are delivered again if the new position is before them."""
         before = self._start, self._inclusive, self._begins_at_a_time
         self._start, self._inclusive = (EARLIEST if isinstance(target, int) else target), True
         self._begins_at_a_time = isinstance(target, int)
@@ -92,25 +91,24 @@ class TopicReader(TopicConsumer, Reader):
 
 
 class MultiTopicReader(MultiTopicConsumer, Reader):
-    """Of all partitions of a topic. Partitions that come later are read from their beginning."""
+    """A reader of all partitions of a topic. Partitions that are added later are read from their beginning."""
 
     def __init__(
         self, client: ConsumerClient, topic: str, config: ConsumerConfig, names: TopicSource, start: MessageId
     ) -> None:
-        """ClientError for a start that is the place of one message: the others have none."""
+        """ClientError for a start that is the id of a message: it has a position in one partition only."""
         if start not in (EARLIEST, LATEST):
             sentence = f"{topic} has partitions: start at EARLIEST or LATEST, or seek in each partition"
             raise ClientError(sentence, definite=True)
         super().__init__(client, topic, config, names)
         self._start = start
 
-    def _child(self, topic: str) -> TopicConsumer:
-        start = EARLIEST if self._is_begun else self._start
+    def _create_child(self, topic: str) -> TopicConsumer:
         return TopicReader(
             self.client,
             topic,
-            self._config_now(),
-            start,
+            self._child_config(),
+            EARLIEST if self._topics.are_all_open else self._start,
             inclusive=True,
             queue=self._queue,
             on_end=self._child_ended,
@@ -131,7 +129,7 @@ Listener = Callable[[str, bytes | None], None]
 
 
 class TableView(Mapping[str, bytes]):
-    """Made by `Client.table_view`. Messages without a key are passed over; an empty one takes its key out."""
+    """Created by `Client.table_view`. Messages without a key are ignored; an empty payload removes its key."""
 
     def __init__(self, reader: Reader) -> None:
         self.topic = reader.topic
@@ -168,11 +166,10 @@ class TableView(Mapping[str, bytes]):
         elif self._values.pop(message.key, None) is None:
             return
         for listener in list(self._listeners):
-            self._tell(listener, message.key, message.payload or None)
+            self._notify(listener, message.key, message.payload or None)
 
-    def _tell(self, listener: Listener, key: str, value: bytes | None) -> None:
-        """A listener that fails is the application's affair, which hears of it as of any callback that fails; the table
-        and the other listeners go on."""
+    def _notify(self, listener: Listener, key: str, value: bytes | None) -> None:
+        """Call a listener; its failure is reported like that of any callback, and the other listeners are called."""
         try:
             listener(key, value)
         except Exception as problem:
@@ -186,7 +183,7 @@ class TableView(Mapping[str, bytes]):
         while not all(self._has_read(topic, last) for topic, last in wanted.items()):
             self._check()
             if not await self._reader.has_message():
-                return  # The last ones are no messages for readers: markers, or of an aborted transaction.
+                return  # The last entries are no messages: markers, or of an aborted transaction.
             self._read_more.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._reader.client.settings.request_timeout_seconds):
@@ -202,13 +199,11 @@ class TableView(Mapping[str, bytes]):
             raise self._failure
 
     def listen(self, listener: Listener, *, existing: bool = False) -> None:
-        """Tell of each change from now on; `existing`: first of everything that is in the table."""
+        """Call the listener with each change from now on; `existing`: first with every entry of the table."""
         self._listeners.append(listener)
         if existing:
             for key, value in list(self._values.items()):
                 listener(key, value)
-
-    # Looking.
 
     def __getitem__(self, key: str) -> bytes:
         return self._values[key]
@@ -220,7 +215,7 @@ class TableView(Mapping[str, bytes]):
         return len(self._values)
 
     async def close(self) -> None:
-        """What is in the table stays there, and grows old."""
+        """Stop updating the table; its content stays readable."""
         await self._reader.close()
         if self._following is not None:
             await asyncio.wait([self._following])

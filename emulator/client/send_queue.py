@@ -5,12 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
+from typing import TypedDict
 
 from emulator.client.config import Batching
 from emulator.client.transactions import Transaction
 from emulator.client.types import ClientError, MessageId
+
+
+class MessageOptions(TypedDict, total=False):
+    """What a message has beside its payload."""
+
+    key: str | None
+    """Messages with the same key go to the same partition, as with other clients."""
+    properties: Mapping[str, str]
+    event_time_ms: int | None
+    deliver_at_ms: int | None
+    """Shared and Key_Shared subscriptions deliver it then, by the wall clock of their region."""
+    replicate_to: Sequence[str]
+    """Regions; none: all."""
+    transaction: Transaction | None
+    """The message counts once this commits."""
 
 
 @dataclass(slots=True)
@@ -18,22 +34,21 @@ class OutgoingMessage:
     """One message that the application publishes."""
 
     payload: bytes
-    key: str | None
-    properties: Mapping[str, str]
-    wanted_sequence_id: int | None
-    """None: the next one."""
-    event_time_ms: int | None
-    deliver_at_ms: int | None
-    replicate_to: Sequence[str]
-    transaction: Transaction | None
     future: asyncio.Future[MessageId]
     """Its receipt."""
+    requested_sequence_id: int | None = None
+    """None: the next one."""
+    key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    event_time_ms: int | None = None
+    deliver_at_ms: int | None = None
+    replicate_to: Sequence[str] = ()
+    transaction: Transaction | None = None
     sequence_id: int = -1
-    """The one that it was given."""
+    """Assigned when it is published."""
 
     @property
-    def goes_by_itself(self) -> bool:
-        """Not in a batch."""
+    def is_never_batched(self) -> bool:
         return bool(self.replicate_to) or self.deliver_at_ms is not None or self.transaction is not None
 
     def fail(self, error: ClientError) -> None:
@@ -51,18 +66,18 @@ class PendingEntry:
     is_batch: bool
     give_up_at: float
     """Loop time at which the send times out. Not less than that of the message before it."""
-    piece: int = 0
-    pieces: int = 1
-    """More than one: it is a chunk of a message."""
+    chunk: int = 0
+    """Its number, if the message has several."""
+    chunks: int = 1
     entry_bytes_max: int = 0
-    """By which the message was cut."""
+    """Limit by which the message was divided into chunks."""
     times_sent: int = 0
-    """More than once: what is answered now says nothing of the earlier ones."""
+    """More than once: a rejection now does not tell whether an earlier one was stored."""
 
     @property
-    def is_last_piece(self) -> bool:
+    def is_last_chunk(self) -> bool:
         """With its receipt the message is stored."""
-        return self.piece == self.pieces - 1
+        return self.chunk == self.chunks - 1
 
     @property
     def first(self) -> int:
@@ -78,20 +93,20 @@ class PendingEntry:
 
 
 class SendQueue:
-    """Sent or to be sent, no receipt yet; in order of their sequence ids. A receipt takes the head.
+    """Entries without a receipt, sent or not, in the order of their sequence ids. A receipt takes the head.
 
-    `messages_max`: of those in them and those that are gathered for one."""
+    `messages_max`: limit of the messages in them and in the open batch."""
 
     def __init__(self, messages_max: int, timeout_seconds: float | None) -> None:
         self.messages_max = messages_max
         self.messages = 0
-        """How many there are."""
+        """Their number."""
         self._timeout_seconds = timeout_seconds
         self._entries: deque[PendingEntry] = deque()
         self._room = asyncio.Event()
         self._room.set()
         self._timer: asyncio.TimerHandle | None = None
-        """Due when the head is to be given up, or before."""
+        """Due when the head times out, or before."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -108,23 +123,23 @@ class SendQueue:
         return self.messages >= self.messages_max
 
     async def room(self, is_over: Callable[[], bool]) -> None:
-        """Wait until it is not full, or there is nothing to wait for."""
+        """Wait until it is not full, or `is_over`."""
         while self.is_full and not is_over():
             self._room.clear()
             await self._room.wait()
 
     def refuse(self, message: OutgoingMessage, error: ClientError) -> None:
-        """One that was counted is not sent after all."""
+        """Fail a message that was counted and is not sent."""
         self.messages -= 1
         self._room.set()
         message.fail(error)
 
     def add(
-        self, messages: list[OutgoingMessage], data: bytes, *, is_batch: bool, piece: int = 0, pieces: int = 1
+        self, messages: list[OutgoingMessage], data: bytes, *, is_batch: bool, chunk: int = 0, chunks: int = 1
     ) -> PendingEntry:
         loop, timeout = asyncio.get_running_loop(), self._timeout_seconds
         give_up_at = inf if timeout is None else loop.time() + timeout
-        pending = PendingEntry(messages, data, is_batch, give_up_at, piece, pieces)
+        pending = PendingEntry(messages, data, is_batch, give_up_at, chunk, chunks)
         self._entries.append(pending)
         if timeout is not None and self._timer is None:
             self._timer = loop.call_at(give_up_at, self._timer_due)
@@ -132,13 +147,13 @@ class SendQueue:
 
     def pop(self) -> PendingEntry:
         pending = self._entries.popleft()
-        if pending.is_last_piece:
+        if pending.is_last_chunk:
             self.messages -= len(pending.messages)
             self._room.set()
         return pending
 
     def fail_all(self, error: ClientError) -> None:
-        """Nothing more comes."""
+        """Fail all entries; no more will be added."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -146,8 +161,8 @@ class SendQueue:
             self.pop().fail(error)
 
     def _timer_due(self) -> None:
-        """What should have its receipt by now may be stored or not, and is not sent again. One timer for all of them:
-        most receipts come long before, and then a timer of its own is only work for the loop."""
+        """Fail what has timed out: it may be stored or not, and is not sent again. One timer serves all entries: most
+        receipts arrive long before it is due."""
         self._timer = None
         loop = asyncio.get_running_loop()
         while self._entries and self.head.give_up_at <= loop.time():
@@ -157,7 +172,7 @@ class SendQueue:
 
 
 class OpenBatch:
-    """What was gathered so far. `issue` is given all of it, in order."""
+    """The messages of the next batch. `issue` gets all of them, in order."""
 
     def __init__(self, batching: Batching, issue: Callable[[list[OutgoingMessage]], None]) -> None:
         self._batching = batching

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from emulator.client.acknowledgements import Acknowledgements, from_index_on
-from emulator.client.chunks import ChunkAssembler
 from emulator.client.config import ConsumerConfig
 from emulator.client.consumer import Consumer, ReceiveQueue
 from emulator.client.consumer_session import ConsumerSession, Permits
 from emulator.client.encryption import OnUnreadable, PayloadOpener, Unreadable
 from emulator.client.messages import (
+    ChunkAssembler,
     Message,
     encrypted_message,
     id_of,
@@ -26,7 +26,7 @@ from emulator.client.messages import (
 from emulator.client.redelivery import ConsumerClient, RedeliveryTracker
 from emulator.client.transactions import Transaction
 from emulator.client.types import ClientError, InitialPosition, MessageId
-from emulator.wire.codec import MessageMeta
+from emulator.wire.codec_hot.consuming import MessageMeta
 from emulator.wire.commands.consumers import Seek, Unsubscribe
 from emulator.wire.commands.spec import MessageIdData
 

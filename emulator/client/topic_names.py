@@ -37,7 +37,7 @@ class TopicSource(Protocol):
         ...
 
     async def names(self) -> frozenset[str]:
-        """Return the topics that exist now. Raises ClientError when the broker cannot be asked."""
+        """Return the topics that exist now. Raises ClientError when the request fails."""
         ...
 
     async def changed(self) -> None:
@@ -66,16 +66,16 @@ class FixedTopics:
 
     async def names(self) -> frozenset[str]:
         for topic, count in self._counts.items():
-            if self._asks_for(topic, count):
-                told = await self._client.partitions_of(
+            if self._is_partitioned(topic, count):
+                reported = await self._client.partitions_of(
                     topic, may_create=self._may_create and not self._is_known
                 )
-                self._counts[topic] = max(count, told)
+                self._counts[topic] = max(count, reported)
         self._is_known = True
         return frozenset(name for topic, count in self._counts.items() for name in partitions(topic, count))
 
-    def _asks_for(self, topic: str, count: int) -> bool:
-        """A topic that is none with partitions never becomes one; a partition has none (N1, N3)."""
+    def _is_partitioned(self, topic: str, count: int) -> bool:
+        """Whether the topic may have partitions. An unpartitioned one never gets any; a partition has none (N1, N3)."""
         if not self._client.settings.asks_for_partitions or partition_index(topic) >= 0:
             return False
         return not self._is_known or count > 0
@@ -84,7 +84,7 @@ class FixedTopics:
         await asyncio.sleep(self._client.settings.partitions_interval_seconds)
 
     def look_again(self) -> None:
-        """They are what they were."""
+        """A fixed list does not change."""
 
     def end(self) -> None:
         pass
@@ -96,9 +96,9 @@ def partitions(topic: str, count: int) -> list[str]:
 
 
 class PatternTopics:
-    """Topics of one namespace whose whole names fit a pattern; partitions fit if their topic does. The region tells of
-    each that comes or goes (WATCH_TOPIC_LIST), and is asked now and then all the same. What it says is looked through
-    here: it knows a pattern of its own kind."""
+    """Topics of one namespace whose whole names match a pattern; partitions match if their topic does. The region
+    notifies of changes (WATCH_TOPIC_LIST), and the list is also requested from time to time. It is filtered here again:
+    the region's patterns have another syntax."""
 
     come_and_go = True
 
@@ -106,11 +106,11 @@ class PatternTopics:
         """`pattern`: `[persistent://]tenant/namespace/<regular expression>`. ValueError."""
         self._client = client
         self._pattern = pattern
-        self._namespace, self._fits = _parsed(pattern)
+        self._namespace, self._matching = _parsed(pattern)
         self._names: frozenset[str] = frozenset()
-        """As the region says."""
+        """As the region reported them."""
         self._hash = ""
-        """Of these; empty: they are not to be relied on."""
+        """Of these names; empty: the region's hash did not match them."""
         self._id = client.new_id()
         self._connection: BrokerConnection | None = None
         self._may_watch = True
@@ -122,19 +122,19 @@ class PatternTopics:
         if self._connection is not connection and self._may_watch:
             await self._watch(connection)
         else:
-            await self._ask(connection)
-        return frozenset(filter(self._fit, self._names))
+            await self._request_list(connection)
+        return frozenset(filter(self._matches, self._names))
 
-    def _fit(self, name: str) -> bool:
+    def _matches(self, name: str) -> bool:
         base = _PARTITION.sub("", name).partition("://")[2]
-        return self._fits.fullmatch(base) is not None
+        return self._matching.fullmatch(base) is not None
 
     async def changed(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._client.settings.topics_interval_seconds):
                 await self._changed.wait()
 
-    # Asking.
+    # Requests.
 
     async def _watch(self, connection: BrokerConnection) -> None:
         request_id = self._client.new_id()
@@ -149,21 +149,21 @@ class PatternTopics:
             if not isinstance(reason, ClientError) or reason.code is not ServerError.NotAllowedError:
                 raise
             self._may_watch = False
-            await self._ask(connection)
+            await self._request_list(connection)
         else:
             self._connection = connection
 
-    async def _ask(self, connection: BrokerConnection) -> None:
+    async def _request_list(self, connection: BrokerConnection) -> None:
         command = GetTopics(self._client.new_id(), self._namespace, self._pattern, self._hash)
         self._learn(await connection.request(command))
 
-    def _learn(self, answer: object) -> None:
-        if not isinstance(answer, GetTopicsResponse | WatchTopicsSuccess):
+    def _learn(self, response: object) -> None:
+        if not isinstance(response, GetTopicsResponse | WatchTopicsSuccess):
             raise ClientError(
-                f"unexpected response to a request for topics: {type(answer).__name__}", definite=True
+                f"unexpected response to a request for topics: {type(response).__name__}", definite=True
             )
-        if not (self._hash and answer.hash == self._hash):
-            self._become(answer.names, answer.hash)
+        if not (self._hash and response.hash == self._hash):
+            self._become(response.names, response.hash)
 
     def _become(self, names: Iterable[str], hash_: str) -> None:
         known = frozenset(names)
@@ -199,7 +199,7 @@ class PatternTopics:
 
 
 def _parsed(pattern: str) -> tuple[str, re.Pattern[str]]:
-    """(tenant/namespace, what the rest of a name must fit)."""
+    """(tenant/namespace, the pattern of whole names)."""
     domain, separator, rest = pattern.rpartition("://")
     parts = rest.split("/", 2)
     if (separator and domain != "persistent") or len(parts) != 3 or not all(parts):

@@ -13,29 +13,25 @@ from emulator.client.messages import partition_index
 from emulator.client.producer import Producer
 from emulator.client.producer_session import ProducerSession
 from emulator.client.send_queue import OpenBatch, OutgoingMessage, PendingEntry, SendQueue
-from emulator.client.types import ClientError, MessageId, Standing
+from emulator.client.types import ClientError, MessageId, ProducerState
 from emulator.errors import ServerError
-from emulator.wire.batches import batch_entry, piece_entries, single_entry
-from emulator.wire.codec import Receipt, send_frame
+from emulator.wire.batches import batch_entry, chunk_entries, single_entry
+from emulator.wire.codec_hot.publishing import Receipt, send_frame
 from emulator.wire.commands.producers import ProducerSuccess
 
 
 class TopicProducer(Producer):
-    """Of a topic without partitions, or of one partition."""
+    """A producer of a topic without partitions, or of one partition."""
 
     def __init__(self, client: ConnectionPool, topic: str, config: ProducerConfig) -> None:
         super().__init__(client, topic, config)
         self._session = ProducerSession(self, client, topic, config)
+        self._encoder = _EntryEncoder(self._session, client, config)
         initial = config.initial_sequence_id
         self._last_sequence_id = -1 if initial is None else initial
-        self._schema_version = b""
         self._pending = SendQueue(config.pending_messages_max, client.settings.send_timeout_seconds)
         self._bytes_max = MESSAGE_BYTES_MAX
         self._batch = None if config.batching is None else OpenBatch(config.batching, self._issue_batch)
-        self._seal: PayloadSeal | None = None
-        if config.encryption is not None:
-            now_seconds = asyncio.get_running_loop().time
-            self._seal = PayloadSeal(config.encryption, client.secret_bytes, now_seconds)
         self._partition = partition_index(topic)
         self._fatal: ClientError | None = None
         self.on_end: Callable[[ClientError], None] | None = None
@@ -55,30 +51,27 @@ class TopicProducer(Producer):
 
     @property
     def schema_version(self) -> bytes:
-        return self._schema_version
+        return self._encoder.schema_version
 
     @property
     def is_connected(self) -> bool:
         return self._session.connection is not None
 
-    # Its place at a region.
+    # The session with a region.
 
     async def start(self) -> None:
         await self._session.open()
 
-    def stands(self, standing: Standing) -> None:
-        self._stands(standing)
-
-    def attached(self, opened: ProducerSuccess) -> None:
+    def opened(self, response: ProducerSuccess) -> None:
         if self._last_sequence_id < 0 and self.config.initial_sequence_id is None:
-            # Nothing was sent yet, however often opening it was tried: go on where the region says.
-            self._last_sequence_id = opened.last_sequence_id
-        if opened.schema_version != self._schema_version:
+            # Nothing was sent yet, however often opening it was tried: continue the numbers that the region knows.
+            self._last_sequence_id = response.last_sequence_id
+        if response.schema_version != self._encoder.schema_version:
             # Maybe another cluster: pending messages must carry the version that their schema has there.
-            self._schema_version = opened.schema_version
+            self._encoder.schema_version = response.schema_version
             for pending in self._pending:
-                pending.data = self._entry_again(pending)
-        self.stands(Standing.OPEN)
+                pending.data = self._encoder.encode_again(pending)
+        self.report(ProducerState.OPEN)
         connection = self._session.connection
         if connection is not None:
             self._bytes_max = connection.max_message_bytes
@@ -88,8 +81,7 @@ class TopicProducer(Producer):
     def connection_lost(self) -> None:
         self._session.lost()
 
-    def closed_by_broker(self) -> None:
-        self._session.lost()
+    closed_by_broker = connection_lost
 
     def ended(self, error: ClientError) -> None:
         """Nothing can be sent any more. Whatever is pending may or may not have been stored."""
@@ -112,13 +104,13 @@ class TopicProducer(Producer):
         pending, batch = self._pending, self._batch
         if pending.messages >= pending.messages_max or self._fatal or self.closed or message.transaction:
             self._check(message)
-        wanted = message.wanted_sequence_id
-        self._last_sequence_id = self._last_sequence_id + 1 if wanted is None else wanted
+        requested = message.requested_sequence_id
+        self._last_sequence_id = self._last_sequence_id + 1 if requested is None else requested
         message.sequence_id = self._last_sequence_id
         pending.messages += 1
         if batch is None:
             self._issue([message], is_batch=False)
-        elif message.goes_by_itself:
+        elif message.is_never_batched:
             batch.flush()
             self._issue([message], is_batch=False)
         else:
@@ -143,7 +135,7 @@ class TopicProducer(Producer):
         self._issue(messages, is_batch=True)
 
     def _issue(self, messages: list[OutgoingMessage], *, is_batch: bool) -> None:
-        data = self._entry(messages, is_batch=is_batch)
+        data = self._encoder.encode(messages, is_batch=is_batch)
         if len(data) > self._bytes_max and not is_batch:
             self._issue_large(messages[0], len(data))
         else:
@@ -156,9 +148,9 @@ class TopicProducer(Producer):
             code = ServerError.NotAllowedError
             self._pending.refuse(message, ClientError(sentence, definite=True, code=code))
             return
-        pieces = self._pieces(message)
-        for number, data in enumerate(pieces):
-            pending = self._pending.add([message], data, is_batch=False, piece=number, pieces=len(pieces))
+        chunks = self._encoder.encode_chunks(message, self._bytes_max)
+        for number, data in enumerate(chunks):
+            pending = self._pending.add([message], data, is_batch=False, chunk=number, chunks=len(chunks))
             pending.entry_bytes_max = self._bytes_max
             self._write(pending)
 
@@ -166,45 +158,18 @@ class TopicProducer(Producer):
         if self._session.connection is not None:
             self._session.connection.write(self._frame(pending))
 
-    def _entry(self, messages: list[OutgoingMessage], *, is_batch: bool) -> bytes:
-        now_ms, version = self.client.wall_clock_ms(), self._schema_version
-        compression, seal = self.config.compression, self._seal
-        if is_batch:
-            return batch_entry(self.name, now_ms, messages, version, compression=compression, seal=seal)
-        message = messages[0]
-        txn = None if message.transaction is None else message.transaction.id
-        return single_entry(self.name, now_ms, message, version, txn=txn, compression=compression, seal=seal)
-
-    def _pieces(self, message: OutgoingMessage, bytes_max: int | None = None) -> list[bytes]:
-        return piece_entries(
-            self.name,
-            self.client.wall_clock_ms(),
-            message,
-            self._schema_version,
-            entry_bytes_max=bytes_max or self._bytes_max,
-            compression=self.config.compression,
-            seal=self._seal,
-        )
-
-    def _entry_again(self, pending: PendingEntry) -> bytes:
-        """With what the schema is called now. A message that was cut once is cut at the same places."""
-        if pending.pieces > 1:
-            return self._pieces(pending.messages[0], pending.entry_bytes_max)[pending.piece]
-        return self._entry(pending.messages, is_batch=pending.is_batch)
-
     def _frame(self, pending: PendingEntry) -> bytes:
-        """For sending it once (more)."""
+        """The SEND of an entry, each time that it is sent."""
         pending.times_sent += 1
-        highest = pending.last if pending.is_batch else 0
         transaction = pending.messages[0].transaction
         most, least = (None, None) if transaction is None else transaction.id
         return send_frame(
             self._session.id,
             pending.first,
             len(pending.messages),
-            highest,
+            pending.last if pending.is_batch else 0,
             data=pending.data,
-            is_chunk=pending.pieces > 1,
+            is_chunk=pending.chunks > 1,
             txn_least=least,
             txn_most=most,
         )
@@ -215,7 +180,7 @@ class TopicProducer(Producer):
         if waiting:
             await asyncio.wait(waiting)
 
-    # What comes back.
+    # Responses.
 
     def receipt(self, receipt: Receipt) -> None:
         if not self._pending or receipt.sequence_id < self._pending.head.first:
@@ -226,14 +191,14 @@ class TopicProducer(Producer):
                 self._session.connection.abort()
             return
         pending = self._pending.pop()
-        if not pending.is_last_piece:
+        if not pending.is_last_chunk:
             return
         ledger, entry, partition = receipt.ledger_id, receipt.entry_id, self._partition
         size = len(pending.messages) if pending.is_batch else 0
         for index, message in enumerate(pending.messages):
             if not message.future.done():
-                place = index if size else -1
-                message.future.set_result(MessageId(ledger, entry, place, partition, size))
+                batch_index = index if size else -1
+                message.future.set_result(MessageId(ledger, entry, batch_index, partition, size))
 
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
         lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)
@@ -255,3 +220,44 @@ class TopicProducer(Producer):
         self.client.forget_handle(self)
         await self._session.close()
         self.ended(ClientError("the producer is closed", definite=False))
+
+
+class _EntryEncoder:
+    """Encodes the entries of one producer: with its name, schema version, compression and encryption."""
+
+    def __init__(self, session: ProducerSession, client: ConnectionPool, config: ProducerConfig) -> None:
+        self.schema_version = b""
+        """Assigned by the region; empty: no schema."""
+        self._session = session
+        self._wall_clock_ms = client.wall_clock_ms
+        self._compression = config.compression
+        self._seal: PayloadSeal | None = None
+        if config.encryption is not None:
+            now_seconds = asyncio.get_running_loop().time
+            self._seal = PayloadSeal(config.encryption, client.secret_bytes, now_seconds)
+
+    def encode(self, messages: list[OutgoingMessage], *, is_batch: bool) -> bytes:
+        name, now_ms, version = self._session.name, self._wall_clock_ms(), self.schema_version
+        compression, seal = self._compression, self._seal
+        if is_batch:
+            return batch_entry(name, now_ms, messages, version, compression=compression, seal=seal)
+        message = messages[0]
+        txn = None if message.transaction is None else message.transaction.id
+        return single_entry(name, now_ms, message, version, txn=txn, compression=compression, seal=seal)
+
+    def encode_chunks(self, message: OutgoingMessage, entry_bytes_max: int) -> list[bytes]:
+        return chunk_entries(
+            self._session.name,
+            self._wall_clock_ms(),
+            message,
+            self.schema_version,
+            entry_bytes_max=entry_bytes_max,
+            compression=self._compression,
+            seal=self._seal,
+        )
+
+    def encode_again(self, pending: PendingEntry) -> bytes:
+        """The entry with the schema's version of now. Chunks are as large as they were before."""
+        if pending.chunks > 1:
+            return self.encode_chunks(pending.messages[0], pending.entry_bytes_max)[pending.chunk]
+        return self.encode(pending.messages, is_batch=pending.is_batch)

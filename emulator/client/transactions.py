@@ -59,17 +59,17 @@ class Transaction:
             await self.abort()
 
     async def commit(self) -> None:
-        """Everything of it counts from now on. Send and acknowledge nothing meanwhile. Where the answer is lost it is
-        asked for again; ClientError.definite tells whether it certainly was not committed. ExpiredTransaction when a
-        newer client has its key."""
+        """Make everything in it visible. Send and acknowledge nothing meanwhile. The request is repeated when the
+        response is lost; ClientError.definite tells whether it certainly was not committed. ExpiredTransaction when
+        a newer client has its key."""
         await self._coordinators.end(self, commit=True)
 
     async def abort(self) -> None:
-        """Nothing of it counts. ClientError as `commit`."""
+        """Discard everything in it. ClientError as `commit`."""
         await self._coordinators.end(self, commit=False)
 
     async def will_publish_to(self, topic: str) -> None:
-        """Tell the coordinator, once. ClientError, ExpiredTransaction. `Producer.send` does it."""
+        """Register the topic with the coordinator, once. ClientError, ExpiredTransaction. `Producer.send` does it."""
         await self._added((topic, None))
 
     async def will_acknowledge_at(self, topic: str, subscription: str) -> None:
@@ -77,7 +77,7 @@ class Transaction:
         await self._added((topic, subscription))
 
     def publishes_to(self, topic: str) -> bool:
-        """The coordinator knows it."""
+        """Whether the topic is registered with the coordinator."""
         added = self._participants.get((topic, None))
         return added is not None and added.done() and not added.cancelled() and added.exception() is None
 
@@ -90,10 +90,10 @@ class Transaction:
 
 
 class TransactionCoordinatorClient:
-    """Of one client: the way to each coordinator of the region, and its transaction key."""
+    """A client's connections to the coordinators of its region, and its transaction key."""
 
     def __init__(self, client: ConnectionPool, key: str | None, process: str) -> None:
-        """ValueError when the key may not be one."""
+        """ValueError for an invalid key."""
         self._client = client
         self._key = "" if key is None else check_key(key)
         self._process = process
@@ -102,15 +102,15 @@ class TransactionCoordinatorClient:
         """Address of the region that the epoch was granted by."""
         self._connected: dict[int, BrokerConnection] = {}
         self._connecting = asyncio.Lock()
-        self._turn = 0
+        self._round = 0
 
     @property
     def epoch(self) -> int:
-        """That the key's last connection was granted; -1: none yet."""
+        """Granted to the last connection of the key; -1: none yet."""
         return self._epoch
 
     async def begin(self, timeout_ms: int) -> Transaction:
-        """A new one. ClientError."""
+        """Begin a transaction. ClientError."""
 
         async def attempt() -> Transaction:
             number = await self._choose()
@@ -132,7 +132,7 @@ class TransactionCoordinatorClient:
         await self._client.retry(attempt, deadline_seconds=self._deadline_seconds)
 
     async def add(self, transaction: Transaction, topic: str, subscription: str | None) -> None:
-        """A topic that it publishes to, or a subscription that it acknowledges at."""
+        """Register a topic that it publishes to, or a subscription that it acknowledges at."""
 
         def command(request_id: int) -> RequestCommand:
             if subscription is None:
@@ -166,12 +166,12 @@ class TransactionCoordinatorClient:
     # Finding a coordinator.
 
     async def _choose(self) -> int:
-        """By key, or each in turn."""
+        """The coordinator of the key; without a key, each in turn."""
         count = await self._count()
         if self._key:
             return coordinator_of(self._key, count)
-        self._turn += 1
-        return self._turn % count
+        self._round += 1
+        return self._round % count
 
     async def _count(self) -> int:
         connection = await self._client.connection_for(f"{COORDINATORS}-partition-0")

@@ -10,14 +10,14 @@ from emulator.errors import GeoemuError, ServerError
 
 
 class MessageId(NamedTuple):
-    """Where a message stands in one region's log. Means nothing in another region."""
+    """The position of a message in one region's log, meaningless in other regions."""
 
     ledger: int
     entry: int
     batch_index: int = -1
     """-1 for a message that is not part of a batch."""
     partition: int = -1
-    """Of a topic with partitions, which of them; -1 where the topic is none."""
+    """The number of the partition; -1: the topic has no partitions."""
     batch_size: int = 0
 
     def __str__(self) -> str:
@@ -44,11 +44,11 @@ class InitialPosition(Enum):
     EARLIEST = 1
 
 
-class Standing(Enum):
-    """How a producer stands with its region, at each attempt to be opened."""
+class ProducerState(Enum):
+    """The state of a producer's registration with its region, on each attempt to open it."""
 
-    ASKS = "it is connecting or reconnecting"
-    WAITS = "it is in the wait queue for exclusive access"
+    REQUESTING = "it is connecting or reconnecting"
+    WAITING = "it is in the wait queue for exclusive access"
     OPEN = "it may publish; `topic_epoch` is the epoch that the region returned"
 
 
@@ -57,15 +57,15 @@ class ClientSettings:
     """Times of a client."""
 
     operation_timeout_seconds: float = 30.0
-    """How long a create, subscribe, seek or other request may take, reconnections included."""
+    """Limit of a create, subscribe, seek or other request, reconnections included."""
     connect_timeout_seconds: float = 5.0
     request_timeout_seconds: float = 10.0
-    """How long one request waits for its answer before the connection is given up."""
+    """Limit of one attempt of a request, after which the connection is closed."""
     keep_alive_interval_seconds: float = 30.0
     backoff_seconds: float = 0.1
     backoff_seconds_max: float = 5.0
     send_timeout_seconds: float | None = 30.0
-    """How long a send may wait for its receipt. None: for ever."""
+    """Limit of the wait for a receipt. None: no limit."""
     priority_delay_seconds: float = 0.5
     """How long a WAIT_FOR_EXCLUSIVE producer of the lowest priority waits before it requests exclusive access again
     after it lost its connection; higher priorities wait less (PIP-440, `priority.py`). 0: no producer waits."""
@@ -84,7 +84,7 @@ class ClientError(GeoemuError):
         self.definite = definite
         """True: it certainly did not happen. False: it may have."""
         self.code = code
-        """What the broker said, if it said anything."""
+        """The error code of the broker's response, if there was one."""
         super().__init__(message)
 
 
@@ -112,7 +112,7 @@ FINAL_ERRORS = frozenset(
         ServerError.TransactionNotFound,
     }
 )
-"""Asking again would get the same answer; everything else is worth another try."""
+"""A repeated request would fail in the same way; others are retried."""
 
 
 PRIORITY_MIN: Final = -(2**31)
@@ -122,7 +122,7 @@ _HALF_WAY: Final = 10
 
 
 def checked_priority(priority: int) -> int:
-    """The priority, if the wire can say it. ValueError otherwise."""
+    """Return the priority; ValueError unless it is an int32."""
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise ValueError(f"priority {priority!r} must be an integer")
     if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
@@ -131,5 +131,5 @@ def checked_priority(priority: int) -> int:
 
 
 def return_delay_seconds(priority: int, longest_seconds: float) -> float:
-    """How long a producer of this priority holds back, the longer the lower it is."""
+    """The delay before a producer of this priority reconnects: the lower the priority, the longer."""
     return longest_seconds * (1 - priority / (_HALF_WAY + abs(priority))) / 2

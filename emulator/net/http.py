@@ -1,8 +1,8 @@
 """A client for the HTTP ports of regions, on whatever Network it is given: real sockets or simulated ones.
 
-    answer = await call(network, "us-east", 8080, "GET", "/geoemu/v1/status")
+    response = await call(network, "us-east", 8080, "GET", "/geoemu/v1/status")
 
-Over h11, which every region needs anyway: general HTTP clients cost a noticeable part of a start in imports.
+It uses h11, which every region needs anyway: importing a general HTTP client would slow the start noticeably.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ import h11
 
 from emulator.net.network import Network
 
-ANSWER_SECONDS = 2.0
+RESPONSE_SECONDS = 2.0
 
 
 class NoAnswer(Exception):
-    """Nothing listens there, or what does gave no complete answer in time."""
+    """No program listens there, or it sent no complete response in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What came back."""
+    """The response of a region."""
 
     status: int
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON. ValueError when it is none."""
+        """The body as JSON. ValueError if it is not JSON."""
         return json.loads(self.body)
 
 
 class HttpExchange(asyncio.Protocol):
     """One request on a connection of its own: `send`, then `receive`. Two steps, because a frozen region can
-    be sent a request that it finds when it thaws."""
+    be sent a request that it handles when it is resumed."""
 
     def __init__(self, network: Network, host: str, port: int) -> None:
         self._network = network
@@ -47,7 +47,7 @@ class HttpExchange(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._status = 0
         self._body = b""
-        self._answer: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+        self._response: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
     async def send(self, method: str, target: str, body: Any = None) -> None:
         """Connect and send the request with `body` as JSON. NoAnswer when nothing listens."""
@@ -60,10 +60,10 @@ class HttpExchange(asyncio.Protocol):
             ("content-length", str(len(content))),
         ]
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(RESPONSE_SECONDS):
                 transport, _ = await self._network.connect(lambda: self, self._host, self._port)
         except OSError as failure:  # TimeoutError is one
-            raise NoAnswer(f"{self._host}:{self._port}: {failure or 'no answer'}") from failure
+            raise NoAnswer(f"{self._host}:{self._port}: {failure or 'no response'}") from failure
         for event in (
             h11.Request(method=method, target=target, headers=headers),
             h11.Data(data=content),
@@ -71,18 +71,18 @@ class HttpExchange(asyncio.Protocol):
         ):
             transport.write(self._http.send(event) or b"")
 
-    async def receive(self, *, seconds: float = ANSWER_SECONDS) -> HttpResponse:
-        """The answer. NoAnswer when it is not complete in time."""
+    async def receive(self, *, seconds: float = RESPONSE_SECONDS) -> HttpResponse:
+        """The response. NoAnswer when it is not complete in time."""
         try:
             async with asyncio.timeout(seconds):
-                return await self._answer
+                return await self._response
         except (OSError, h11.RemoteProtocolError) as failure:
-            raise NoAnswer(f"{self._host}:{self._port}: {failure or 'no answer'}") from failure
+            raise NoAnswer(f"{self._host}:{self._port}: {failure or 'no response'}") from failure
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
-        self._answer.cancel()
+        self._response.cancel()
 
     # The transport.
 
@@ -97,28 +97,28 @@ class HttpExchange(asyncio.Protocol):
         self._take(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(exc or h11.RemoteProtocolError("closed without an answer"))
+        self._fail(exc or h11.RemoteProtocolError("closed without a response"))
 
     def _take(self, data: bytes) -> None:
         try:
             self._http.receive_data(data)
-            while not self._answer.done():
+            while not self._response.done():
                 event = self._http.next_event()
                 if isinstance(event, h11.Response):
                     self._status = event.status_code
                 elif isinstance(event, h11.Data):
                     self._body += event.data
                 elif isinstance(event, h11.EndOfMessage):
-                    self._answer.set_result(HttpResponse(self._status, self._body))
+                    self._response.set_result(HttpResponse(self._status, self._body))
                 elif not isinstance(event, h11.InformationalResponse):
                     return
         except h11.RemoteProtocolError as problem:
             self._fail(problem)
 
     def _fail(self, failure: Exception) -> None:
-        if not self._answer.done():
-            self._answer.set_exception(failure)
-            self._answer.exception()  # It may never be asked for.
+        if not self._response.done():
+            self._response.set_exception(failure)
+            self._response.exception()  # Mark as retrieved: the caller may not wait for it.
 
 
 async def call(
@@ -129,9 +129,9 @@ async def call(
     target: str,
     body: Any = None,
     *,
-    seconds: float = ANSWER_SECONDS,
+    seconds: float = RESPONSE_SECONDS,
 ) -> HttpResponse:
-    """One request and its answer. NoAnswer when there is none."""
+    """Send one request and return its response. NoAnswer when there is none."""
     exchange = HttpExchange(network, host, port)
     try:
         await exchange.send(method, target, body)

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.compression import Compression
-from emulator.wire.encryption import Seal, sealed
 from emulator.wire.entry import build_entry, plain_entry
+from emulator.wire.payloads import Compression, Seal, sealed
 
-BESIDE_A_PIECE_BYTES: Final = 1_024
-"""What a piece says of itself, its schema's version, checksum and sizes: at most."""
+CHUNK_OVERHEAD_BYTES: Final = 1_024
+"""At most: the fields that only a chunk has, its schema's version, checksum and sizes."""
 
 
 class Outgoing(Protocol):
@@ -23,7 +22,7 @@ class Outgoing(Protocol):
     properties: Mapping[str, str]
     event_time_ms: int | None
     deliver_at_ms: int | None
-    """Of a single entry."""
+    """Of a message that is not in a batch."""
     replicate_to: Sequence[str]
     """Regions; none: all."""
 
@@ -40,7 +39,7 @@ def single_entry(
 ) -> bytes:
     """An entry with one message. `txn`: (most, least) of the transaction that it belongs to."""
     is_plain = txn is None and not schema_version and not compression and seal is None
-    if is_plain and _says_nothing_else(message):
+    if is_plain and _has_only_a_payload(message):
         return plain_entry(producer_name, message.sequence_id, publish_time_ms, message.payload)
     metadata = _metadata(producer_name, publish_time_ms, message, schema_version)
     _describe(metadata, message)
@@ -51,7 +50,7 @@ def single_entry(
     return build_entry(metadata, payload)
 
 
-def piece_entries(
+def chunk_entries(
     producer_name: str,
     publish_time_ms: int,
     message: Outgoing,
@@ -61,24 +60,24 @@ def piece_entries(
     compression: Compression = Compression.NONE,
     seal: Seal | None = None,
 ) -> list[bytes]:
-    """The entries of a message that is too large for one; all say its sequence id and one uuid. Each is encrypted by
+    """The entries of a message that is too large for one, all with its sequence id and one uuid. Each is encrypted by
     itself."""
     metadata = _metadata(producer_name, publish_time_ms, message, b"")
     _describe(metadata, message)
     _address(metadata, message)
     payload = _compressed(metadata, message.payload, compression)
-    # Not by the schema's version, which may be another one when they are made again: as many as before.
-    beside_bytes = BESIDE_A_PIECE_BYTES + (0 if seal is None else seal.more_bytes)
-    piece_bytes = max(1, entry_bytes_max - metadata.ByteSize() - beside_bytes)
+    # The schema's version may be another one when they are encoded again: it must not change their number.
+    overhead_bytes = CHUNK_OVERHEAD_BYTES + (0 if seal is None else seal.more_bytes)
+    chunk_bytes = max(1, entry_bytes_max - metadata.ByteSize() - overhead_bytes)
     if schema_version:
         metadata.schema_version = schema_version
-    begins = range(0, len(payload), piece_bytes)
+    begins = range(0, len(payload), chunk_bytes)
     metadata.uuid = f"{producer_name}-{message.sequence_id}"
     metadata.num_chunks_from_msg, metadata.total_chunk_msg_size = len(begins), len(payload)
     entries = []
     for number, begin in enumerate(begins):
         metadata.chunk_id = number
-        entries.append(build_entry(metadata, sealed(metadata, payload[begin : begin + piece_bytes], seal)))
+        entries.append(build_entry(metadata, sealed(metadata, payload[begin : begin + chunk_bytes], seal)))
     return entries
 
 
@@ -95,7 +94,7 @@ def batch_entry(
     metadata = _metadata(producer_name, publish_time_ms, messages[0], schema_version)
     metadata.num_messages_in_batch = len(messages)
     metadata.highest_sequence_id = messages[-1].sequence_id
-    payload = b"".join(map(_in_a_batch, messages))
+    payload = b"".join(map(_batched, messages))
     metadata.uncompressed_size = len(payload)
     return build_entry(metadata, sealed(metadata, _compressed(metadata, payload, compression), seal))
 
@@ -108,8 +107,8 @@ def _compressed(metadata: pb.MessageMetadata, payload: bytes, compression: Compr
     return compression.compress(payload)
 
 
-def _says_nothing_else(message: Outgoing) -> bool:
-    """No key, no properties, no times, for all regions; and a number that can be one."""
+def _has_only_a_payload(message: Outgoing) -> bool:
+    """Whether it has no key, properties or times, is for all regions, and has a valid sequence id."""
     return (
         message.key is None
         and message.event_time_ms is None
@@ -132,13 +131,13 @@ def _metadata(
 
 
 def _address(metadata: pb.MessageMetadata, message: Outgoing) -> None:
-    """What only a message by itself says."""
+    """Set the fields that only a message outside of batches has."""
     metadata.replicate_to.extend(message.replicate_to)
     if message.deliver_at_ms is not None:
         metadata.deliver_at_time = message.deliver_at_ms
 
 
-def _in_a_batch(message: Outgoing) -> bytes:
+def _batched(message: Outgoing) -> bytes:
     metadata = pb.SingleMessageMetadata(payload_size=len(message.payload), sequence_id=message.sequence_id)
     _describe(metadata, message)
     head = metadata.SerializeToString()

@@ -1,7 +1,7 @@
 """The numbers of all commands.
 
 Plain integers and not an enum: every frame is compared with some of them, and an enum's member costs four
-times as much to look up. A test holds them against `pulsar.proto`.
+times as much to look up. A test compares them with `pulsar.proto`.
 """
 
 from __future__ import annotations

@@ -35,13 +35,12 @@ def plain_entry(producer_name: str, sequence_id: int, publish_time_ms: int, payl
 def with_replication(
     data: bytes, replicated_from: str, source_position: Position, schema_version: bytes | None = None
 ) -> bytes:
-    """The entry as it travels to other regions: it says where it comes from and belongs to no transaction.
+    """The entry as it is sent to other regions: with its origin, and without a transaction.
 
-    `schema_version`: what it says there of its schema, as long as what it says here, or empty. None: the same.
+    `schema_version`: that of the other region, as long as the one here, or empty. None: the same.
 
-    Nothing else changes. Fields are appended, which protobuf allows: a later value replaces an earlier one, so
-    an entry that lied about its origin does so no more. A broker metadata block is dropped: it was never
-    anything but this region's.
+    Nothing else changes. Fields are appended, which protobuf allows: a later value replaces an earlier one, also a
+    forged origin. A broker metadata block is dropped: it is only valid in this region.
     """
     try:
         start, end = metadata_bounds(data)

@@ -15,7 +15,7 @@ from typing import Final
 
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.protobuf import UNREADABLE
+from emulator.wire.protobuf import UNREADABLE, tag, varint
 
 FRAME_PADDING_BYTES: Final = 10_240
 """Room in a frame for command and metadata around the largest message; clients of Pulsar allow as much."""
@@ -38,15 +38,32 @@ def simple_frame(command: pb.BaseCommand) -> bytes:
     return frame_of(command.SerializeToString())
 
 
-def payload_frame(command: pb.BaseCommand, payload: bytes) -> bytes:
-    """The frame of a command with a stored entry behind it."""
-    return frame_of(command.SerializeToString(), payload)
-
-
 def frame_of(command: bytes, payload: bytes = b"") -> bytes:
-    """Like the two above, for a command that is bytes already."""
+    """The frame of a serialized command, with the stored entry that follows it."""
     size = len(command)
     return SIZES.pack(size + len(payload) + 4, size) + command + payload
+
+
+PING_FRAME: Final = simple_frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
+PONG_FRAME: Final = simple_frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
+
+# A command written by hand: its type, then its body in the field of the same number.
+
+BEFORE_BODY_SIZE: Final = {
+    number: tag(1) + varint(number) + tag(number, 2) for number in pb.BaseCommand.Type.values()
+}
+"""Command type -> everything before the size of its body."""
+
+
+def command_bytes(type_: int, body: bytes) -> bytes:
+    return BEFORE_BODY_SIZE[type_] + varint(len(body)) + body
+
+
+def head_of_frame(type_: int, body_size: int) -> bytes:
+    """Everything of a simple frame before its body."""
+    before_body = BEFORE_BODY_SIZE[type_] + varint(body_size)
+    command_size = len(before_body) + body_size
+    return SIZES.pack(command_size + 4, command_size) + before_body
 
 
 def frame_bytes(frame: Frame) -> int:
@@ -57,11 +74,11 @@ def frame_bytes(frame: Frame) -> int:
 class FrameBuffer:
     """Cuts a stream of chunks into frames.
 
-    A bad frame ends the stream: nothing after it can be trusted. But commands before it were sent in good
-    faith and are to be carried out, even if they arrived in the same chunk:
+    A bad frame ends the stream: nothing after it can be trusted. But commands before it are valid and are
+    executed, even if they arrived in the same chunk:
 
         for frame in buffer.feed(chunk): ...
-        if buffer.failed: close the connection, telling why
+        if buffer.failed: close the connection with this error
 
     `feed` raises the error itself only when it has no frame to return before the bad one, and on every call
     after.
@@ -73,7 +90,7 @@ class FrameBuffer:
         self._frame_bytes_max = frame_bytes_max
         """Largest total_size accepted."""
         self._parts: list[bytes] = []
-        """Bytes of the unfinished frame, in the pieces they came in: joined once, when enough are here."""
+        """Bytes of the unfinished frame as they arrived: joined once, when enough are here."""
         self._missing = 0
         """Bytes to wait for before `_parts` is worth another look. Invariant: > 0 iff there are parts."""
         self.held_bytes = 0
@@ -81,7 +98,7 @@ class FrameBuffer:
 
     @property
     def unfinished_bytes(self) -> int:
-        """How large the unfinished frame will be, as far as it says so yet; 0 when there is none."""
+        """The size of the unfinished frame, as far as it is known; 0 when there is none."""
         return self.held_bytes + self._missing
 
     def feed(self, data: bytes) -> list[Frame]:

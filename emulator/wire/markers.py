@@ -27,8 +27,8 @@ MARKER_PRODUCER: Final = "pulsar.marker"
 def encode_marker(
     marker: Marker, publish_time_ms: int, replicate_to: Sequence[str] = ()
 ) -> tuple[bytes, EntryInfo]:
-    """A complete entry, and what `scan_entry` would say of it. `replicate_to` limits which regions get it: a response
-    goes to its asker only, a snapshot stays in its own region.
+    """Return the entry and its `scan_entry`. `replicate_to` limits which regions get it: a response goes to the region
+    that requested it, a snapshot stays in its own region.
     """
     type_, payload = _to_protobuf(marker)
     metadata = pb.MessageMetadata(
@@ -57,7 +57,7 @@ TRANSACTION_MARKER_PRODUCER: Final = "pulsar.txn.marker"
 def encode_transaction_end(
     txn: tuple[int, int], publish_time_ms: int, *, committed: bool
 ) -> tuple[bytes, EntryInfo]:
-    """The entry that ends the transaction (most, least) in a topic's log, and what `scan_entry` would say of it."""
+    """Return the entry that ends the transaction (most, least) in a topic's log, and its `scan_entry`."""
     most, least = txn
     metadata = pb.MessageMetadata(
         producer_name=TRANSACTION_MARKER_PRODUCER,
@@ -93,8 +93,8 @@ def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:
 
 
 def stored_marker(data: bytes, info: EntryInfo) -> Marker | None:
-    """The marker in an entry that lies in a log. None also for one that cannot be read: nothing that the gate lets in
-    is, and what came in before there was one, or is newer than we are, means nothing here."""
+    """The marker in an entry of a log. None also for a malformed one: admission rejects those, and one that was stored
+    before that check existed, or by a newer region, has no effect here."""
     if info.marker_type is None:
         return None
     try:
@@ -155,7 +155,7 @@ def _read_positions(clusters: Iterable[pb.ClusterMessageId]) -> tuple[tuple[str,
 
 def _text(value: str) -> str:
     """Malformed when it is none: protobuf hands out bytes of bad UTF-8 as bytes. The few strings of a marker are
-    asked one by one; `parse`, which looks for them, takes three times as long as reading all the rest."""
+    checked one by one; `parse`, which searches for them, takes three times as long as reading the marker."""
     if not isinstance(value, str):
         raise Malformed("a name that is not UTF-8")
     return value
@@ -176,9 +176,9 @@ def _read_response(payload: bytes) -> SnapshotResponse:
     message = _complete(pb.ReplicatedSubscriptionsSnapshotResponse.FromString(payload))
     if not message.HasField("cluster"):
         raise Malformed("a snapshot response without a position")
-    answer = message.cluster
+    cluster = message.cluster
     return SnapshotResponse(
-        _text(message.snapshot_id), _text(answer.cluster), _read_position(answer.message_id)
+        _text(message.snapshot_id), _text(cluster.cluster), _read_position(cluster.message_id)
     )
 
 

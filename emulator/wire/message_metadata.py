@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -60,7 +62,7 @@ class EntryInfo:
 
     @property
     def is_chunk(self) -> bool:
-        """Whether this is one of several pieces of a message."""
+        """Whether this is one of several chunks of a message."""
         return self.num_chunks > 1
 
 
@@ -103,7 +105,7 @@ _ENCRYPTION_KEYS_TAG: Final = tag(13, 2)[0]
 
 @lru_cache(maxsize=4096)
 def _name(value: bytes) -> str:
-    """Names come again and again, and often stay in memory with their entries: keep one of each."""
+    """Names repeat, and often stay in memory with their entries: keep one of each."""
     return value.decode()
 
 
@@ -160,16 +162,16 @@ def scan_for_dispatch(data: bytes) -> tuple[int, bool, int]:
     return messages, lean.marker_type != ABSENT_I32, lean.deliver_at_time
 
 
-class ChunkPiece(NamedTuple):
-    """Which piece of a chunked message an entry is."""
+class MessageChunk(NamedTuple):
+    """Which chunk of a chunked message an entry is."""
 
     of: str
-    """Names its message: the same for all its pieces."""
+    """Identifies the message: the same for all its chunks."""
     is_last: bool
 
 
-def piece_of(data: bytes) -> ChunkPiece | None:
-    """Of an entry that `scan_entry` has accepted once; None for a whole message."""
+def chunk_of(data: bytes) -> MessageChunk | None:
+    """The chunk in an entry that `scan_entry` has accepted; None for a whole message."""
     try:
         start, end = metadata_bounds(data)
         metadata = data[start:end]
@@ -180,34 +182,31 @@ def piece_of(data: bytes) -> ChunkPiece | None:
             return None
         name = lean.uuid or b"%d" % lean.sequence_id
         of = b"%s\0%s" % (lean.producer_name, name)
-        return ChunkPiece(of.decode(), lean.chunk_id == lean.num_chunks_from_msg - 1)
+        return MessageChunk(of.decode(), lean.chunk_id == lean.num_chunks_from_msg - 1)
     except UNREADABLE as problem:
         raise malformed("message metadata", problem, closes_connection=False) from None
 
 
-class KeyFields(NamedTuple):
-    """What says which key an entry has, as bytes: a client's text may be none."""
+def sticky_key(data: bytes) -> bytes:
+    """Return the key by which a message of a Key_Shared subscription finds its consumer: its ordering key, else its
+    partition key, else one of its own. A batch has the key that its metadata names: clients gather messages of one key
+    when they batch for Key_Shared.
 
-    producer_name: bytes
-    sequence_id: int
-    partition_key: bytes | None
-    is_base64: bool
-    ordering_key: bytes
-    """Empty: none."""
-
-
-def read_key_fields(data: bytes) -> KeyFields:
-    """Of an entry that `scan_entry` has accepted once."""
+    `data` is an entry that `scan_entry` has accepted. Its other fields are not decoded, so none of them can stop the
+    dispatch."""
     start, end = metadata_bounds(data)
     lean = _read_usual(data[start:end])
+    if lean.ordering_key:
+        return lean.ordering_key
     key = lean.partition_key
-    return KeyFields(
-        lean.producer_name,
-        lean.sequence_id,
-        None if key == _NO_KEY else key,
-        lean.partition_key_b64_encoded,
-        lean.ordering_key,
-    )
+    if key == _NO_KEY:
+        return b"%s-%d" % (lean.producer_name, lean.sequence_id)
+    if not lean.partition_key_b64_encoded:
+        return key
+    try:
+        return base64.b64decode(key, validate=True)
+    except binascii.Error:  # not Base64, although the client declares it: a key all the same
+        return key
 
 
 def _take_usual(
@@ -236,14 +235,14 @@ def _take_usual(
     if replicated_from:
         info.replicated_from = _name(replicated_from)
     elif _REPLICATED_FROM_TAG in metadata and lean.HasField("replicated_from"):
-        info.replicated_from = ""  # a claim all the same
+        info.replicated_from = ""  # a claim nevertheless
     else:
         info.replicated_from = None
     partition_key = lean.partition_key
     if partition_key != _NO_KEY:
         partition_key.decode()
-    # Repeated fields are dear to touch even if empty, hence the look at the bytes (which may be there for other
-    # reasons). A search for 30 bytes is dear, too.
+    # Access to a repeated field is slow even if it is empty, hence the search for its tag, whose byte may also be part
+    # of another field. A search for 30 bytes is slow, too.
     may_have_position = (
         info.replicated_from is not None and _PROPERTIES_TAG in metadata and POSITION_KEY in metadata
     )
@@ -301,7 +300,7 @@ def _transaction_of(metadata: bytes) -> tuple[int, int] | None:
 
 
 def read_metadata(data: bytes) -> pb.MessageMetadata:
-    """All of an entry's metadata, by protobuf; for where `read_entry` does not say enough."""
+    """All of an entry's metadata, by protobuf, with fields that `read_entry` does not read."""
     try:
         start, end = metadata_bounds(data)
         return parse(pb.MessageMetadata, data[start:end])
@@ -323,8 +322,8 @@ def read_properties(data: bytes) -> dict[str, str]:
 
 
 def schema_version(data: bytes, payload_offset: int) -> bytes:
-    """What an entry that was scanned once says of its schema; empty: nothing. Those that say nothing cost a search of
-    some 100 ns."""
+    """The schema version of an entry that `scan_entry` has accepted; empty: none, which costs a search of some
+    100 ns."""
     if data.find(_SCHEMA_VERSION_TAG, 0, payload_offset) < 0:
         return b""
     start, end = metadata_bounds(data)

@@ -48,7 +48,7 @@ def lookup_answered_with(command: bytes, service_url: str) -> bytes:
 
 
 def read_messages(entry: bytes, earlier_chunks: bytes = b"") -> tuple[EntryDetails, list[ObservedMessage]]:
-    """The messages of an entry. `earlier_chunks`: what came before the last piece of one that came in pieces.
+    """The messages of an entry. `earlier_chunks`: the chunks before the last one of a chunked message.
     ProtocolError when it cannot be read."""
     info = read_entry(entry)
     payload = earlier_chunks + entry[info.payload_offset :]
@@ -67,8 +67,8 @@ def read_messages(entry: bytes, earlier_chunks: bytes = b"") -> tuple[EntryDetai
     return info, list(_of_batch(info, opened))
 
 
-def chunk_of(entry: bytes) -> tuple[str, bytes, bool] | None:
-    """Of a piece of a message: whose piece, its bytes, whether it is the last. None for a whole one."""
+def read_chunk(entry: bytes) -> tuple[str, bytes, bool] | None:
+    """Return (uuid of the message, bytes of the chunk, whether it is the last one); None for a whole message."""
     info = read_entry(entry)
     if not info.is_chunk:
         return None
@@ -87,20 +87,20 @@ def _message(
     index: int,
     number: int,
     payload: bytes,
-    said: pb.MessageMetadata | pb.SingleMessageMetadata,
+    metadata: pb.MessageMetadata | pb.SingleMessageMetadata,
     opened: bytes | None,
 ) -> ObservedMessage:
-    key: str | bytes | None = said.partition_key if said.HasField("partition_key") else None
-    if key is not None and said.partition_key_b64_encoded:
+    key: str | bytes | None = metadata.partition_key if metadata.HasField("partition_key") else None
+    if key is not None and metadata.partition_key_b64_encoded:
         key = base64.b64decode(key)
     return ObservedMessage(
         batch_index=index,
         sequence_id=number,
         payload=payload,
         key=key,
-        properties={pair.key: pair.value for pair in said.properties},
-        event_time_ms=said.event_time,
-        ordering_key=said.ordering_key if said.HasField("ordering_key") else None,
+        properties={pair.key: pair.value for pair in metadata.properties},
+        event_time_ms=metadata.event_time,
+        ordering_key=metadata.ordering_key if metadata.HasField("ordering_key") else None,
         is_open=opened is not None,
     )
 

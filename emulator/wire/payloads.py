@@ -1,17 +1,153 @@
-"""Parse the payload of entries: decompress it, and split batches into messages."""
+"""Payloads of entries: compressed, encrypted, split into the messages of a batch, and rebuilt for compaction."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import IntEnum
 from importlib import import_module
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from emulator.errors import ProtocolError
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.entry import build_entry
 from emulator.wire.entry_layout import read_size
-from emulator.wire.message_metadata import EntryInfo
+from emulator.wire.message_metadata import (
+    EntryDetails,
+    EntryInfo,
+    MessageChunk,
+    chunk_of,
+    read_entry,
+    read_metadata,
+)
 from emulator.wire.protobuf import UNREADABLE, malformed, parse
+
+# Compression.
+
+
+class Compression(IntEnum):
+    """Numbers are the protocol's."""
+
+    NONE = 0
+    LZ4 = 1
+    ZLIB = 2
+    ZSTD = 3
+    SNAPPY = 4
+
+    def check(self) -> None:
+        """ValueError when the library of this compression is not installed."""
+        try:
+            self.compress(b"")
+        except ImportError as problem:
+            raise ValueError(f"to compress with {self.name}, install {problem.name}") from None
+
+    def compress(self, payload: bytes) -> bytes:
+        """ImportError without its library."""
+        return _COMPRESSORS[self](payload)
+
+
+def _library(name: str) -> Any:
+    return import_module(name)
+
+
+def _unzip(payload: bytes, size: int) -> bytes:
+    return zlib.decompressobj().decompress(payload, size + 1)  # a forged size cannot inflate more than that
+
+
+_COMPRESSORS: Final[dict[Compression, Callable[[bytes], bytes]]] = {
+    Compression.NONE: lambda payload: payload,
+    Compression.LZ4: lambda payload: _library("lz4.block").compress(payload, store_size=False),
+    Compression.ZLIB: zlib.compress,
+    Compression.ZSTD: lambda payload: _library("zstandard").ZstdCompressor().compress(payload),
+    Compression.SNAPPY: lambda payload: _library("snappy").compress(payload),
+}
+_DECOMPRESSORS: Final[dict[int, Callable[[bytes, int], bytes]]] = {
+    Compression.LZ4: lambda payload, size: _library("lz4.block").decompress(payload, uncompressed_size=size),
+    Compression.ZLIB: _unzip,
+    Compression.ZSTD: lambda payload, size: (
+        _library("zstandard").ZstdDecompressor().decompress(payload, max_output_size=size)
+    ),
+    Compression.SNAPPY: lambda payload, _: _library("snappy").decompress(payload),
+}
+
+
+def decompress(compression: int, payload: bytes, uncompressed_size: int) -> bytes:
+    """The payload as its producer had it. ProtocolError when it is damaged, or its library is not installed."""
+    if compression == pb.NONE:
+        return payload
+    decompressor = _DECOMPRESSORS.get(compression)
+    if decompressor is None:
+        raise _unreadable_payload(f"compression {compression} is not known")
+    try:
+        plain = decompressor(payload, uncompressed_size)
+    except ImportError as problem:
+        name = pb.CompressionType.Name(compression)
+        raise _unreadable_payload(f"compressed with {name}; to read it, install {problem.name}") from None
+    except Exception as problem:  # every library has errors of its own
+        raise _unreadable_payload(str(problem)) from None
+    if len(plain) != uncompressed_size:
+        raise _unreadable_payload(f"{len(plain)} bytes decompressed, the metadata says {uncompressed_size}")
+    return plain
+
+
+def _unreadable_payload(reason: str) -> ProtocolError:
+    return malformed("payload", reason, closes_connection=False)
+
+
+# Encryption.
+
+
+class EncryptionContext(NamedTuple):
+    """Of one entry."""
+
+    data_keys: Mapping[str, bytes]
+    """Name of a reader's key -> the data key, encrypted with it."""
+    nonce: bytes
+    compression: int
+    """Of the payload before it was encrypted, by the protocol's number; 0: none."""
+    uncompressed_size: int
+    messages: int
+    """More than one: a batch."""
+
+
+class Seal(Protocol):
+    """Encrypts the payloads of a producer."""
+
+    @property
+    def more_bytes(self) -> int:
+        """How much larger an entry becomes, at most."""
+        ...
+
+    def close(self, payload: bytes) -> tuple[Mapping[str, bytes], bytes, bytes]:
+        """(data key by reader's key, nonce, encrypted payload)."""
+        ...
+
+
+def sealed(metadata: pb.MessageMetadata, payload: bytes, seal: Seal | None) -> bytes:
+    """Return the payload of an entry, encrypted with `seal`, whose parameters the metadata gets. None: unencrypted."""
+    if seal is None:
+        return payload
+    data_keys, nonce, encrypted = seal.close(payload)
+    del metadata.encryption_keys[:]
+    for name, value in data_keys.items():
+        metadata.encryption_keys.add(key=name, value=value)
+    metadata.encryption_param = nonce
+    return encrypted
+
+
+def encryption_context(data: bytes) -> EncryptionContext:
+    """Of an encrypted entry."""
+    metadata = read_metadata(data)
+    return EncryptionContext(
+        {pair.key: pair.value for pair in metadata.encryption_keys},
+        metadata.encryption_param,
+        metadata.compression,
+        metadata.uncompressed_size,
+        metadata.num_messages_in_batch,
+    )
+
+
+# Batches.
 
 
 def split_batch(info: EntryInfo, payload: bytes) -> Iterator[tuple[pb.SingleMessageMetadata, bytes]]:
@@ -45,53 +181,103 @@ def _bad_batch(reason: str) -> ProtocolError:
     return malformed("batch", reason, closes_connection=False)
 
 
-def decompress(compression: int, payload: bytes, uncompressed_size: int) -> bytes:
-    """The payload as its producer had it. ProtocolError when it is damaged, or its format cannot be read
-    here.
-    """
-    if compression == pb.NONE:
-        return payload
-    decompressor = _DECOMPRESSORS.get(compression)
-    if decompressor is None:
-        raise _unreadable_payload(f"compression {compression} is not known")
+# Compaction: the keys of an entry, and a batch without some of its messages.
+
+UNPACKED_BYTES_MAX: Final = 67_108_864
+MESSAGES_MAX: Final = 100_000
+"""Limits of a batch that is parsed: a larger one would take seconds, or as much memory as it claims."""
+
+
+class KeyedMessage(NamedTuple):
+    key: str | None
+    deletes: bool
+    """Its payload is null or empty."""
+    is_gone: bool = False
+    """A former compaction removed it and left its index in the batch."""
+
+
+class KeyedEntry(NamedTuple):
+    messages: tuple[KeyedMessage, ...] | None
+    """In the order of the batch; None: the entry cannot be parsed."""
+    piece: MessageChunk | None
+
+
+def read_keys(data: bytes) -> KeyedEntry:
+    """The keys in an entry that `scan_entry` has accepted."""
     try:
-        plain = decompressor(payload, uncompressed_size)
-    except ImportError as problem:
-        name = pb.CompressionType.Name(compression)
-        raise _unreadable_payload(f"compressed with {name}; to read it, install {problem.name}") from None
-    except Exception as problem:  # every library has errors of its own
-        raise _unreadable_payload(str(problem)) from None
-    if len(plain) != uncompressed_size:
-        raise _unreadable_payload(f"{len(plain)} bytes decompressed, the metadata says {uncompressed_size}")
-    return plain
+        details = read_entry(data)
+        if details.is_batch:
+            return KeyedEntry(_of_batch(details, data), None)
+    except ProtocolError:
+        return KeyedEntry(None, None)
+    key = _key(details.partition_key, is_base64=details.partition_key_is_base64)
+    if details.is_chunk:
+        return KeyedEntry((KeyedMessage(key, False),), chunk_of(data))
+    return KeyedEntry((KeyedMessage(key, _is_empty(details, data)),), None)
 
 
-def _unreadable_payload(reason: str) -> ProtocolError:
-    return malformed("payload", reason, closes_connection=False)
+def _is_empty(details: EntryDetails, data: bytes) -> bool:
+    if details.null_value or len(data) == details.payload_offset:
+        return True
+    return bool(details.compression) and details.uncompressed_size == 0
 
 
-def _zlib(payload: bytes, size: int) -> bytes:
-    return zlib.decompressobj().decompress(payload, size + 1)  # no bomb gets past the size it admits to
+def _of_batch(details: EntryDetails, data: bytes) -> tuple[KeyedMessage, ...] | None:
+    if (
+        details.is_encrypted
+        or details.num_messages > MESSAGES_MAX
+        or details.uncompressed_size > UNPACKED_BYTES_MAX
+    ):
+        return None
+    payload = decompress(details.compression, data[details.payload_offset :], details.uncompressed_size)
+    return tuple([_keyed(single, message) for single, message in split_batch(details, payload)])
 
 
-def _lz4(payload: bytes, size: int) -> bytes:
-    plain: bytes = import_module("lz4.block").decompress(payload, uncompressed_size=size)
-    return plain
+def _keyed(single: pb.SingleMessageMetadata, payload: bytes) -> KeyedMessage:
+    key = single.partition_key if single.HasField("partition_key") else None
+    deletes = single.null_value or not payload
+    return KeyedMessage(
+        _key(key, is_base64=single.partition_key_b64_encoded), deletes, is_gone=single.compacted_out
+    )
 
 
-def _zstd(payload: bytes, size: int) -> bytes:
-    plain: bytes = import_module("zstandard").ZstdDecompressor().decompress(payload, max_output_size=size)
-    return plain
+def _key(text: str | None, *, is_base64: bool) -> str | None:
+    """The same text is another key when it encodes bytes."""
+    return None if text is None else f"{'b' if is_base64 else 't'}{text}"
 
 
-def _snappy(payload: bytes, _: int) -> bytes:
-    plain: bytes = import_module("snappy").decompress(payload)
-    return plain
+def with_messages(data: bytes, staying: Collection[int]) -> bytes:
+    """A batch, of which only these messages stay. The others leave an empty place, so that every message keeps its
+    index: each has the id that it was published under. ProtocolError when the batch cannot be read."""
+    details, metadata = read_entry(data), read_metadata(data)
+    payload = decompress(details.compression, data[details.payload_offset :], details.uncompressed_size)
+    parts: list[bytes] = []
+    for index, (single, message) in enumerate(split_batch(details, payload)):
+        if index in staying:
+            parts += _sized(single.SerializeToString()), message
+        else:
+            parts.append(_GONE)
+    plain = b"".join(parts)
+    if details.compression:
+        metadata.uncompressed_size = len(plain)
+        plain = Compression(details.compression).compress(plain)
+    return build_entry(metadata, plain)
 
 
-_DECOMPRESSORS: Final[dict[int, Callable[[bytes, int], bytes]]] = {
-    pb.LZ4: _lz4,
-    pb.ZLIB: _zlib,
-    pb.ZSTD: _zstd,
-    pb.SNAPPY: _snappy,
-}
+def last_index(data: bytes) -> int:
+    """Index of the last message of a batch that compaction left; of a batch that cannot be parsed, of its last message.
+    -1 for an entry that is no batch."""
+    details = read_entry(data)
+    if not details.is_batch:
+        return -1
+    messages = read_keys(data).messages
+    if messages is None:
+        return details.num_messages - 1
+    return max((index for index, message in enumerate(messages) if not message.is_gone), default=-1)
+
+
+def _sized(metadata: bytes) -> bytes:
+    return len(metadata).to_bytes(4, "big") + metadata
+
+
+_GONE: Final = _sized(pb.SingleMessageMetadata(payload_size=0, compacted_out=True).SerializeToString())

@@ -8,6 +8,9 @@ lean forms in `pulsar.proto`), but for acknowledgements, and writes its hot mess
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -18,6 +21,9 @@ from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.command_types import CommandType
 
 MASK_64: Final = 2**64 - 1
+VARINT_BYTES_MAX: Final = 10
+new_tuple: Final = tuple.__new__
+"""Makes a NamedTuple in half the time of its own constructor; values in the order of the fields."""
 
 ABSENT_U64: Final = 2**63
 """What the lean forms read where there is nothing; see pulsar.proto."""
@@ -94,7 +100,7 @@ _TYPES_WITH_TEXT: Final = frozenset(
     if may_have_text(pb.BaseCommand.DESCRIPTOR.fields_by_name[name].message_type)
 )
 _OPTIONAL_BODIES: Final = frozenset((CommandType.PING, CommandType.PONG))
-"""They have nothing to say."""
+"""Their bodies have no fields."""
 
 
 def decode_command(command: bytes) -> pb.BaseCommand:
@@ -168,3 +174,36 @@ def tag(number: int, wire_type: int = 0) -> bytes:
 def length_delimited(number: int, value: bytes) -> bytes:
     """A field of text, bytes or a nested message."""
     return tag(number, 2) + varint(len(value)) + value
+
+
+def check_descriptors(data: bytes) -> None:
+    """Check the descriptors that a client sends in a schema.
+
+    {"fileDescriptorSet": base64, "rootMessageTypeName": full name, "rootFileDescriptorName": file}
+
+    ValueError when the files do not describe the root message."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+    schema = json.loads(data)
+    root = schema.get("rootMessageTypeName")
+    try:
+        files = FileDescriptorSet.FromString(
+            base64.b64decode(schema["fileDescriptorSet"], validate=True)
+        ).file
+    except (KeyError, TypeError, ValueError, DecodeError):
+        raise ValueError("fileDescriptorSet: these are not Protobuf descriptors") from None
+    names = [file.name for file in files]
+    root_file = schema.get("rootFileDescriptorName")
+    if root_file not in names:
+        raise ValueError(f"rootFileDescriptorName: {root_file!r} is not among the files")
+    messages = (name for file in files for name in _names(file.message_type, file.package))
+    if root not in messages:
+        raise ValueError(f"rootMessageTypeName: no file describes {root!r}")
+
+
+def _names(messages: Any, inside: str) -> Iterator[str]:
+    """Full names, nested ones too."""
+    for message in messages:
+        name = f"{inside}.{message.name}" if inside else message.name
+        yield name
+        yield from _names(message.nested_type, name)

@@ -7,9 +7,8 @@ from typing import Final
 
 from emulator.model.values import AFTER_EVERYTHING, BEFORE_EVERYTHING, SOURCE_POSITION_PROPERTY, Position
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.protobuf import Malformed, length_delimited, parse, tag, varint
+from emulator.wire.protobuf import Malformed, length_delimited, new_tuple, parse, tag, varint
 
-_new_tuple: Final = tuple.__new__
 PROPERTIES: Final = tag(4, 2)
 POSITION_KEY: Final = SOURCE_POSITION_PROPERTY.encode()
 _POSITION_KEY_FIELD: Final = length_delimited(1, POSITION_KEY)
@@ -43,7 +42,7 @@ def _position(text: bytes) -> Position:
     ledger, entry = int(ledger_text), int(entry_text)
     if not (_LEAST <= ledger <= _MOST and _LEAST <= entry <= _MOST):
         raise Malformed(f"not a position: {text!r}")
-    return _new_tuple(Position, (ledger, entry))
+    return new_tuple(Position, (ledger, entry))
 
 
 _POSITION_HEADS: Final = [

@@ -11,7 +11,7 @@ from emulator.client import InitialPosition
 from emulator.model.markers import SubscriptionUpdate
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import send_frame
+from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import build_entry, plain_entry, replication_bytes_max, with_replication
 from emulator.wire.frames import FRAME_PADDING_BYTES
 from emulator.wire.markers import encode_marker

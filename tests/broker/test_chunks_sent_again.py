@@ -8,7 +8,7 @@ import pulsar
 import pytest
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import send_header
+from emulator.wire.codec_hot.publishing import send_header
 from emulator.wire.entry import build_entry
 from emulator.wire.message_metadata import scan_entry
 from tests.broker.connection.raw import RawClient, raw_client

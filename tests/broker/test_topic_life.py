@@ -16,7 +16,7 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import Position, TopicName
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import encode_ack, encode_flow
+from emulator.wire.codec_hot.consuming import encode_ack, encode_flow
 from emulator.wire.frames import frame_of
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import FAST, Regions, regions, until

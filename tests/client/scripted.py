@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from emulator.client import Client, ClientSettings
 from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import CommandType, decode_send, encode_receipt
+from emulator.wire.codec_hot.publishing import decode_send, encode_receipt
+from emulator.wire.command_types import CommandType
 from emulator.wire.frames import FrameBuffer, simple_frame
 from emulator.wire.protobuf import decode_command
 
@@ -24,14 +25,14 @@ QUICK = ClientSettings(
 class ScriptedBroker(asyncio.Protocol):
     """Answers handshake, lookups and sends; tests define the response to PRODUCER."""
 
-    def __init__(self, world: Script) -> None:
-        self.world = world
+    def __init__(self, script: Script) -> None:
+        self.script = script
         self.frames = FrameBuffer(1_000_000)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.world.connections.append(self)
+        self.script.connections.append(self)
 
     def data_received(self, data: bytes) -> None:
         for type_, command, _ in self.frames.feed(data):
@@ -50,20 +51,20 @@ class ScriptedBroker(asyncio.Protocol):
             answer = pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE)
             answer.lookupTopicResponse.request_id = command.lookupTopic.request_id
             answer.lookupTopicResponse.response = pb.CommandLookupTopicResponse.Connect
-            self.world.asked_for_lookups += 1
-            answer.lookupTopicResponse.brokerServiceUrl = self.world.lookups_say or self.world.url
+            self.script.asked_for_lookups += 1
+            answer.lookupTopicResponse.brokerServiceUrl = self.script.lookups_say or self.script.url
             self.send(answer)
         elif command.type == pb.BaseCommand.PARTITIONED_METADATA:
             answer = pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE)
             answer.partitionMetadataResponse.request_id = command.partitionMetadata.request_id
-            self.world.asked_for_partitions += 1
-            answer.partitionMetadataResponse.partitions = self.world.partitions
+            self.script.asked_for_partitions += 1
+            answer.partitionMetadataResponse.partitions = self.script.partitions
             self.send(answer)
         elif command.type == pb.BaseCommand.PRODUCER:
-            self.world.creates.append(command.producer)
-            self.world.on_create(self, command.producer)
+            self.script.creates.append(command.producer)
+            self.script.on_create(self, command.producer)
         elif command.type == pb.BaseCommand.CLOSE_PRODUCER:
-            self.world.closes.append(command.close_producer)
+            self.script.closes.append(command.close_producer)
             answer = pb.BaseCommand(type=pb.BaseCommand.SUCCESS)
             answer.success.request_id = command.close_producer.request_id
             self.send(answer)
@@ -89,6 +90,11 @@ class ScriptedBroker(asyncio.Protocol):
 
 
 class Script:
+    """What the broker received, and how it responds."""
+
+    client: Client
+    """Uses the broker."""
+
     def __init__(self) -> None:
         self.url = ""
         self.connections: list[ScriptedBroker] = []
@@ -102,12 +108,35 @@ class Script:
         """Sent instead of the lookup response."""
         self.on_create: Callable[[ScriptedBroker, pb.CommandProducer], None] = lambda b, c: b.succeed(c)
 
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: ScriptedBroker(self), "127.0.0.1", 0)
+        self.url = f"pulsar://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with contextlib.AsyncExitStack() as self._clients:
+            self.client = await self.another_client(QUICK)
+            yield
+        server.close()
 
-@contextlib.asynccontextmanager
-async def scripted() -> AsyncIterator[tuple[Script, Client]]:
-    script = Script()
-    server = await asyncio.get_running_loop().create_server(lambda: ScriptedBroker(script), "127.0.0.1", 0)
-    script.url = f"pulsar://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with Client(script.url, settings=QUICK) as client:
-        yield script, client
-    server.close()
+    async def another_client(self, settings: ClientSettings) -> Client:
+        return await self._clients.enter_async_context(Client(self.url, settings=settings))
+
+    def accept(self, epoch: int | None = None, *, ready: bool = True) -> None:
+        """Respond to each PRODUCER from now on with success, or with a place in the wait queue."""
+        self.on_create = lambda broker, create: broker.succeed(create, ready=ready, epoch=epoch)
+
+    def reject(self, code: ServerError) -> None:
+        self.on_create = lambda broker, create: broker.refuse(create, code)
+
+    def drop_connections(self) -> None:
+        for connection in list(self.connections):
+            connection.transport.abort()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    async def until_creates(self, count: int) -> None:
+        """Wait until this number of producers were requested, in all."""
+        await self.until(lambda: len(self.creates) >= count)

@@ -26,7 +26,7 @@ from emulator.client import (
 )
 from emulator.client.encryption import DATA_KEY_SECONDS, PayloadOpener, PayloadSeal, Unreadable
 from emulator.simulation.world import World
-from emulator.wire.encryption import EncryptionContext
+from emulator.wire.payloads import EncryptionContext
 
 FROM_THE_BEGINNING = InitialPosition.EARLIEST
 SECRET = b"a secret of some length"
@@ -71,9 +71,8 @@ async def send(client: Client, *payloads: bytes, **wanted: object) -> None:
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=2)])
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZLIB])
 async def test_whoever_has_one_of_the_keys_reads_and_the_region_cannot(
-    world: World, batching: Batching | None, compression: Compression
+    world: World, client: Client, batching: Batching | None, compression: Compression
 ) -> None:
-    client = world.client("us")
     await send(client, SECRET, SECRET * 9, batching=batching, compression=compression)
     for name in ("anna", "bert"):
         consumer = await client.subscribe(
@@ -85,8 +84,7 @@ async def test_whoever_has_one_of_the_keys_reads_and_the_region_cannot(
     assert not any(SECRET in data for data in stored(world))
 
 
-async def test_a_large_message_is_encrypted_piece_by_piece(world: World) -> None:
-    client = world.client("us")
+async def test_a_large_message_is_encrypted_piece_by_piece(world: World, client: Client) -> None:
     await send(client, SECRET * 500_000, chunking=True)
     assert len(stored(world)) > 2
     assert not any(SECRET in data for data in stored(world))
@@ -114,8 +112,7 @@ async def test_whoever_has_no_key_is_given_nothing_and_it_stays_for_whoever_has(
     assert "encrypted for anna, bert; this consumer lacks the private key" in caplog.text
 
 
-async def test_a_small_queue_is_not_filled_by_what_nobody_can_read(world: World) -> None:
-    client = world.client("us")
+async def test_a_small_queue_is_not_filled_by_what_nobody_can_read(client: Client) -> None:
     await send(client, *[SECRET] * 40, batching=Batching(messages_max=4))
     plain = await client.producer("orders")
     await plain.send(b"plain")
@@ -127,8 +124,7 @@ async def test_a_small_queue_is_not_filled_by_what_nobody_can_read(world: World)
             assert (await consumer.receive()).payload == b"plain"
 
 
-async def test_what_is_discarded_is_acknowledged_and_never_comes_again(world: World) -> None:
-    client = world.client("us")
+async def test_what_is_discarded_is_acknowledged_and_never_comes_again(client: Client) -> None:
     await send(client, SECRET, SECRET, batching=Batching(messages_max=2))
     plain = await client.producer("orders")
     await plain.send(b"plain")
@@ -145,9 +141,8 @@ async def test_what_is_discarded_is_acknowledged_and_never_comes_again(world: Wo
 
 
 async def test_what_is_consumed_encrypted_can_be_opened_by_the_application_and_acknowledged(
-    world: World,
+    client: Client,
 ) -> None:
-    client = world.client("us")
     await send(client, SECRET)
     consumer = await client.subscribe(
         "orders",
@@ -167,8 +162,7 @@ async def test_what_is_consumed_encrypted_can_be_opened_by_the_application_and_a
     assert (await later.receive()).payload == b"next"
 
 
-async def test_dead_letters_are_encrypted_if_that_is_wanted(world: World) -> None:
-    client = world.client("us")
+async def test_dead_letters_are_encrypted_if_that_is_wanted(world: World, client: Client) -> None:
     letters = DeadLetters(0, "dead", encryption=encryption("anna"))
     consumer = await client.subscribe(
         "orders",

@@ -11,16 +11,8 @@ from emulator.client import EARLIEST, AccessMode, Client, ClientError, Producer
 from emulator.errors import ServerError
 from emulator.model.values import TopicName
 from emulator.simulation.durable_media import DiskFaults
-from emulator.simulation.world import World, world
-from tests.client.test_partitioned_producer import (
-    ORDERS,
-    PATH,
-    admin,
-    client_of,
-    create,
-    partition,
-    region,
-)
+from emulator.simulation.world import World
+from tests.client.topics import ORDERS, PATH, admin, client_of, create, partition, region, restart
 
 EXCLUSIVE = AccessMode.EXCLUSIVE
 WAITING = AccessMode.WAIT_FOR_EXCLUSIVE
@@ -30,7 +22,7 @@ SLOW = DiskFaults(commit_seconds=(0.05, 0.05))
 
 async def compact(w: World, *topics: str) -> None:
     """Compact all of them, to the end."""
-    await admin(w, "PUT", f"{PATH}/compaction")
+    await admin(w, "PUT", f"{PATH}/orders/compaction")
     await w.simulation.until(lambda: all(is_compacted(w, topic) for topic in topics))
 
 
@@ -77,30 +69,26 @@ async def test_an_owner_goes_on_while_its_topic_is_compacted(world: World, mode:
     assert await newest(client_of(world), ORDERS) == {"a": b"3", "c": b"1"}
 
 
-@pytest.mark.parametrize("milliseconds", range(0, 400, 40))
-def test_an_owner_that_is_fenced_while_its_topic_is_compacted_leaves_nothing_behind_the_new_one(
-    milliseconds: int,
+@pytest.mark.parametrize("seed", range(0, 400, 40))
+@pytest.mark.world("us", disk=SLOW)
+async def test_an_owner_that_is_fenced_during_compaction_leaves_nothing_after_the_new_owner(
+    world: World, seed: int
 ) -> None:
-    """At whatever step compaction is when the new owner arrives."""
-    with world("us", disk=SLOW, seed=milliseconds) as w:
-
-        async def scenario() -> None:
-            loser = await client_of(w).producer("orders", name="loser", access_mode=EXCLUSIVE)
-            await put(loser, b"old", "a", "b", "c")
-            compacting = asyncio.ensure_future(compact(w, ORDERS))
-            under_way = [loser.send_nowait(b"last of old", key=key) for key in "abc"]
-            await asyncio.sleep(milliseconds / 1000)
-            winner = await client_of(w).producer("orders", name="winner", access_mode=FENCING)
-            await put(winner, b"new", "a", "b")
-            await asyncio.wait(under_way)
-            await fenced(loser, "a")
-            await compacting
-            await compact(w, ORDERS)
-            found = await newest(client_of(w), ORDERS)
-            assert (found["a"], found["b"]) == (b"new", b"new")
-            assert found["c"] in (b"old", b"last of old")
-
-        w.play(scenario())
+    """At whatever step compaction is when the new owner arrives, `seed` milliseconds after its begin."""
+    loser = await client_of(world).producer("orders", name="loser", access_mode=EXCLUSIVE)
+    await put(loser, b"old", "a", "b", "c")
+    compacting = asyncio.ensure_future(compact(world, ORDERS))
+    under_way = [loser.send_nowait(b"last of old", key=key) for key in "abc"]
+    await asyncio.sleep(seed / 1000)
+    winner = await client_of(world).producer("orders", name="winner", access_mode=FENCING)
+    await put(winner, b"new", "a", "b")
+    await asyncio.wait(under_way)
+    await fenced(loser, "a")
+    await compacting
+    await compact(world, ORDERS)
+    found = await newest(client_of(world), ORDERS)
+    assert (found["a"], found["b"]) == (b"new", b"new")
+    assert found["c"] in (b"old", b"last of old")
 
 
 @pytest.mark.world("us", disk=SLOW)
@@ -110,9 +98,7 @@ async def test_epochs_and_what_was_compacted_survive_a_crash_together(world: Wor
     second = await client_of(world).producer("orders", name="second", access_mode=FENCING)
     await put(second, b"2", "a")
     await compact(world, ORDERS)
-    world.kill("us")
-    world.start("us")
-    await world.ready()
+    await restart(world)
     await put(second, b"3", "b")
     await fenced(first, "a")
     assert second.topic_epoch == 1

@@ -1,4 +1,4 @@
-"""Exclusive access to a partitioned topic is all or nothing (INV-73). With our own client under virtual time."""
+"""Exclusive access to a partitioned topic is all or nothing (INV-73). Under virtual time."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ import asyncio
 
 import pytest
 
-from emulator.client import AccessMode, ClientError, Producer, Standing
+from emulator.client import AccessMode, Client, ClientError, Producer, ProducerState
 from emulator.client.partitioned_producer import PartitionedProducer
 from emulator.errors import ServerError
 from emulator.simulation.world import World
-from tests.client.test_partitioned_producer import (
+from tests.client.topics import (
+    WITH_PARTITIONS,
     client_of,
     counts,
     create,
     grow,
     grown,
+    owners,
     partition,
     producers_at,
     region,
     terminate,
 )
 
+SETTINGS = WITH_PARTITIONS
 EXCLUSIVE = AccessMode.EXCLUSIVE
 WAITING = AccessMode.WAIT_FOR_EXCLUSIVE
 FENCING = AccessMode.EXCLUSIVE_WITH_FENCING
-
-
-def owners(w: World, partitions: int = 3) -> list[list[str]]:
-    return [producers_at(w, index) for index in range(partitions)]
 
 
 def in_line(w: World, index: int) -> list[str]:
@@ -44,9 +43,11 @@ async def meets(producer: Producer, code: ServerError) -> None:
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING], ids=lambda mode: mode.label)
-async def test_whoever_has_the_topic_has_all_partitions(world: World, mode: AccessMode) -> None:
+async def test_whoever_has_the_topic_has_all_partitions(
+    world: World, client: Client, mode: AccessMode
+) -> None:
     await create(world)
-    owner = await client_of(world).producer("orders", name="owner", access_mode=mode)
+    owner = await client.producer("orders", name="owner", access_mode=mode)
     assert owners(world) == [["owner"]] * 3
     assert owner.topic_epoch == 0
     for number in range(3):
@@ -57,9 +58,9 @@ async def test_whoever_has_the_topic_has_all_partitions(world: World, mode: Acce
     assert owners(world) == [["owner"]] * 3
 
 
-async def test_who_cannot_have_one_partition_keeps_none(world: World) -> None:
+async def test_who_cannot_have_one_partition_keeps_none(world: World, client: Client) -> None:
     await create(world)
-    squatter = await client_of(world).producer(partition(2), name="squatter")
+    squatter = await client.producer(partition(2), name="squatter")
     with pytest.raises(ClientError) as refusal:
         await client_of(world).producer("orders", name="owner", access_mode=EXCLUSIVE)
     assert refusal.value.code is ServerError.ProducerFenced
@@ -69,16 +70,18 @@ async def test_who_cannot_have_one_partition_keeps_none(world: World) -> None:
     assert owners(world) == [["owner"]] * 3
 
 
-async def test_whoever_waits_stands_in_line_at_the_first_partition_and_then_gets_all(world: World) -> None:
+async def test_whoever_waits_stands_in_line_at_the_first_partition_and_then_gets_all(
+    world: World, client: Client
+) -> None:
     await create(world)
-    stood: list[Standing] = []
-    owner = await client_of(world).producer("orders", name="owner", access_mode=WAITING)
+    stood: list[ProducerState] = []
+    owner = await client.producer("orders", name="owner", access_mode=WAITING)
     waiting = asyncio.ensure_future(
         client_of(world).producer(
             "orders",
             name="waiter",
             access_mode=WAITING,
-            on_standing=lambda _, standing: stood.append(standing),
+            on_state_change=lambda _, state: stood.append(state),
         )
     )
     await world.simulation.until(lambda: in_line(world, 0) == ["waiter"])
@@ -86,7 +89,13 @@ async def test_whoever_waits_stands_in_line_at_the_first_partition_and_then_gets
     await owner.close()
     waiter = await waiting
     assert owners(world) == [["waiter"]] * 3
-    assert stood == [Standing.ASKS, Standing.WAITS, Standing.ASKS, Standing.ASKS, Standing.OPEN]
+    assert stood == [
+        ProducerState.REQUESTING,
+        ProducerState.WAITING,
+        ProducerState.REQUESTING,
+        ProducerState.REQUESTING,
+        ProducerState.OPEN,
+    ]
     await waiter.send(b"mine")
 
 
@@ -110,9 +119,11 @@ async def test_of_many_that_want_all_partitions_at_once_one_after_the_other_has_
     assert sum(counts(world, 4)) == 6
 
 
-async def test_who_gives_up_waiting_for_a_later_partition_lets_go_of_the_earlier_ones(world: World) -> None:
+async def test_who_gives_up_waiting_for_a_later_partition_lets_go_of_the_earlier_ones(
+    world: World, client: Client
+) -> None:
     await create(world)
-    await client_of(world).producer(partition(1), name="squatter", access_mode=EXCLUSIVE)
+    await client.producer(partition(1), name="squatter", access_mode=EXCLUSIVE)
     waiting = asyncio.ensure_future(client_of(world).producer("orders", name="waiter", access_mode=WAITING))
     await world.simulation.until(lambda: in_line(world, 1) == ["waiter"])
     assert producers_at(world, 0) == ["waiter"]
@@ -122,9 +133,11 @@ async def test_who_gives_up_waiting_for_a_later_partition_lets_go_of_the_earlier
 
 
 @pytest.mark.parametrize("lost", range(3))
-async def test_whoever_is_fenced_off_one_partition_has_lost_the_topic(world: World, lost: int) -> None:
+async def test_whoever_is_fenced_off_one_partition_has_lost_the_topic(
+    world: World, client: Client, lost: int
+) -> None:
     await create(world)
-    loser = await client_of(world).producer("orders", name="loser", access_mode=EXCLUSIVE)
+    loser = await client.producer("orders", name="loser", access_mode=EXCLUSIVE)
     for number in range(3):
         await loser.send(b"%d" % number)
     await client_of(world).producer(partition(lost), name="winner", access_mode=FENCING)
@@ -137,18 +150,18 @@ async def test_whoever_is_fenced_off_one_partition_has_lost_the_topic(world: Wor
     await loser.close()
 
 
-async def test_whoever_fences_takes_all_partitions_from_the_owner(world: World) -> None:
+async def test_whoever_fences_takes_all_partitions_from_the_owner(world: World, client: Client) -> None:
     await create(world)
-    loser = await client_of(world).producer("orders", name="loser", access_mode=EXCLUSIVE)
+    loser = await client.producer("orders", name="loser", access_mode=EXCLUSIVE)
     winner = await client_of(world).producer("orders", name="winner", access_mode=FENCING)
     await world.simulation.until(lambda: owners(world) == [["winner"]] * 3)
     await meets(loser, ServerError.ProducerFenced)
     await winner.send(b"mine")
 
 
-async def test_a_terminated_partition_takes_nobody_the_topic_away(world: World) -> None:
+async def test_a_terminated_partition_takes_nobody_the_topic_away(world: World, client: Client) -> None:
     await create(world, 2)
-    owner = await client_of(world).producer("orders", name="owner", access_mode=EXCLUSIVE)
+    owner = await client.producer("orders", name="owner", access_mode=EXCLUSIVE)
     await terminate(world, partition(1))
     outcomes = await asyncio.gather(*[owner.send(b"x") for _ in range(4)], return_exceptions=True)
     codes = [one.code for one in outcomes if isinstance(one, ClientError)]
@@ -158,9 +171,10 @@ async def test_a_terminated_partition_takes_nobody_the_topic_away(world: World) 
 
 async def test_the_owner_keeps_all_partitions_over_a_crash_of_the_region_and_waiters_their_place(
     world: World,
+    client: Client,
 ) -> None:
     await create(world)
-    owner = await client_of(world).producer("orders", name="owner", access_mode=WAITING)
+    owner = await client.producer("orders", name="owner", access_mode=WAITING)
     waiting = asyncio.ensure_future(client_of(world).producer("orders", name="waiter", access_mode=WAITING))
     await world.simulation.until(lambda: in_line(world, 0) == ["waiter"])
     world.kill("us")
@@ -177,10 +191,11 @@ async def test_the_owner_keeps_all_partitions_over_a_crash_of_the_region_and_wai
 
 async def test_the_owner_takes_partitions_that_come_and_waits_for_those_that_another_has(
     world: World,
+    client: Client,
 ) -> None:
     """Nothing is published to a partition before the producer owns it."""
     await create(world, 1)
-    owner = await client_of(world).producer("orders", name="owner", access_mode=EXCLUSIVE)
+    owner = await client.producer("orders", name="owner", access_mode=EXCLUSIVE)
     assert isinstance(owner, PartitionedProducer)
     await grow(world, 3)
     squatter = await client_of(world).producer(partition(1), name="squatter")
@@ -194,20 +209,20 @@ async def test_the_owner_takes_partitions_that_come_and_waits_for_those_that_ano
     assert owners(world) == [["owner"]] * 3
 
 
-async def test_exclusive_access_is_not_lazy(world: World) -> None:
+async def test_exclusive_access_is_not_lazy(world: World, client: Client) -> None:
     await create(world)
     with pytest.raises(ValueError, match="lazy is not supported"):
-        await client_of(world).producer("orders", access_mode=EXCLUSIVE, lazy=True)
+        await client.producer("orders", access_mode=EXCLUSIVE, lazy=True)
 
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_of_two_that_fence_at_the_same_time_at_most_one_goes_on_and_the_next_one_gets_all(
-    world: World, seed: int
+    world: World, client: Client, seed: int
 ) -> None:
     """Both may have lost a partition to the other: then both are fenced, and no partition has an owner."""
     await create(world)
     both = await asyncio.gather(
-        *[client_of(world).producer("orders", name=name, access_mode=FENCING) for name in ("one", "other")],
+        *[client.producer("orders", name=name, access_mode=FENCING) for name in ("one", "other")],
         return_exceptions=True,
     )
     await asyncio.sleep(5)
@@ -220,10 +235,10 @@ async def test_of_two_that_fence_at_the_same_time_at_most_one_goes_on_and_the_ne
 
 @pytest.mark.parametrize("milliseconds", range(0, 1_400, 100))
 async def test_an_owner_that_closes_while_its_topic_grows_leaves_nothing(
-    world: World, milliseconds: int
+    world: World, client: Client, milliseconds: int
 ) -> None:
     await create(world, 1)
-    owner = await client_of(world).producer("orders", name="owner", access_mode=WAITING)
+    owner = await client.producer("orders", name="owner", access_mode=WAITING)
     await grow(world, 4)
     await client_of(world).producer(partition(2), name="squatter", access_mode=EXCLUSIVE)
     await asyncio.sleep(milliseconds / 1000)

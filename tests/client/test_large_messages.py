@@ -19,13 +19,13 @@ from emulator.client import (
     Message,
     MessageId,
 )
-from emulator.client.chunks import INCOMPLETE_MAX, ChunkAssembler
+from emulator.client.messages import INCOMPLETE_MAX, ChunkAssembler
 from emulator.client.send_queue import OutgoingMessage
 from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import CLIENT_SETTINGS, World
-from emulator.wire.batches import piece_entries
+from emulator.wire.batches import chunk_entries
 from emulator.wire.message_metadata import read_entry, read_metadata
 
 TOPIC = "persistent://public/default/orders"
@@ -52,15 +52,14 @@ async def received(client: Client, count: int) -> list[Message]:
 
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=5)], ids=["single", "batch"])
 @pytest.mark.parametrize("compression", list(Compression), ids=lambda one: one.name)
-async def test_what_is_compressed_is_received_as_it_was_sent(
-    world: World, compression: Compression, batching: Batching | None
+async def test_a_compressed_message_is_received_as_it_was_sent(
+    world: World, client: Client, compression: Compression, batching: Batching | None
 ) -> None:
     try:
         compression.check()
     except ValueError as missing:
         pytest.skip(str(missing))
 
-    client = world.client("us")
     producer = await client.producer(TOPIC, compression=compression, batching=batching)
     payloads = [b"%d" % number * 500 for number in range(5)]
     await asyncio.gather(*[producer.send(one, key="k", properties={"n": "1"}) for one in payloads])
@@ -72,13 +71,13 @@ async def test_what_is_compressed_is_received_as_it_was_sent(
     assert (len(stored(world)[0]) < 400) is (compression is not Compression.NONE)
 
 
-async def test_a_compression_without_a_library_is_refused_by_its_name(
+async def test_a_compression_without_its_library_is_rejected(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name="lz4")
 
-    monkeypatch.setattr("emulator.wire.compression.import_module", missing)
+    monkeypatch.setattr("emulator.wire.payloads.import_module", missing)
 
     with pytest.raises(ValueError, match="to compress with LZ4, install lz4"):
         await world.client("us").producer(TOPIC, compression=Compression.LZ4)
@@ -86,7 +85,7 @@ async def test_a_compression_without_a_library_is_refused_by_its_name(
 
 @pytest.mark.parametrize("size", [BYTES_MAX, 3 * BYTES_MAX, 200 * BYTES_MAX])
 @pytest.mark.world("us", settings=SMALL)
-async def test_what_the_region_does_not_take_is_refused_before_it_is_sent_and_the_next_one_is_not(
+async def test_a_message_above_the_maximum_is_rejected_before_it_is_sent_and_the_next_one_is_not(
     world: World,
     size: int,
 ) -> None:
@@ -103,18 +102,18 @@ async def test_what_the_region_does_not_take_is_refused_before_it_is_sent_and_th
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZLIB], ids=lambda one: one.name)
 @pytest.mark.parametrize("size", [BYTES_MAX, 2 * BYTES_MAX + 1, 10 * BYTES_MAX])
 @pytest.mark.world("us", "eu", settings=SMALL)
-async def test_a_large_message_goes_in_pieces_and_comes_as_one(
+async def test_a_large_message_is_sent_in_chunks_and_received_as_one(
     world: World, size: int, compression: Compression
 ) -> None:
     producer = await world.client("us").producer(TOPIC, chunking=True, compression=compression)
     sent = {}
     for payload in (b"small", noise(size), b"after"):
         sent[await producer.send(payload, key="k")] = payload
-    pieces = [read_metadata(data) for data in stored(world)][1:-1]
-    assert len(pieces) >= 2
-    assert {one.uuid for one in pieces} == {f"{producer.name}-1"}
-    assert [one.chunk_id for one in pieces] == list(range(len(pieces)))
-    assert {one.sequence_id for one in pieces} == {1}
+    chunks = [read_metadata(data) for data in stored(world)][1:-1]
+    assert len(chunks) >= 2
+    assert {one.uuid for one in chunks} == {f"{producer.name}-1"}
+    assert [one.chunk_id for one in chunks] == list(range(len(chunks)))
+    assert {one.sequence_id for one in chunks} == {1}
     assert all(len(data) <= BYTES_MAX for data in stored(world))
     came = await received(world.client("us"), 3)
     assert {one.id: one.payload for one in came} == sent
@@ -123,12 +122,13 @@ async def test_a_large_message_goes_in_pieces_and_comes_as_one(
 
 
 @pytest.mark.world("us", settings=SMALL)
-async def test_all_pieces_are_acknowledged_with_the_message_and_come_again_with_it(world: World) -> None:
+async def test_all_chunks_are_acknowledged_and_redelivered_with_the_message(
+    world: World, client: Client
+) -> None:
     producer = await world.client("us").producer(TOPIC, chunking=True)
     payload = noise(5 * BYTES_MAX)
     for one in (payload, b"after"):
         await producer.send(one)
-    client = world.client("us")
     options = {"type_": ConsumerType.SHARED, "initial_position": FROM_THE_START}
     consumer = await client.subscribe(TOPIC, "s", **options)  # type: ignore[arg-type]
     first = await consumer.receive()
@@ -142,9 +142,10 @@ async def test_all_pieces_are_acknowledged_with_the_message_and_come_again_with_
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.world("us", settings=SMALL, disk=DiskFaults(commit_seconds=(0.01, 0.05)))
-async def test_a_crash_between_the_pieces_loses_nothing_and_doubles_nothing(world: World, seed: int) -> None:
+async def test_a_crash_between_chunks_loses_nothing_and_duplicates_nothing(
+    world: World, client: Client, seed: int
+) -> None:
     """The rest is sent to the restarted region; it deduplicates what it already has."""
-    client = world.client("us")
     producer = await client.producer(TOPIC, name="p", chunking=True)
     payloads = [noise((1 + number % 4) * BYTES_MAX, str(number)) for number in range(12)]
     sends = [producer.send_nowait(one) for one in payloads]
@@ -158,8 +159,7 @@ async def test_a_crash_between_the_pieces_loses_nothing_and_doubles_nothing(worl
 
 
 @pytest.mark.world("us", settings=SMALL)
-async def test_pieces_of_two_producers_lie_between_each_other_and_come_together(world: World) -> None:
-    client = world.client("us")
+async def test_interleaved_chunks_of_several_producers_are_assembled(world: World, client: Client) -> None:
     sends, payloads = [], [noise(6 * BYTES_MAX, str(number)) for number in range(8)]
     for number, payload in enumerate(payloads):
         producer = await world.client("us").producer(TOPIC, name=f"p{number}", chunking=True)
@@ -168,37 +168,30 @@ async def test_pieces_of_two_producers_lie_between_each_other_and_come_together(
     assert {one.payload for one in await received(client, 8)} == set(payloads)
 
 
-def test_of_more_incomplete_messages_than_it_keeps_a_consumer_gives_up_the_oldest_until_it_connects_again() -> (
-    None
-):
-    async def told() -> None:
-        pieces = ChunkAssembler()
-        made = []
-        for number in range(INCOMPLETE_MAX + 1):
-            receipt: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
-            message = OutgoingMessage(noise(3_000), None, {}, None, None, None, (), None, receipt, number)
-            made.append(piece_entries("p", 1, message, entry_bytes_max=3_500))
-        assert {len(one) for one in made} == {2}
+async def test_of_too_many_incomplete_messages_a_consumer_drops_the_oldest_until_it_reconnects() -> None:
+    assembler, made = ChunkAssembler(), []
+    for number in range(INCOMPLETE_MAX + 1):
+        receipt: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
+        message = OutgoingMessage(noise(3_000), receipt, sequence_id=number)
+        made.append(chunk_entries("p", 1, message, entry_bytes_max=3_500))
+    assert {len(one) for one in made} == {2}
 
-        def add(entries: list[bytes], piece: int) -> bytes | None:
-            info = read_entry(entries[piece])
-            return pieces.add(info, entries[piece][info.payload_offset :], MessageId(1, piece))
+    def add(entries: list[bytes], chunk: int) -> bytes | None:
+        info = read_entry(entries[chunk])
+        return assembler.add(info, entries[chunk][info.payload_offset :], MessageId(1, chunk))
 
-        assert [add(one, 0) for one in made] == [None] * len(made)
-        whole = [add(one, 1) for one in made]
-        assert whole[0] is None
-        assert whole[1:] == [noise(3_000)] * INCOMPLETE_MAX
-        assert add(made[0], 1) is None  # nothing to follow
-        assert add(made[0], 0) is None
-        assert add(made[0], 0) is None  # it comes again, from the beginning
-        assert add(made[0], 1) == noise(3_000)
-
-    asyncio.run(told())
+    assert [add(one, 0) for one in made] == [None] * len(made)
+    whole = [add(one, 1) for one in made]
+    assert whole[0] is None
+    assert whole[1:] == [noise(3_000)] * INCOMPLETE_MAX
+    assert add(made[0], 1) is None  # nothing to follow
+    assert add(made[0], 0) is None
+    assert add(made[0], 0) is None  # it is redelivered, from its first chunk on
+    assert add(made[0], 1) == noise(3_000)
 
 
 @pytest.mark.world("us", settings=SMALL)
-async def test_pieces_in_a_transaction_and_batches_of_pieces_are_refused(world: World) -> None:
-    client = world.client("us")
+async def test_chunks_in_a_transaction_or_in_batches_are_rejected(client: Client) -> None:
     with pytest.raises(ValueError, match="batching and chunking cannot be combined"):
         await client.producer(TOPIC, batching=Batching(), chunking=True)
     producer = await client.producer(TOPIC, chunking=True)
@@ -226,11 +219,10 @@ async def test_partitions_take_large_messages_as_topics_do(world: World) -> None
     ]
 
 
-async def test_what_cannot_be_decompressed_stays_and_others_are_received(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_an_undecompressable_message_stays_and_others_are_received(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The message would arrive again over every new connection, so the client keeps the connection."""
-    client = world.client("us")
     with monkeypatch.context() as patch:
         patch.setattr(Compression, "compress", lambda self, payload: b"no such stream")
         liar = await client.producer("orders", compression=Compression.ZLIB)

@@ -1,107 +1,62 @@
-"""Producers of partitioned topics, with our own client under virtual time."""
+"""Producers of partitioned topics, under virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
-from emulator.broker.region import Region
-from emulator.client import EARLIEST, Batching, Client, ClientError, KeyHash, Producer, Routing
+from emulator.client import EARLIEST, Batching, Client, ClientError, KeyHash, Routing
 from emulator.client.partitioned_producer import PartitionedProducer
 from emulator.client.send_queue import OutgoingMessage
 from emulator.errors import ServerError
 from emulator.model.values import TopicName
-from emulator.simulation.world import CLIENT_SETTINGS, World
-from emulator.wire.message_metadata import read_metadata
+from emulator.simulation.world import World
+from tests.client.topics import (
+    ORDERS,
+    WITH_PARTITIONS,
+    admin,
+    client_of,
+    counts,
+    create,
+    grow,
+    grown,
+    numbers,
+    owners,
+    partition,
+    producers_at,
+    region,
+    restart,
+    terminate,
+)
 
-ORDERS = "persistent://public/default/orders"
-ASKS = replace(CLIENT_SETTINGS, asks_for_partitions=True, partitions_interval_seconds=1.0)
-
-
-def region(w: World) -> Region:
-    broker = w.regions["us"].broker
-    assert broker is not None
-    return broker
-
-
-def client_of(w: World, **changes: object) -> Client:
-    return w.client("us", settings=replace(ASKS, **changes))  # type: ignore[arg-type]
-
-
-PATH = "/admin/v2/persistent/public/default/orders"
-
-
-async def admin(w: World, method: str, target: str, body: object = None) -> None:
-    answer = await w.ask_admin("us", method, target, body)
-    assert answer.status < 300, answer
+SETTINGS = WITH_PARTITIONS
 
 
-async def create(w: World, count: int = 3) -> None:
-    await admin(w, "PUT", f"{PATH}/partitions", count)
-
-
-async def grow(w: World, count: int) -> None:
-    await admin(w, "POST", f"{PATH}/partitions", count)
-
-
-async def terminate(w: World, topic: str) -> None:
-    await admin(w, "POST", f"/admin/v2/{topic.replace('://', '/')}/terminate")
-
-
-def partition(index: int) -> str:
-    return f"{ORDERS}-partition-{index}"
-
-
-def stored(w: World, index: int) -> list[bytes]:
-    """Return the entries of a partition."""
-    return [entry.data for entry in w.regions["us"].disk.entries(partition(index))]
-
-
-def counts(w: World, partitions: int = 3) -> list[int]:
-    return [len(stored(w, index)) for index in range(partitions)]
-
-
-def numbers(w: World, index: int) -> list[int]:
-    """Return the sequence ids of a partition's entries."""
-    return [read_metadata(data).sequence_id for data in stored(w, index)]
-
-
-def producers_at(w: World, index: int) -> list[str]:
-    """Return the names of the region's producers."""
-    topic = region(w).directory.serving.get(partition(index))
-    return [] if topic is None else [one.producer_name for one in topic.producers.values()]
-
-
-async def grown(producer: Producer, count: int) -> PartitionedProducer:
-    assert isinstance(producer, PartitionedProducer)
-    async with asyncio.timeout(60):
-        while producer.partitions < count:
-            await asyncio.sleep(0.05)
-    return producer
-
-
-async def test_messages_go_round_all_partitions_and_all_know_the_producer_by_one_name(world: World) -> None:
+async def test_messages_go_round_all_partitions_and_all_know_the_producer_by_one_name(
+    world: World, client: Client
+) -> None:
     await create(world)
-    producer = await client_of(world).producer("orders")
+    producer = await client.producer("orders")
     for number in range(9):
         await producer.send(b"%d" % number)
     assert counts(world) == [3, 3, 3]
-    assert [producers_at(world, index) for index in range(3)] == [[producer.name]] * 3
+    assert owners(world) == [[producer.name]] * 3
     await producer.close()
-    assert [producers_at(world, index) for index in range(3)] == [[]] * 3
+    assert owners(world) == [[]] * 3
 
 
-async def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(world: World) -> None:
+async def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(
+    world: World, client: Client
+) -> None:
     partitioned = {
         "allowAutoTopicCreation": True,
         "topicType": "partitioned",
         "defaultNumPartitions": 2,
     }
     await admin(world, "POST", "/admin/v2/namespaces/public/default/autoTopicCreation", partitioned)
-    producer = await client_of(world).producer("orders")
+    producer = await client.producer("orders")
     assert isinstance(producer, PartitionedProducer)
     assert producer.partitions == region(world).partitioned.count(TopicName.parse(ORDERS)) == 2
 
@@ -109,10 +64,9 @@ async def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(
 @pytest.mark.parametrize("key_hash", list(KeyHash), ids=lambda one: one.name)
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=4)], ids=["single", "batches"])
 async def test_messages_of_one_key_are_in_one_partition_in_their_order(
-    world: World, key_hash: KeyHash, batching: Batching | None
+    world: World, client: Client, key_hash: KeyHash, batching: Batching | None
 ) -> None:
     await create(world)
-    client = client_of(world)
     producer = await client.producer("orders", key_hash=key_hash, batching=batching)
     keys = [f"key-{number}" for number in range(8)]
     sends = [producer.send_nowait(b"%d" % n, key=keys[n % 8]) for n in range(80)]
@@ -125,28 +79,29 @@ async def test_messages_of_one_key_are_in_one_partition_in_their_order(
         assert not await consumer.has_message()
 
 
-async def test_a_router_of_the_application_decides_alone(world: World) -> None:
+async def test_a_router_of_the_application_decides_alone(world: World, client: Client) -> None:
     def by_length(message: OutgoingMessage, partitions: int) -> int:
         return len(message.payload) % partitions
 
     await create(world)
-    producer = await client_of(world).producer("orders", routing=by_length)
+    producer = await client.producer("orders", routing=by_length)
     for payload in (b"", b"x", b"y", b"xx", b"xyz"):
         await producer.send(payload, key="one key")
     assert counts(world) == [2, 2, 1]
 
 
-async def test_all_messages_without_a_key_go_to_one_partition_when_that_is_wanted(world: World) -> None:
+async def test_all_messages_without_a_key_go_to_one_partition_when_that_is_wanted(
+    world: World, client: Client
+) -> None:
     await create(world)
-    producer = await client_of(world).producer("orders", routing=Routing.SINGLE)
+    producer = await client.producer("orders", routing=Routing.SINGLE)
     for _ in range(9):
         await producer.send(b"x")
     assert sorted(counts(world)) == [0, 0, 9]
 
 
-async def test_whoever_is_lazy_opens_a_partition_with_its_first_message(world: World) -> None:
+async def test_whoever_is_lazy_opens_a_partition_with_its_first_message(world: World, client: Client) -> None:
     await create(world)
-    client = client_of(world)
     producer = await client.producer("orders", lazy=True)
     opened = [index for index in range(3) if producers_at(world, index)]
     assert len(opened) == 1
@@ -161,10 +116,11 @@ async def test_whoever_is_lazy_opens_a_partition_with_its_first_message(world: W
 
 async def test_what_was_sent_before_its_partition_was_open_is_numbered_behind_what_the_region_has(
     world: World,
+    client: Client,
 ) -> None:
     """Numbered from 0 it would count as a duplicate of the former producer's messages, and be dropped."""
     await create(world)
-    before = await client_of(world).producer("orders", name="p")
+    before = await client.producer("orders", name="p")
     for number in range(6):
         await before.send(b"%d" % number)
     await before.close()
@@ -177,11 +133,10 @@ async def test_what_was_sent_before_its_partition_was_open_is_numbered_behind_wh
 
 async def test_a_partition_that_cannot_be_opened_fails_the_messages_for_it_and_is_tried_again(
     world: World,
+    client: Client,
 ) -> None:
     await create(world, 2)
-    producer = await client_of(world).producer(
-        "orders", lazy=True, name="p", routing=lambda m, n: len(m.payload)
-    )
+    producer = await client.producer("orders", lazy=True, name="p", routing=lambda m, n: len(m.payload))
     other = 0 if producers_at(world, 1) else 1
     squatter = await client_of(world).producer(partition(other), name="p")
     sends = [producer.send_nowait(b"x" * other) for _ in range(2)]
@@ -197,9 +152,10 @@ async def test_a_partition_that_cannot_be_opened_fails_the_messages_for_it_and_i
     assert counts(world, 2)[other] == 1
 
 
-async def test_each_partition_has_numbers_of_its_own_and_knows_its_duplicates(world: World) -> None:
+async def test_each_partition_has_numbers_of_its_own_and_knows_its_duplicates(
+    world: World, client: Client
+) -> None:
     await create(world)
-    client = client_of(world)
     first = await client.producer("orders", name="p", initial_sequence_id=9)
     for number in range(6):
         await first.send(b"%d" % number, key=f"key-{number}")
@@ -219,9 +175,9 @@ async def test_each_partition_has_numbers_of_its_own_and_knows_its_duplicates(wo
     assert sum(counts(world)) == 7
 
 
-async def test_partitions_that_come_are_used(world: World) -> None:
+async def test_partitions_that_come_are_used(world: World, client: Client) -> None:
     await create(world, 1)
-    producer = await client_of(world).producer("orders")
+    producer = await client.producer("orders")
     await producer.send(b"before")
     await grow(world, 4)
     await grown(producer, 4)
@@ -230,9 +186,11 @@ async def test_partitions_that_come_are_used(world: World) -> None:
     assert counts(world, 4) == [3, 2, 2, 2]
 
 
-async def test_a_topic_that_grows_while_the_connection_is_down_is_seen_to_have_grown(world: World) -> None:
+async def test_a_topic_that_grows_while_the_connection_is_down_is_seen_to_have_grown(
+    world: World, client: Client
+) -> None:
     await create(world, 2)
-    producer = await client_of(world).producer("orders")
+    producer = await client.producer("orders")
     world.kill("us")
     sends = [producer.send_nowait(b"%d" % number) for number in range(4)]
     await asyncio.sleep(5)
@@ -244,9 +202,11 @@ async def test_a_topic_that_grows_while_the_connection_is_down_is_seen_to_have_g
     assert counts(world) == [3, 3, 1]
 
 
-async def test_a_lazy_producer_uses_partitions_that_come_when_it_has_a_message_for_them(world: World) -> None:
+async def test_a_lazy_producer_uses_partitions_that_come_when_it_has_a_message_for_them(
+    world: World, client: Client
+) -> None:
     await create(world, 1)
-    producer = await client_of(world).producer("orders", lazy=True)
+    producer = await client.producer("orders", lazy=True)
     await grow(world, 2)
     await grown(producer, 2)
     assert producers_at(world, 1) == []
@@ -254,9 +214,11 @@ async def test_a_lazy_producer_uses_partitions_that_come_when_it_has_a_message_f
     assert counts(world, 2) == [2, 2]
 
 
-async def test_a_terminated_partition_takes_nothing_more_and_the_others_go_on(world: World) -> None:
+async def test_a_terminated_partition_takes_nothing_more_and_the_others_go_on(
+    world: World, client: Client
+) -> None:
     await create(world)
-    producer = await client_of(world).producer("orders")
+    producer = await client.producer("orders")
     for number in range(3):
         await producer.send(b"%d" % number)
     await terminate(world, partition(1))
@@ -268,10 +230,11 @@ async def test_a_terminated_partition_takes_nothing_more_and_the_others_go_on(wo
 
 async def test_a_batch_that_is_open_for_a_partition_is_published_when_the_producer_closes(
     world: World,
+    client: Client,
 ) -> None:
     await create(world)
     batching = Batching(delay_ms_max=600_000)
-    producer = await client_of(world).producer("orders", batching=batching)
+    producer = await client.producer("orders", batching=batching)
     sends = [producer.send_nowait(b"%d" % n, key=f"key-{n}") for n in range(9)]
     assert counts(world) == [0, 0, 0]
     await producer.close()
@@ -280,8 +243,8 @@ async def test_a_batch_that_is_open_for_a_partition_is_published_when_the_produc
     assert all(one.batch_size > 1 for one in ids)
 
 
-async def test_a_batch_that_is_open_when_its_topic_ends_has_an_outcome(world: World) -> None:
-    producer = await client_of(world).producer("orders", batching=Batching(delay_ms_max=600_000))
+async def test_a_batch_that_is_open_when_its_topic_ends_has_an_outcome(world: World, client: Client) -> None:
+    producer = await client.producer("orders", batching=Batching(delay_ms_max=600_000))
     sent = producer.send_nowait(b"x")
     await terminate(world, ORDERS)
     async with asyncio.timeout(60):
@@ -292,39 +255,36 @@ async def test_a_batch_that_is_open_when_its_topic_ends_has_an_outcome(world: Wo
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
 async def test_a_producer_that_is_given_up_while_it_is_opened_leaves_nothing(
-    world: World, turns: int
+    world: World, client: Client, turns: int
 ) -> None:
     """Cancel the opening after `turns` milliseconds."""
     await create(world)
-    client = client_of(world)
     opening = asyncio.ensure_future(client.producer("orders"))
     await asyncio.sleep(turns / 1000)
     opening.cancel()
     await asyncio.wait([opening])
     await asyncio.sleep(2)
     if opening.cancelled():
-        assert [producers_at(world, index) for index in range(3)] == [[]] * 3
+        assert owners(world) == [[]] * 3
     await client.close()
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 6))
 async def test_a_client_that_is_closed_while_it_opens_a_producer_leaves_nothing(
-    world: World, turns: int
+    world: World, client: Client, turns: int
 ) -> None:
     await create(world)
-    client = client_of(world)
     opening = asyncio.ensure_future(client.producer("orders"))
     await asyncio.sleep(turns / 1000)
     await client.close()
     await asyncio.wait([opening])
     assert opening.cancelled() or isinstance(opening.exception(), ClientError | None)
     await asyncio.sleep(2)
-    assert [producers_at(world, index) for index in range(3)] == [[]] * 3
+    assert owners(world) == [[]] * 3
 
 
-async def test_transactions_reach_over_partitions(world: World) -> None:
+async def test_transactions_reach_over_partitions(world: World, client: Client) -> None:
     await create(world)
-    client = client_of(world)
     producer = await client.producer("orders")
     transaction = await client.new_transaction()
     for number in range(6):
@@ -336,9 +296,9 @@ async def test_transactions_reach_over_partitions(world: World) -> None:
     assert sorted(came) == [b"%d" % number for number in range(6)]
 
 
-async def test_a_partition_is_a_topic_by_itself(world: World) -> None:
+async def test_a_partition_is_a_topic_by_itself(world: World, client: Client) -> None:
     await create(world)
-    producer = await client_of(world).producer(partition(2))
+    producer = await client.producer(partition(2))
     assert not isinstance(producer, PartitionedProducer)
     await producer.send(b"x")
     assert counts(world) == [0, 0, 1]
@@ -347,22 +307,19 @@ async def test_a_partition_is_a_topic_by_itself(world: World) -> None:
 @pytest.mark.parametrize("lazy", [False, True], ids=["all at once", "lazy"])
 @pytest.mark.parametrize("seed", range(6))
 async def test_kills_and_growth_in_the_middle_of_a_stream_lose_nothing_and_double_nothing(
-    world: World, seed: int, *, lazy: bool
+    world: World, client: Client, seed: int, *, lazy: bool
 ) -> None:
     """Per partition in order, and each message once, for a consumer that was connected all the time."""
     await create(world, 2)
     consumer = await client_of(world, topics_interval_seconds=1.0).subscribe("orders", "s")
-    producer = await client_of(world).producer("orders", name="p", lazy=lazy, batching=Batching())
+    producer = await client.producer("orders", name="p", lazy=lazy, batching=Batching())
     sends = []
     for burst in range(12):
         key = f"key-{burst % 5}"
         sends += [producer.send_nowait(b"%d" % (20 * burst + n), key=key) for n in range(20)]
         await asyncio.sleep(0.3)
         if burst % 4 == 1:
-            world.kill("us")
-            await asyncio.sleep(0.5)
-            world.start("us")
-            await world.ready()
+            await restart(world, 0.5)
         if burst % 4 == 2:
             await grow(world, 3 + burst // 4)
     await asyncio.wait_for(asyncio.gather(*sends), 120)

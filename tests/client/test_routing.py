@@ -40,7 +40,7 @@ def test_a_number_has_no_sign() -> None:
 
 def message(payload: bytes = b"", key: str | None = None) -> OutgoingMessage:
     loop = asyncio.get_running_loop()
-    return OutgoingMessage(payload, key, {}, None, None, None, (), None, loop.create_future())
+    return OutgoingMessage(payload, loop.create_future(), key=key)
 
 
 class Clock:

@@ -9,11 +9,23 @@ from typing import Any
 
 import pytest
 
-from tests.clients.telling import run_with
+from tests.clients.harness import Scene, run_with
+
+
+@pytest.fixture
+def scene(request: pytest.FixtureRequest, client: str) -> Scene:
+    """The regions and programs that the marker `scene` describes: by default one region, `us`, and one program."""
+    marker = request.node.get_closest_marker("scene")
+    names, options = (marker.args, marker.kwargs) if marker else ((), {})
+    return Scene(client, *names, **options)
 
 
 @pytest.fixture
 def runner(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    if "client" in request.fixturenames:
-        return partial(run_with, request.getfixturevalue("client"))
-    return asyncio.run
+    if "client" not in request.fixturenames:
+        return asyncio.run
+    client = request.getfixturevalue("client")
+    if "scene" not in request.fixturenames:
+        return partial(run_with, client)
+    scene: Scene = request.getfixturevalue("scene")
+    return lambda test: run_with(client, scene.play(test))

@@ -44,7 +44,7 @@ class Failed(Exception):
 
 
 class Program(Protocol):
-    """A program with a client in it, whatever client that is and wherever it runs."""
+    """A program with a client in it: a process, or a simulated program."""
 
     def ask(self, verb: str, **arguments: object) -> asyncio.Future[dict[str, str]]:
         """Return the response; raise Failed when the client raised, or the program is gone."""
@@ -58,7 +58,7 @@ class Program(Protocol):
 
 
 class Driver:
-    """One program with a client in it."""
+    """A process with a client in it (Program)."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -67,7 +67,6 @@ class Driver:
         self._listening = asyncio.ensure_future(self._listen())
 
     def ask(self, verb: str, **arguments: object) -> asyncio.Future[dict[str, str]]:
-        """Return the response; raise Failed when the client raised, or the program is gone."""
         number = next(self._numbers)
         answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
@@ -96,7 +95,6 @@ class Driver:
         self._process.kill()
 
     def freeze(self) -> None:
-        """Stop its execution; its connections stay open."""
         self._process.send_signal(signal.SIGSTOP)
 
     async def end(self) -> None:
@@ -131,16 +129,17 @@ def python() -> list[str]:
 
 def java() -> list[str]:
     """With the libraries of examples/java."""
-    with _folder("java", ROOT / "examples" / "java" / "pom.xml", SOURCES / "Driver.java") as folder:
+    return java_program("java", ROOT / "examples" / "java" / "pom.xml", SOURCES / "Driver.java", "Driver")
+
+
+def java_program(name: str, pom: Path, source: Path, main: str) -> list[str]:
+    """Compile a class with the libraries of a pom, unless that is done; return the command that runs it."""
+    with _folder(name, pom, source) as folder:
         jars = f"{folder}/target/dependency/*"
-        if not (folder / "Driver.class").exists():
-            _built(folder, "mvn", "-q", "-B", "dependency:copy-dependencies")
-            _built(folder, "javac", "-cp", jars, "Driver.java")
-    return ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{jars}", "Driver"]
-
-
-def go_is_there() -> None:
-    want("go", "version", GO_VERSION)
+        if not (folder / f"{main.replace('.', '/')}.class").exists():
+            _built(folder, "mvn", "-q", "-B", "-f", pom.name, "dependency:copy-dependencies")
+            _built(folder, "javac", "-cp", jars, "-d", ".", source.name)
+    return ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{jars}", main]
 
 
 def want(tool: str, asked: str, version: tuple[int, int]) -> None:
@@ -152,11 +151,16 @@ def want(tool: str, asked: str, version: tuple[int, int]) -> None:
 
 
 def go() -> list[str]:
-    go_is_there()
+    return go_program("go", SOURCES / "driver.go")
+
+
+def go_program(name: str, source: Path) -> list[str]:
+    """Compile a program with the modules of examples/go, unless that is done."""
+    want("go", "version", GO_VERSION)
     example = ROOT / "examples" / "go"
-    with _folder("go", example / "go.mod", example / "go.sum", SOURCES / "driver.go") as folder:
+    with _folder(name, example / "go.mod", example / "go.sum", source) as folder:
         if not (folder / "driver").exists():
-            _built(folder, "go", "build", "-mod=mod", "-o", "driver", "driver.go")
+            _built(folder, "go", "build", "-mod=mod", "-o", "driver", source.name)
     return [str(folder / "driver")]
 
 

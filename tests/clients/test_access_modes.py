@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import pytest
-from _pytest.mark import ParameterSet
 
-from emulator.broker.region import Region
 from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.model.stored_keys import NamespacePath
-from tests.broker.regions import FAST, until
-from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, QUICK, case, driver, regions
+from tests.broker.regions import until
+from tests.clients.harness import CLIENTS, ORDERS, QUICK, ClientProgram, Scene, case, clients, rejected
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.scene(programs=2, timeout_ms=60_000)]
 
 MODES = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
 IN, WAITS, FENCED, BUSY = "in", "waits", "ProducerFenced", "ProducerBusy"
@@ -30,188 +24,155 @@ WITHOUT_EPOCHS = ("rust",)
 do not report a fenced producer to their application, but try to open it again."""
 GIVES_UP_WAITING = ("python",)
 """Clients whose operation timeout ends the creation of a producer, although the broker told them to wait."""
-TOPIC = "persistent://public/default/orders"
-PATIENT_MS = 60_000
-OUTCOME_SECONDS = 20
+SECONDS = 20
 FROZEN_SECONDS = 6
 """Two seconds on an idle machine."""
-
-
-def _cell(client: str, *modes: str) -> ParameterSet:
-    return case(client, *modes)
-
-
-ALL_CLIENTS = [case(one) for one in CLIENTS]
-CELLS = [
-    _cell(client, first, second)
-    for client in CLIENTS
-    for first in MODES
-    for second in MODES
-    if client not in WITHOUT_FENCING or "ExclusiveWithFencing" not in (first, second)
-]
-MODES_OF_CLIENTS = [
-    _cell(client, mode)
+OFFERED = [
+    (client, mode)
     for client in CLIENTS
     for mode in MODES
     if client not in WITHOUT_FENCING or mode != "ExclusiveWithFencing"
 ]
+EACH_MODE = pytest.mark.parametrize(("client", "mode"), [case(*one) for one in OFFERED])
+EACH_PAIR = pytest.mark.parametrize(
+    ("client", "first", "second"),
+    [case(client, first, second) for client, first in OFFERED for one, second in OFFERED if one == client],
+)
 
 
-@dataclass
-class Story:
-    """A region, and two programs with a client each."""
-
-    region: Region
-    one: Program
-    other: Program
-
-    def line(self, topic: str) -> list[str]:
-        found = self.region.directory.serving.get(f"persistent://public/default/{topic}")
-        return [] if found is None else [producer.producer_name for producer in found.access.line]
-
-    def epoch(self, topic: str) -> int | None:
-        return self.region.directory.serving[f"persistent://public/default/{topic}"].access.epoch
+def queue(scene: Scene) -> list[str]:
+    """The names of the producers in the wait queue."""
+    topic = scene.region.directory.serving.get(ORDERS)
+    return [] if topic is None else [producer.producer_name for producer in topic.access.line]
 
 
-@contextlib.asynccontextmanager
-async def scenario(client: str, *, timeout_ms: int = PATIENT_MS) -> AsyncIterator[Story]:
-    async with regions("us", settings=FAST) as world, driver(client) as one, driver(client) as other:
-        for each in (one, other):
-            url = f"pulsar://127.0.0.1:{world.ports['us']}"
-            await each.ask("client", key="client", url=url, timeout_ms=timeout_ms)
-        yield Story(world.running["us"], one, other)
+def epoch(scene: Scene) -> int | None:
+    return scene.region.directory.serving[ORDERS].access.epoch
 
 
-async def opened(of: Program, topic: str, access: str, key: str = "p", **more: object) -> str:
-    asked = of.ask("producer", client="client", key=key, topic=topic, access=access, **more)
-    await asyncio.wait_for(asked, OUTCOME_SECONDS)
-    return asked.result()["name"]
+async def unload(scene: Scene) -> None:
+    await scene.region.directory.unload(ORDERS, "requested by the admin API")
 
 
-async def met(of: asyncio.Future[dict[str, str]]) -> str:
-    with pytest.raises(Failed) as caught:
-        await asyncio.wait_for(of, OUTCOME_SECONDS)
-    return caught.value.name
+async def soon(request: asyncio.Future[dict[str, str]]) -> None:
+    await asyncio.wait_for(request, SECONDS)
 
 
-@pytest.mark.parametrize(("client", "first", "second"), CELLS)
-async def test_who_gets_in_beside_whom(client: str, first: str, second: str) -> None:
-    async with scenario(client) as it:
-        await opened(it.one, "orders", first)
-        asked = it.other.ask("producer", client="client", key="p", topic="orders", access=second)
-        expected = (BESIDE_SHARED if first == "Shared" else BESIDE_AN_OWNER)[second]
-        if expected == WAITS:
-            await until(lambda: len(it.line("orders")) == 1)
-            assert not asked.done()
-        elif expected == IN:
-            await asyncio.wait_for(asked, OUTCOME_SECONDS)
-        else:
-            assert await met(asked) == expected
-        if second == "ExclusiveWithFencing" and client in WITHOUT_EPOCHS:
-            return
-        sent = it.one.ask("send", key="p", payload="after")
-        if second == "ExclusiveWithFencing":
-            assert await met(sent) == FENCED
-        else:
-            await asyncio.wait_for(sent, OUTCOME_SECONDS)
+async def send(program: ClientProgram, payload: str) -> None:
+    await asyncio.wait_for(program.send(payload), SECONDS)
 
 
-@pytest.mark.parametrize("client", ALL_CLIENTS)
+async def owner_and_waiter(
+    scene: Scene, access: str = "WaitForExclusive", *, owner: str | None = None, waiter: str | None = None
+) -> asyncio.Future[dict[str, str]]:
+    """Open a producer at one program; return the request of the other program, which is in the wait queue."""
+    one, other = scene.programs
+    await soon(one.producer(access=access, name=owner))
+    request = other.producer(access="WaitForExclusive", name=waiter)
+    await until(lambda: len(queue(scene)) == 1)
+    return request
+
+
+@EACH_PAIR
+async def test_who_gets_in_beside_whom(scene: Scene, first: str, second: str) -> None:
+    one, other = scene.programs
+    await soon(one.producer(access=first))
+    request = other.producer(access=second)
+    expected = (BESIDE_SHARED if first == "Shared" else BESIDE_AN_OWNER)[second]
+    if expected == WAITS:
+        await until(lambda: len(queue(scene)) == 1)
+        assert not request.done()
+    elif expected == IN:
+        await soon(request)
+    else:
+        assert (await rejected(request)).name == expected
+    if second != "ExclusiveWithFencing":
+        await send(one, "after")
+    elif scene.client not in WITHOUT_EPOCHS:
+        assert (await rejected(one.ask("send", key="p", payload="after"))).name == FENCED
+
+
+@clients()
 @pytest.mark.parametrize("how", ["closes", "is killed"])
-async def test_whoever_waits_takes_over_when_the_owner(client: str, how: str) -> None:
-    async with scenario(client) as it:
-        await opened(it.one, "orders", "WaitForExclusive")
-        waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive"))
-        await until(lambda: len(it.line("orders")) == 1)
-        if how == "closes":
-            await it.one.ask("close", key="p")
-        else:
-            it.one.kill()
-        await waiting
-        await it.other.ask("send", key="p", payload="mine")
-        assert it.epoch("orders") == 1
+async def test_whoever_waits_takes_over_when_the_owner(scene: Scene, how: str) -> None:
+    one, other = scene.programs
+    waiting = await owner_and_waiter(scene)
+    if how == "closes":
+        await one.ask("close", key="p")
+    else:
+        one.kill()
+    await soon(waiting)
+    await other.send("mine")
+    assert epoch(scene) == 1
 
 
-@pytest.mark.parametrize("client", [one for one in ALL_CLIENTS if one.values[0] not in WITHOUT_EPOCHS])
-async def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(client: str) -> None:
-    async with scenario(client) as it:
-        await opened(it.one, "orders", "WaitForExclusive", name="owner")
-        waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive", name="waiter"))
-        await until(lambda: it.line("orders") == ["waiter"])
-        await it.region.directory.unload("persistent://public/default/orders", "requested by the admin API")
-        await asyncio.wait_for(it.one.ask("send", key="p", payload="still mine"), OUTCOME_SECONDS)
-        await until(lambda: it.line("orders") == ["waiter"])
-        assert it.epoch("orders") == 0
-        assert not waiting.done()
-        await it.one.ask("close", key="p")
-        await asyncio.wait_for(waiting, OUTCOME_SECONDS)
+@clients(*WITHOUT_EPOCHS)
+async def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(scene: Scene) -> None:
+    waiting = await owner_and_waiter(scene, owner="owner", waiter="waiter")
+    assert queue(scene) == ["waiter"]
+    await unload(scene)
+    await send(scene.program, "still mine")
+    await until(lambda: queue(scene) == ["waiter"])
+    assert epoch(scene) == 0
+    assert not waiting.done()
+    await scene.program.ask("close", key="p")
+    await soon(waiting)
 
 
-@pytest.mark.parametrize("client", ALL_CLIENTS)
-async def test_whoever_gives_up_waiting_leaves_the_line(client: str) -> None:
-    async with scenario(client) as it:
-        await opened(it.one, "orders", "Exclusive")
-        asked = it.other.ask("producer", client="client", key="p", topic="orders", access="WaitForExclusive")
-        await until(lambda: len(it.line("orders")) == 1)
-        it.other.kill()
-        await until(lambda: it.line("orders") == [])
-        assert await met(asked) == "Gone"
-        await it.one.ask("close", key="p")
+@clients()
+async def test_whoever_gives_up_waiting_leaves_the_line(scene: Scene) -> None:
+    waiting = await owner_and_waiter(scene, "Exclusive")
+    scene.programs[1].kill()
+    await until(lambda: queue(scene) == [])
+    assert (await rejected(waiting)).name == "Gone"
+    await scene.program.ask("close", key="p")
 
 
-@pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
-async def test_a_producer_of_every_mode_goes_on_after_an_unload(client: str, mode: str) -> None:
-    async with scenario(client) as it:
-        await opened(it.one, "orders", mode, name="owner")
-        await it.one.ask("send", key="p", payload="before")
-        epoch = it.epoch("orders")
-        for _ in range(2):
-            await it.region.directory.unload(TOPIC, "requested by the admin API")
-            await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
-        assert client in WITHOUT_EPOCHS or it.epoch("orders") == epoch
+@EACH_MODE
+async def test_a_producer_of_every_mode_goes_on_after_an_unload(scene: Scene, mode: str) -> None:
+    await soon(scene.program.producer(access=mode, name="owner"))
+    await scene.program.send("before")
+    before = epoch(scene)
+    for _ in range(2):
+        await unload(scene)
+        await send(scene.program, "after")
+    assert scene.client in WITHOUT_EPOCHS or epoch(scene) == before
 
 
-@pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
-async def test_a_producer_of_every_mode_goes_on_after_its_topic_was_deleted(client: str, mode: str) -> None:
+@EACH_MODE
+async def test_a_producer_of_every_mode_goes_on_after_its_topic_was_deleted(scene: Scene, mode: str) -> None:
     """The new topic has epochs of its own."""
-    async with scenario(client) as it:
-        await opened(it.one, "orders", mode, name="owner")
-        await it.one.ask("send", key="p", payload="before")
-        await it.region.directory.delete(TOPIC, force=True)
-        await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
-        assert it.epoch("orders") == (None if mode == "Shared" else 0)
+    await soon(scene.program.producer(access=mode, name="owner"))
+    await scene.program.send("before")
+    await scene.region.directory.delete(ORDERS, force=True)
+    await send(scene.program, "after")
+    assert epoch(scene) == (None if mode == "Shared" else 0)
 
 
-@pytest.mark.parametrize("client", [one for one in ALL_CLIENTS if one.values[0] not in GIVES_UP_WAITING])
-async def test_whoever_waits_does_so_longer_than_its_operations_may_take(client: str) -> None:
-    async with scenario(client, timeout_ms=1_500) as it:
-        await opened(it.one, "orders", "Exclusive")
-        asked = it.other.ask("producer", client="client", key="p", topic="orders", access="WaitForExclusive")
-        await until(lambda: len(it.line("orders")) == 1)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(asked), 4)
-        await it.one.ask("close", key="p")
-        await asyncio.wait_for(asked, OUTCOME_SECONDS)
+@clients(*GIVES_UP_WAITING)
+@pytest.mark.scene(programs=2, timeout_ms=1_500)
+async def test_whoever_waits_does_so_longer_than_its_operations_may_take(scene: Scene) -> None:
+    waiting = await owner_and_waiter(scene, "Exclusive")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(waiting), 4)
+    await scene.program.ask("close", key="p")
+    await soon(waiting)
 
 
 @pytest.mark.parametrize("client", QUICK)
-async def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer(client: str) -> None:
-    async with scenario(client) as it:
-        await it.one.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
-        await opened(it.one, "orders", "Exclusive")
-        await it.one.ask("send", key="p", payload="hello")
-        assert (await it.one.ask("receive", key="c", timeout_ms=5_000))["payload"] == "hello"
+async def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer(scene: Scene) -> None:
+    await scene.program.subscribe()
+    await soon(scene.program.producer(access="Exclusive"))
+    await scene.program.send("hello")
+    assert await scene.program.receive() == "hello"
 
 
-@pytest.mark.parametrize("client", ALL_CLIENTS)
-async def test_a_frozen_owner_is_replaced_as_soon_as_its_namespace_asks_for(client: str) -> None:
+@clients()
+async def test_a_frozen_owner_is_replaced_as_soon_as_its_namespace_asks_for(scene: Scene) -> None:
     """With a probe every second, it is replaced after two (real Pulsar, with a probe every 30 s: a minute)."""
-    async with scenario(client) as it:
-        await it.region.policies.set(NamespacePath("public/default"), KEEP_ALIVE_INTERVAL, 1_000)
-        await opened(it.one, "orders", "WaitForExclusive", name="owner")
-        waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive"))
-        await until(lambda: len(it.line("orders")) == 1)
-        it.one.freeze()
-        await asyncio.wait_for(waiting, FROZEN_SECONDS)
-        await it.other.ask("send", key="p", payload="mine")
-        assert it.epoch("orders") == 1
+    await scene.region.policies.set(NamespacePath("public/default"), KEEP_ALIVE_INTERVAL, 1_000)
+    waiting = await owner_and_waiter(scene, owner="owner")
+    scene.program.freeze()
+    await asyncio.wait_for(waiting, FROZEN_SECONDS)
+    await scene.programs[1].send("mine")
+    assert epoch(scene) == 1

@@ -6,37 +6,35 @@ import asyncio
 
 import pytest
 
-from tests.broker.regions import FAST
-from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, case, driver, regions
+from tests.clients.driving import Failed
+from tests.clients.harness import ClientProgram, Scene, clients
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.parametrize("client", [case(one) for one in CLIENTS]),
-]
+pytestmark = [pytest.mark.real, pytest.mark.scene(programs=2, seconds=30), clients()]
 KEYS, ROUNDS = 20, 10
-OUTCOME_SECONDS = 30
 
 
-async def everything(consumer: Program, messages: int) -> list[tuple[str, int]]:
-    """Receive `messages` messages; return (key, number) of each in order of arrival."""
-    came = [await consumer.ask("receive", key="c", timeout_ms=10_000) for _ in range(messages)]
-    return [(one["key"], int(one["payload"])) for one in came]
+async def numbered(consumer: ClientProgram, timeout_ms: int) -> tuple[str, int]:
+    """Receive a message; return its key and number."""
+    message = await consumer.message(timeout_ms=timeout_ms)
+    return message["key"], int(message["payload"])
 
 
-async def until_nothing_comes(consumer: Program) -> list[tuple[str, int]]:
+async def until_nothing_comes(consumer: ClientProgram) -> list[tuple[str, int]]:
     came = []
     while True:
         try:
-            one = await consumer.ask("receive", key="c", timeout_ms=1_500)
+            came.append(await numbered(consumer, 1_500))
         except Failed:
             return came
-        came.append((one["key"], int(one["payload"])))
 
 
-async def publish(program: Program) -> None:
+async def publish(scene: Scene) -> None:
+    """To two consumers."""
+    for program in scene.programs:
+        await program.subscribe(type="KeyShared")
+    await scene.program.producer()
     for number in range(KEYS * ROUNDS):
-        await program.ask("send", key="p", payload=str(number), message_key=f"key-{number % KEYS}")
+        await scene.program.send(str(number), message_key=f"key-{number % KEYS}")
 
 
 def check_order(came: list[tuple[str, int]]) -> None:
@@ -45,48 +43,22 @@ def check_order(came: list[tuple[str, int]]) -> None:
         assert numbers == sorted(numbers), key
 
 
-async def test_each_key_goes_to_one_consumer_in_order(client: str) -> None:
-    async with (
-        regions("us", settings=FAST) as world,
-        driver(client) as one,
-        driver(client) as other,
-        asyncio.timeout(OUTCOME_SECONDS),
-    ):
-        for program in (one, other):
-            url = f"pulsar://127.0.0.1:{world.ports['us']}"
-            await program.ask("client", key="client", url=url, timeout_ms=30_000)
-            await program.ask(
-                "subscribe", client="client", key="c", topic="orders", subscription="s", type="KeyShared"
-            )
-        await one.ask("producer", client="client", key="p", topic="orders")
-        await publish(one)
-        of_one, of_other = await asyncio.gather(until_nothing_comes(one), until_nothing_comes(other))
-        assert sorted(number for _, number in of_one + of_other) == list(range(KEYS * ROUNDS))
-        assert not {key for key, _ in of_one} & {key for key, _ in of_other}
-        assert of_one
-        assert of_other
-        check_order(of_one)
-        check_order(of_other)
-
-
-async def test_the_keys_of_a_consumer_that_is_killed_go_on_at_the_other_one(client: str) -> None:
-    async with (
-        regions("us", settings=FAST) as world,
-        driver(client) as one,
-        driver(client) as doomed,
-        asyncio.timeout(OUTCOME_SECONDS),
-    ):
-        for program in (one, doomed):
-            url = f"pulsar://127.0.0.1:{world.ports['us']}"
-            await program.ask("client", key="client", url=url, timeout_ms=30_000)
-            await program.ask(
-                "subscribe", client="client", key="c", topic="orders", subscription="s", type="KeyShared"
-            )
-        await one.ask("producer", client="client", key="p", topic="orders")
-        await publish(one)
-        had = await everything(doomed, 3)
-        doomed.kill()
-        came = await until_nothing_comes(one)
+async def test_each_key_goes_to_one_consumer_in_order(scene: Scene) -> None:
+    await publish(scene)
+    one, other = await asyncio.gather(*map(until_nothing_comes, scene.programs))
+    assert sorted(number for _, number in one + other) == list(range(KEYS * ROUNDS))
+    assert not {key for key, _ in one} & {key for key, _ in other}
+    for came in (one, other):
+        assert came
         check_order(came)
-        missing = set(range(KEYS * ROUNDS)) - {number for _, number in came}
-        assert missing <= {number for _, number in had}
+
+
+async def test_the_keys_of_a_consumer_that_is_killed_go_on_at_the_other_one(scene: Scene) -> None:
+    await publish(scene)
+    one, doomed = scene.programs
+    had = [await numbered(doomed, 10_000) for _ in range(3)]
+    doomed.kill()
+    came = await until_nothing_comes(one)
+    check_order(came)
+    missing = set(range(KEYS * ROUNDS)) - {number for _, number in came}
+    assert missing <= {number for _, number in had}

@@ -2,98 +2,72 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import replace
-
 import pytest
 
-from emulator.broker.region import Region
+from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.flow.rate_limit import RateLimit
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind
 from emulator.core.policies.limits import MAX_CONSUMERS, MAX_PRODUCERS, PUBLISH_RATE
 from emulator.model.stored_keys import NamespacePath
-from tests.broker.regions import FAST, until
-from tests.clients.driving import Failed, Program
-from tests.clients.telling import CLIENTS, case, driver, regions
+from tests.broker.regions import until
+from tests.clients.harness import ORDERS, Scene, clients, rejected
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.parametrize("client", [case(one) for one in CLIENTS]),
+    pytest.mark.scene(housekeeping_interval_ms=20, timeout_ms=5_000, seconds=40),
+    clients(),
 ]
-
-ORDERS = "persistent://public/default/orders"
 NAMESPACE = NamespacePath("public/default")
-OUTCOME_SECONDS = 40
 
 
-@contextlib.asynccontextmanager
-async def one_client(client: str) -> AsyncIterator[tuple[Region, Program]]:
-    settings = replace(FAST, housekeeping_interval_ms=20)
-    async with regions("us", settings=settings) as world, driver(client) as program:
-        url = f"pulsar://127.0.0.1:{world.ports['us']}"
-        await program.ask("client", key="client", url=url, timeout_ms=5_000)
-        async with asyncio.timeout(OUTCOME_SECONDS):
-            yield world.running["us"], program
+async def loaded(scene: Scene) -> Topic:
+    return await scene.region.directory.acquire(ORDERS, OpenMode.EXISTING)
 
 
-async def refused(program: Program, verb: str, **arguments: object) -> str:
-    """Return the client's error: Go has no names of its own for most errors, and uses the region's."""
-    with pytest.raises(Failed) as failed:
-        await program.ask(verb, **arguments)
-    return str(failed.value)
+async def test_a_full_backlog_fails_producers_until_it_is_smaller(scene: Scene) -> None:
+    program = scene.program
+    await program.subscribe()
+    await program.producer()
+    await program.send(*["x" * 10_000] * 3)
+    quota = {QuotaKind.SIZE: Quota(15_000, -1, QuotaAction.EXCEPTION)}
+    await scene.region.policies.set(NAMESPACE, BACKLOG_QUOTAS, quota)
+    error = str(await rejected(program.producer(key="q")))
+    assert "Quota" in error or "quota" in error, error
+    topic = await loaded(scene)
+    await scene.region.housekeeper.truncate(topic)
+    await until(lambda: topic.quota_refusal is None, 30)
+    await program.producer(key="r")
+    await program.send("after", key="r")
 
 
-async def test_a_full_backlog_fails_producers_and_lets_them_in_again(client: str) -> None:
-    async with one_client(client) as (region, program):
-        await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
-        await program.ask("producer", client="client", key="p", topic="orders")
-        for _ in range(3):
-            await program.ask("send", key="p", payload="x" * 10_000)
-        quota = {QuotaKind.SIZE: Quota(15_000, -1, QuotaAction.EXCEPTION)}
-        await region.policies.set(NAMESPACE, BACKLOG_QUOTAS, quota)
-        name = await refused(program, "producer", client="client", key="q", topic="orders")
-        assert "Quota" in name or "quota" in name, name
-        topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
-        await region.housekeeper.truncate(topic)
-        await until(lambda: topic.quota_refusal is None, 30)
-        await program.ask("producer", client="client", key="r", topic="orders")
-        await program.ask("send", key="r", payload="after")
-
-
-async def test_the_end_of_a_terminated_topic(client: str) -> None:
+async def test_the_end_of_a_terminated_topic(scene: Scene) -> None:
     """Earlier messages are received; no later one is sent."""
-    async with one_client(client) as (region, program):
-        await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
-        await program.ask("producer", client="client", key="p", topic="orders")
-        await program.ask("send", key="p", payload="last")
-        topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
-        await topic.ending.terminate()
-        assert (await program.ask("receive", key="c", timeout_ms=10_000))["payload"] == "last"
-        name = await refused(program, "producer", client="client", key="q", topic="orders")
-        assert "Terminated" in name, name
-        await refused(program, "send", key="p", payload="too late")
+    program = scene.program
+    await program.subscribe()
+    await program.producer()
+    await program.send("last")
+    await (await loaded(scene)).ending.terminate()
+    assert await program.receive() == "last"
+    error = str(await rejected(program.producer(key="q")))
+    assert "Terminated" in error, error
+    await rejected(program.ask("send", key="p", payload="too late"))
 
 
-async def test_a_topic_is_full(client: str) -> None:
-    async with one_client(client) as (region, program):
-        await region.policies.set(NAMESPACE, MAX_PRODUCERS, 1)
-        await region.policies.set(NAMESPACE, MAX_CONSUMERS, 1)
-        await program.ask("producer", client="client", key="p", topic="orders")
-        await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
-        await refused(program, "producer", client="client", key="q", topic="orders")
-        await refused(program, "subscribe", client="client", key="d", topic="orders", subscription="t")
-        await program.ask("send", key="p", payload="x")
-        assert (await program.ask("receive", key="c", timeout_ms=10_000))["payload"] == "x"
+async def test_a_topic_has_its_maximum_of_producers_and_consumers(scene: Scene) -> None:
+    program = scene.program
+    await scene.region.policies.set(NAMESPACE, MAX_PRODUCERS, 1)
+    await scene.region.policies.set(NAMESPACE, MAX_CONSUMERS, 1)
+    await program.producer()
+    await program.subscribe()
+    await rejected(program.producer(key="q"))
+    await rejected(program.subscribe(key="d", subscription="t"))
+    await program.send("x")
+    assert await program.receive() == "x"
 
 
-async def test_who_publishes_too_fast_goes_on_more_slowly(client: str) -> None:
-    async with one_client(client) as (region, program):
-        await region.policies.set(NAMESPACE, PUBLISH_RATE, RateLimit(10, 0, 1))
-        await program.ask("producer", client="client", key="p", topic="orders")
-        for number in range(15):
-            await program.ask("send", key="p", payload=str(number))
-        topic = await region.directory.acquire(ORDERS, OpenMode.EXISTING)
-        assert topic.stored_end == 15
+async def test_a_producer_above_the_publish_rate_is_slowed_down(scene: Scene) -> None:
+    await scene.region.policies.set(NAMESPACE, PUBLISH_RATE, RateLimit(10, 0, 1))
+    await scene.program.producer()
+    await scene.program.send(*map(str, range(15)))
+    assert (await loaded(scene)).stored_end == 15

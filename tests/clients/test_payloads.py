@@ -16,35 +16,23 @@ from emulator.core.policies.limits import PUBLISH_RATE
 from emulator.model.stored_keys import NamespacePath
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.message_metadata import read_metadata, scan_entry
-from tests.broker.regions import FAST, Regions, until
-from tests.clients.driving import Failed, Program
+from tests.broker.regions import Regions, until
+from tests.clients.driving import Failed
+from tests.clients.harness import ORDERS, OWN, ClientProgram, Scene, clients
 from tests.clients.own import decryption_in, encryption_in
-from tests.clients.telling import QUICK, case, driver, regions
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.parametrize("client", [*QUICK, *(case(one) for one in ("java", "go", "rust"))]),
-]
-TOPIC = "persistent://public/default/orders"
-OUTCOME_SECONDS = 120
+pytestmark = [pytest.mark.real, pytest.mark.scene("us", "eu")]
 LARGE = 12_000_000
 """Bytes; three chunks where a frame takes 5 MiB."""
-PIECES = 7
-"""Bytes of the payload that needs three times as much."""
+CHUNKS = 7
+"""Of the payload that is three times as large."""
 NAMESPACE = NamespacePath("public/default")
-A_PIECE_OR_TWO_A_SECOND = RateLimit(0, 8_000_000, 1)
-
-
-async def opened(program: Program, world: Regions) -> None:
-    """Open a client for each region."""
-    for region in world.names:
-        url = f"pulsar://127.0.0.1:{world.ports[region]}"
-        await program.ask("client", key=region, url=url, timeout_ms=30_000)
+A_CHUNK_OR_TWO_A_SECOND = RateLimit(0, 8_000_000, 1)
 
 
 def entries(world: Regions, region: str) -> list[bytes]:
     """Return the entries that clients published."""
-    stored = world.disks[region].logs[TOPIC].entries
+    stored = world.disks[region].logs[ORDERS].entries
     return [data for data in stored if scan_entry(data).marker_type is None]
 
 
@@ -61,92 +49,68 @@ def check_same_bytes(world: Regions) -> None:
         assert before == after
 
 
+@clients("rust")
 @pytest.mark.parametrize("type_", ["Exclusive", "Shared", "KeyShared"])
-async def test_a_message_in_pieces_is_one_message_in_every_region(client: str, type_: str) -> None:
+async def test_a_chunked_message_is_one_message_in_every_region(scene: Scene, type_: str) -> None:
     """With deduplication: all chunks have the sequence id of their message. One of two consumers gets all of it."""
-    if client == "rust":
-        pytest.skip("it has no pieces")
-
-    async with (
-        regions("us", "eu", settings=FAST) as world,
-        driver(client) as program,
-        asyncio.timeout(OUTCOME_SECONDS),
-    ):
-        await opened(program, world)
-        consumers = ["one"] if type_ == "Exclusive" else ["one", "two"]
-        for region in world.names:
-            for name in consumers:
-                await program.ask(
-                    "subscribe",
-                    client=region,
-                    key=f"{region}-{name}",
-                    topic="orders",
-                    subscription="s",
-                    type=type_,
-                )
-        await program.ask("producer", client="us", key="p", topic="orders", chunking=1)
-        sent = [
-            (await program.ask("send_bytes", key="p", size=size, seed=seed, message_key=seed))["digest"]
-            for seed, size in [("a", LARGE), ("b", 1_000), ("c", LARGE), ("d", 1_000)]
-        ]
-        for region in world.names:
-            assert sorted(await all_of(program, [f"{region}-{name}" for name in consumers])) == sorted(sent)
-            subscription = world.running[region].directory.serving[TOPIC].subscriptions["s"]
-            await until(lambda subscription=subscription: subscription.backlog() == 0)
-        assert len(entries(world, "us")) > len(sent)
-        check_same_bytes(world)
+    program, world = scene.program, scene.world
+    consumers = ["one"] if type_ == "Exclusive" else ["one", "two"]
+    for region in world.names:
+        for name in consumers:
+            await program.subscribe(key=f"{region}-{name}", client=region, type=type_)
+    await program.producer(chunking=1)
+    sizes = {"a": LARGE, "b": 1_000, "c": LARGE, "d": 1_000}
+    sent = [await program.send_bytes(size, seed, message_key=seed) for seed, size in sizes.items()]
+    for region in world.names:
+        assert sorted(await all_of(program, [f"{region}-{name}" for name in consumers])) == sorted(sent)
+        subscription = world.running[region].directory.serving[ORDERS].subscriptions["s"]
+        await until(lambda subscription=subscription: subscription.backlog() == 0)
+    assert len(entries(world, "us")) > len(sent)
+    check_same_bytes(world)
 
 
-@pytest.mark.parametrize("deduplication", [True, False], ids=["deduplicated", "as they come"])
-async def test_a_region_that_dies_in_the_middle_of_a_message_in_pieces_costs_nobody_the_message(
-    client: str, deduplication: bool
-) -> None:
+async def crash_between_chunks(scene: Scene) -> None:
     """Whatever the client sends again, no chunk is stored twice: consumers discard such a message (INV-92). No consumer
     is connected where the region dies: the C++ client also discards it, if it had chunks from before its link broke."""
-    if client == "rust":
-        pytest.skip("it has no pieces")
-
-    async with (
-        regions("us", "eu", settings=FAST, deduplication=deduplication) as world,
-        driver(client) as program,
-        asyncio.timeout(OUTCOME_SECONDS),
-    ):
-        await opened(program, world)
-        for region in world.names:
-            await listen(program, region)
-        await program.ask("close", key="us-c")
-        await program.ask("producer", client="us", key="p", topic="orders", chunking=1)
-        await world.running["us"].policies.set(NAMESPACE, PUBLISH_RATE, A_PIECE_OR_TWO_A_SECOND)
-        sending = asyncio.ensure_future(
-            program.ask("send_bytes", key="p", size=3 * LARGE, seed="a", message_key="a")
-        )
-        await until(lambda: TOPIC in world.disks["us"].logs and len(entries(world, "us")) > 1)
-        await world.crash("us")
-        assert 1 < len(entries(world, "us")) < PIECES, "in the middle"
-        await world.start("us")
-        await world.running["us"].policies.set(NAMESPACE, PUBLISH_RATE, None)
-        sent = (await sending)["digest"]
-        await listen(program, "us")
-        for region in world.names:
-            came = await program.ask("receive_bytes", key=f"{region}-c", timeout_ms=60_000)
-            assert came["digest"] == sent
-        assert [scan_entry(one).chunk_id for one in entries(world, "us")] == [*range(PIECES)]
-        check_same_bytes(world)
+    program, world = scene.program, scene.world
+    for region in world.names:
+        await program.subscribe(key=f"c {region}", client=region)
+    await program.ask("close", key="c us")
+    await program.producer(chunking=1)
+    await scene.region.policies.set(NAMESPACE, PUBLISH_RATE, A_CHUNK_OR_TWO_A_SECOND)
+    sending = asyncio.ensure_future(program.send_bytes(3 * LARGE, "a", message_key="a"))
+    await until(lambda: ORDERS in world.disks["us"].logs and len(entries(world, "us")) > 1)
+    await world.crash("us")
+    assert 1 < len(entries(world, "us")) < CHUNKS, "between chunks"
+    await world.start("us")
+    await scene.region.policies.set(NAMESPACE, PUBLISH_RATE, None)
+    sent = await sending
+    await program.subscribe(key="c us")
+    for region in world.names:
+        assert await program.receive_bytes(f"c {region}", 60_000) == sent
+    assert [scan_entry(one).chunk_id for one in entries(world, "us")] == [*range(CHUNKS)]
+    check_same_bytes(world)
 
 
-async def listen(program: Program, region: str) -> None:
-    """Subscribe as `REGION-c`."""
-    await program.ask("subscribe", client=region, key=f"{region}-c", topic="orders", subscription="s")
+@clients("rust")
+async def test_a_region_that_dies_between_chunks_does_not_lose_the_message(scene: Scene) -> None:
+    await crash_between_chunks(scene)
 
 
-async def all_of(program: Program, consumers: list[str]) -> list[str]:
+@clients("rust")
+@pytest.mark.scene("us", "eu", deduplication=False)
+async def test_the_same_holds_without_deduplication(scene: Scene) -> None:
+    await crash_between_chunks(scene)
+
+
+async def all_of(program: ClientProgram, consumers: list[str]) -> list[str]:
     """Return the digests of four messages that these consumers received."""
     came: list[str] = []
 
     async def receive(consumer: str) -> None:
         while len(came) < 4:
             try:
-                came.append((await program.ask("receive_bytes", key=consumer, timeout_ms=2_000))["digest"])
+                came.append(await program.receive_bytes(consumer, 2_000))
             except Failed as failure:  # nothing came to this one
                 if failure.name == "Gone":
                     raise
@@ -155,35 +119,25 @@ async def all_of(program: Program, consumers: list[str]) -> list[str]:
     return came
 
 
-def own_library(compression: str) -> None:
-    """Others bring theirs."""
-    try:
-        Compression[compression].check()
-    except ValueError as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"])
-async def test_compressed_messages_are_the_same_in_every_region(client: str, compression: str) -> None:
-    if (client, compression) == ("go", "SNAPPY"):
+@clients()
+@pytest.mark.parametrize("compression", list(Compression), ids=lambda one: one.name)
+async def test_compressed_messages_are_the_same_in_every_region(
+    scene: Scene, compression: Compression
+) -> None:
+    if (scene.client, compression) == ("go", Compression.SNAPPY):
         pytest.skip("the Go client does not offer Snappy")
-    if client == "own":
-        own_library(compression)
-
-    async with (
-        regions("us", "eu", settings=FAST) as world,
-        driver(client) as program,
-        asyncio.timeout(OUTCOME_SECONDS),
-    ):
-        await opened(program, world)
-        await program.ask("subscribe", client="eu", key="c", topic="orders", subscription="s")
-        await program.ask("producer", client="us", key="p", topic="orders", compression=compression)
-        sent = await program.ask("send_bytes", key="p", size=5_000, seed="x")
-        came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
-        assert came["digest"] == sent["digest"]
-        said = read_metadata(entries(world, "eu")[0]).compression
-        assert pb.CompressionType.Name(said) == compression
-        check_same_bytes(world)
+    if scene.client == OWN:  # other clients bring their libraries
+        try:
+            compression.check()
+        except ValueError as missing:
+            pytest.skip(str(missing))
+    await scene.program.subscribe(client="eu")
+    await scene.program.producer(compression=compression.name)
+    sent = await scene.program.send_bytes(5_000)
+    assert await scene.program.receive_bytes() == sent
+    stored = read_metadata(entries(scene.world, "eu")[0]).compression
+    assert pb.CompressionType.Name(stored) == compression.name
+    check_same_bytes(scene.world)
 
 
 @pytest.fixture
@@ -202,46 +156,29 @@ def keys(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_encrypted_messages_are_the_same_in_every_region(client: str, keys: Path) -> None:
-    if client == "rust":
-        pytest.skip("it does not encrypt")
-
-    async with (
-        regions("us", "eu", settings=FAST) as world,
-        driver(client) as program,
-        asyncio.timeout(OUTCOME_SECONDS),
-    ):
-        await opened(program, world)
-        of = {"topic": "orders", "keys": keys}
-        await program.ask("subscribe", client="eu", key="c", subscription="s", **of)
-        await program.ask("producer", client="us", key="p", **of)
-        sent = await program.ask("send_bytes", key="p", size=5_000, seed="x")
-        came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
-        assert came["digest"] == sent["digest"]
-        assert all(read_metadata(data).encryption_keys for data in entries(world, "eu"))
-        check_same_bytes(world)
+@clients("rust")
+async def test_encrypted_messages_are_the_same_in_every_region(scene: Scene, keys: Path) -> None:
+    await scene.program.subscribe(client="eu", keys=keys)
+    await scene.program.producer(keys=keys)
+    sent = await scene.program.send_bytes(5_000)
+    assert await scene.program.receive_bytes() == sent
+    assert all(read_metadata(data).encryption_keys for data in entries(scene.world, "eu"))
+    check_same_bytes(scene.world)
 
 
-async def test_what_one_client_encrypts_another_one_reads(client: str, keys: Path) -> None:
+@clients("rust", OWN)
+@pytest.mark.scene("us")
+async def test_what_one_client_encrypts_another_one_reads(scene: Scene, keys: Path) -> None:
     """Ours and every other one, in both directions, also compressed and in batches."""
-    if client in ("rust", "own"):
-        pytest.skip("it does not encrypt" if client == "rust" else "it is the other one")
-
-    async with (
-        regions("us") as world,
-        driver(client) as program,
-        world.client("us") as ours,
-        asyncio.timeout(OUTCOME_SECONDS),
-    ):
-        await opened(program, world)
-        of = {"client": "us", "topic": "orders", "keys": keys}
+    program = scene.program
+    async with scene.world.client("us") as ours:
         consumer = await ours.subscribe("orders", "ours", decryption=decryption_in(keys))
-        await program.ask("subscribe", key="c", subscription="theirs", **of)
-        await program.ask("producer", key="p", compression="ZLIB", **of)
-        sent = await program.ask("send_bytes", key="p", size=50_000, seed="theirs")
+        await program.subscribe(subscription="theirs", keys=keys)
+        await program.producer(compression="ZLIB", keys=keys)
+        sent = await program.send_bytes(50_000, "theirs")
         message = await consumer.receive()
-        assert hashlib.sha256(message.payload).hexdigest() == sent["digest"]
-        await program.ask("receive_bytes", key="c", timeout_ms=20_000)
+        assert hashlib.sha256(message.payload).hexdigest() == sent
+        await program.receive_bytes()
         for batching in (None, Batching(messages_max=3, delay_ms_max=60_000)):
             producer = await ours.producer(
                 "orders",
@@ -252,5 +189,4 @@ async def test_what_one_client_encrypts_another_one_reads(client: str, keys: Pat
             payloads = [b"%d" % number * 1_000 for number in range(3)]
             await asyncio.gather(*map(producer.send, payloads))
             for payload in payloads:
-                came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
-                assert came["digest"] == hashlib.sha256(payload).hexdigest()
+                assert await program.receive_bytes() == hashlib.sha256(payload).hexdigest()

@@ -13,30 +13,29 @@ from hypothesis import strategies as st
 from emulator.errors import ProtocolError
 from emulator.model.values import AccessMode
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import (
-    PING_FRAME,
-    PONG_FRAME,
+from emulator.wire.codec_hot.consuming import (
     AckCommand,
     AckId,
-    CommandType,
     MessageMeta,
-    Receipt,
-    SendCommand,
     decode_ack,
     decode_flow,
     decode_message,
-    decode_receipt,
-    decode_send,
     encode_ack,
     encode_flow,
+    message_header,
+)
+from emulator.wire.codec_hot.publishing import (
+    Receipt,
+    SendCommand,
+    decode_receipt,
+    decode_send,
     encode_receipt,
     encode_receipts,
-    encode_send,
-    message_header,
     send_frame,
 )
+from emulator.wire.command_types import CommandType
 from emulator.wire.commands import CreateProducer
-from emulator.wire.frames import FrameBuffer, frame_of
+from emulator.wire.frames import PING_FRAME, PONG_FRAME, FrameBuffer, frame_of
 from emulator.wire.protobuf import decode_command
 from tests.wire.strategies import (
     U64_MAX,
@@ -89,13 +88,16 @@ remarks = st.fixed_dictionaries({"num_messages": i32, "is_chunk": st.booleans(),
 
 
 def encode_send_command(send: SendCommand, remark: dict[str, Any]) -> bytes:
-    return encode_send(
-        send.producer_id,
-        send.sequence_id,
-        highest_sequence_id=send.highest_sequence_id,
-        txn_least=send.txn_least,
-        txn_most=send.txn_most,
-        **remark,
+    return command_in(
+        send_frame(
+            send.producer_id,
+            send.sequence_id,
+            highest_sequence_id=send.highest_sequence_id,
+            txn_least=send.txn_least,
+            txn_most=send.txn_most,
+            data=b"",
+            **remark,
+        )
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import AccessMode, Position, Schema, SchemaType
-from emulator.wire.codec import encode_ack_response
+from emulator.wire.codec_hot.consuming import encode_ack_response
 from emulator.wire.commands.connections import (
     HANDSHAKE_REQUEST_ID,
     PROTOCOL_VERSION,
@@ -80,10 +80,7 @@ NEVER_SENT = {"ConsumerStats", "EndTransactionOnPartition", "EndTransactionOnSub
 """Only other clients and brokers send them."""
 
 EXAMPLES: dict[str, tuple[Command, str]] = {
-    "connect": (
-        Connect("c 1", PROTOCOL_VERSION),
-        "0000000f0000000b080212070a036320312015",
-    ),
+    "connect": (Connect("c 1", PROTOCOL_VERSION), "0000000f0000000b080212070a036320312015"),
     "connect_peer": (
         Connect("repl", PROTOCOL_VERSION, "geoemu", b"eu", wants_source_positions=True),
         "000000200000001c080212180a047265706c1a02657520152a0667656f656d7552023001",
@@ -108,14 +105,8 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         Error(HANDSHAKE_REQUEST_ID, CODE, "no such topic"),
         "0000002400000020080e721c08ffffffffffffffffff01100b1a0d6e6f207375636820746f706963",
     ),
-    "success": (
-        Success(7),
-        "0000000a00000006080d6a020807",
-    ),
-    "lookup": (
-        Lookup(7, "orders"),
-        "000000130000000f0817ba010a0a066f72646572731007",
-    ),
+    "success": (Success(7), "0000000a00000006080d6a020807"),
+    "lookup": (Lookup(7, "orders"), "000000130000000f0817ba010a0a066f72646572731007"),
     "lookup_connect": (
         lookup_connect(7, "pulsar://h:1"),
         "0000001f0000001b0818c201160a0c70756c7361723a2f2f683a311801200728014000",
@@ -132,14 +123,8 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         PartitionMetadata(7, "orders", may_create=True),
         "00000015000000110815aa010c0a066f726465727310073001",
     ),
-    "partitions": (
-        partitions_response(7, 0),
-        "0000000f0000000b0816b20106080010071800",
-    ),
-    "partitions_4": (
-        partitions_response(7, 4),
-        "0000000f0000000b0816b20106080410071800",
-    ),
+    "partitions": (partitions_response(7, 0), "0000000f0000000b0816b20106080010071800"),
+    "partitions_4": (partitions_response(7, 4), "0000000f0000000b0816b20106080410071800"),
     "partitions_failed": (
         partitions_failed(7, PROBLEM),
         "0000001e0000001a0816b2011510071801200b2a0d6e6f207375636820746f706963",
@@ -176,14 +161,8 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         TopicsUpdate(3, ("a",), ("b",), "00ff"),
         "0000001700000013084292040e08031201611a0162220430306666",
     ),
-    "end_watch": (
-        EndWatch(7, 3),
-        "0000000d0000000908439a040408071003",
-    ),
-    "get_schema": (
-        GetSchema(7, "orders"),
-        "000000130000000f082292020a080712066f7264657273",
-    ),
+    "end_watch": (EndWatch(7, 3), "0000000d0000000908439a040408071003"),
+    "get_schema": (GetSchema(7, "orders"), "000000130000000f082292020a080712066f7264657273"),
     "get_schema_version": (
         GetSchema(7, "orders", b"\0\1"),
         "0000001700000013082292020e080712066f72646572731a020001",
@@ -204,10 +183,7 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         GetOrCreateSchemaResponse(7, version=b"\0\1"),
         "0000000f0000000b0828c20206080722020001",
     ),
-    "schema_version_none": (
-        GetOrCreateSchemaResponse(7, version=b""),
-        "0000000d000000090828c2020408072200",
-    ),
+    "schema_version_none": (GetOrCreateSchemaResponse(7, version=b""), "0000000d000000090828c2020408072200"),
     "schema_version_failed": (
         GetOrCreateSchemaResponse(7, **REJECTED),
         "0000001c000000180828c202130807100b1a0d6e6f207375636820746f706963",
@@ -232,14 +208,8 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         ProducerSuccess(7, "p", -1, b"", is_ready=False),
         "0000001d0000001908118a0114080712017018ffffffffffffffffff0122003000",
     ),
-    "close_producer": (
-        CloseProducer(7, 3),
-        "0000000c00000008080f7a0408031007",
-    ),
-    "close_producer_broker": (
-        close_producer(3),
-        "0000001500000011080f7a0d080310ffffffffffffffffff01",
-    ),
+    "close_producer": (CloseProducer(7, 3), "0000000c00000008080f7a0408031007"),
+    "close_producer_broker": (close_producer(3), "0000001500000011080f7a0d080310ffffffffffffffffff01"),
     "send_error": (
         SendError(3, 9, CODE, "no such topic"),
         "0000001d000000190808421508031009180b220d6e6f207375636820746f706963",
@@ -277,18 +247,12 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         Subscribe(7, "orders", "sub", 3, 3, "c", 0, 0, key_shared_mode=AUTO_SPLIT, may_reorder=False),
         "0000002900000025080422210a066f72646572731203737562180320032807320163380068008a010408002000",
     ),
-    "redeliver_all": (
-        Redeliver(3),
-        "0000000b000000070814a201020803",
-    ),
+    "redeliver_all": (Redeliver(3), "0000000b000000070814a201020803"),
     "redeliver": (
         Redeliver(3, (Position(5, 1), Position(5, 2))),
         "00000017000000130814a2010e0803120408051001120408051002",
     ),
-    "seek_time": (
-        Seek(7, 3, publish_time_ms=0),
-        "0000000f0000000b081ce20106080310072000",
-    ),
+    "seek_time": (Seek(7, 3, publish_time_ms=0), "0000000f0000000b081ce20106080310072000"),
     "seek": (
         Seek(7, 3, MessageIdData(5, 2, 1, ack_set=(-2, 3))),
         "000000220000001e081ce20119080310071a1308051002200128feffffffffffffffff012803",
@@ -297,10 +261,7 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         Seek(7, 3, MessageIdData(-1, -1, -1)),
         "000000300000002c081ce20127080310071a2108ffffffffffffffffff0110ffffffffffffffffff0120ffffffffffffffffff01",
     ),
-    "last_message_id_request": (
-        GetLastMessageId(7, 3),
-        "0000000d00000009081dea010408031007",
-    ),
+    "last_message_id_request": (GetLastMessageId(7, 3), "0000000d00000009081dea010408031007"),
     "last_message_id": (
         LastMessageIdResponse(7, MessageIdData(5, 9, -1, -1), Position(5, -1)),
         "0000003600000032081ef2012d0a1a0805100918ffffffffffffffffff0120ffffffffffffffffff0110071a0d080510ffffffffffffffffff01",
@@ -309,34 +270,13 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         LastMessageIdResponse(7, MessageIdData(-1, -1, 3, 2), Position(5, 8)),
         "0000002d00000029081ef201240a1a08ffffffffffffffffff0110ffffffffffffffffff011802200310071a0408051008",
     ),
-    "unsubscribe": (
-        Unsubscribe(7, 3),
-        "0000000c00000008080c620408031007",
-    ),
-    "close_consumer": (
-        CloseConsumer(7, 3),
-        "0000000d00000009081082010408031007",
-    ),
-    "close_consumer_broker": (
-        close_consumer(3),
-        "0000001600000012081082010d080310ffffffffffffffffff01",
-    ),
-    "reached_end_of_topic": (
-        ReachedEndOfTopic(3),
-        "0000000b00000007081bda01020803",
-    ),
-    "active_consumer_change": (
-        ActiveConsumerChange(3, True),
-        "0000000d00000009081ffa010408031001",
-    ),
-    "active_consumer_change_not": (
-        ActiveConsumerChange(3, False),
-        "0000000d00000009081ffa010408031000",
-    ),
-    "acknowledged": (
-        AckResponse(3, 7),
-        "0000000d000000090826b2020408033007",
-    ),
+    "unsubscribe": (Unsubscribe(7, 3), "0000000c00000008080c620408031007"),
+    "close_consumer": (CloseConsumer(7, 3), "0000000d00000009081082010408031007"),
+    "close_consumer_broker": (close_consumer(3), "0000001600000012081082010d080310ffffffffffffffffff01"),
+    "reached_end_of_topic": (ReachedEndOfTopic(3), "0000000b00000007081bda01020803"),
+    "active_consumer_change": (ActiveConsumerChange(3, True), "0000000d00000009081ffa010408031001"),
+    "active_consumer_change_not": (ActiveConsumerChange(3, False), "0000000d00000009081ffa010408031000"),
+    "acknowledged": (AckResponse(3, 7), "0000000d000000090826b2020408033007"),
     "acknowledgement_failed": (
         AckResponse(3, 7, **REJECTED),
         "0000001e0000001a0826b202150803200b2a0d6e6f207375636820746f7069633007",
@@ -345,34 +285,19 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         ConsumerStatsResponse(7, "c", "Shared", "h:1", 0, 2, False, 4),
         "000000230000001f081ad2011a08073a01634000480250005a03683a316a065368617265647804",
     ),
-    "tc_connect": (
-        ConnectCoordinator(7, 3),
-        "0000000d00000009083ef2030408071003",
-    ),
+    "tc_connect": (ConnectCoordinator(7, 3), "0000000d00000009083ef2030408071003"),
     "tc_connect_key": (
         ConnectCoordinator(7, 3, "k", NO_EPOCH, "p"),
         "000000210000001d083ef2031808071003b806ffffffffffffffffff01c206016bca060170",
     ),
-    "tc_connected": (
-        CoordinatorConnected(7),
-        "0000000b00000007083ffa03020807",
-    ),
-    "tc_connected_epoch": (
-        CoordinatorConnected(7, 4),
-        "0000000d00000009083ffa030408072004",
-    ),
+    "tc_connected": (CoordinatorConnected(7), "0000000b00000007083ffa03020807"),
+    "tc_connected_epoch": (CoordinatorConnected(7, 4), "0000000d00000009083ffa030408072004"),
     "tc_refused": (
         CoordinatorConnected(7, **REJECTED),
         "0000001c00000018083ffa03130807100b1a0d6e6f207375636820746f706963",
     ),
-    "begin": (
-        NewTransaction(7, 3, 60_000),
-        "000000110000000d0832920308080710e0d4031803",
-    ),
-    "begun": (
-        NewTransactionResponse(7, 1, 2),
-        "0000000f0000000b08339a0306080710021801",
-    ),
+    "begin": (NewTransaction(7, 3, 60_000), "000000110000000d0832920308080710e0d4031803"),
+    "begun": (NewTransactionResponse(7, 1, 2), "0000000f0000000b08339a0306080710021801"),
     "begin_refused": (
         NewTransactionResponse(7, **REJECTED),
         "0000001c0000001808339a03130807200b2a0d6e6f207375636820746f706963",
@@ -381,10 +306,7 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         AddPartitions(7, 1, 2, ("t", "u")),
         "00000015000000110834a2030c080710021801220174220175",
     ),
-    "partitions_added": (
-        AddPartitionsResponse(7, 1, 2),
-        "0000000f0000000b0835aa0306080710021801",
-    ),
+    "partitions_added": (AddPartitionsResponse(7, 1, 2), "0000000f0000000b0835aa0306080710021801"),
     "partitions_not_added": (
         AddPartitionsResponse(7, 1, 2, **REJECTED),
         "000000200000001c0835aa0317080710021801200b2a0d6e6f207375636820746f706963",
@@ -393,26 +315,14 @@ EXAMPLES: dict[str, tuple[Command, str]] = {
         AddSubscriptions(7, 1, 2, (("t", "s"),)),
         "00000017000000130836b2030e08071002180122060a0174120173",
     ),
-    "subscriptions_added": (
-        AddSubscriptionsResponse(7, 1, 2),
-        "0000000f0000000b0837ba0306080710021801",
-    ),
+    "subscriptions_added": (AddSubscriptionsResponse(7, 1, 2), "0000000f0000000b0837ba0306080710021801"),
     "subscriptions_not_added": (
         AddSubscriptionsResponse(7, 1, 2, **REJECTED),
         "000000200000001c0837ba0317080710021801200b2a0d6e6f207375636820746f706963",
     ),
-    "commit": (
-        EndTransaction(7, 1, 2, commit=True),
-        "000000110000000d0838c203080807100218012000",
-    ),
-    "abort": (
-        EndTransaction(7, 1, 2, commit=False),
-        "000000110000000d0838c203080807100218012001",
-    ),
-    "ended": (
-        EndTransactionResponse(7, 1, 2),
-        "0000000f0000000b0839ca0306080710021801",
-    ),
+    "commit": (EndTransaction(7, 1, 2, commit=True), "000000110000000d0838c203080807100218012000"),
+    "abort": (EndTransaction(7, 1, 2, commit=False), "000000110000000d0838c203080807100218012001"),
+    "ended": (EndTransactionResponse(7, 1, 2), "0000000f0000000b0839ca0306080710021801"),
     "not_ended": (
         EndTransactionResponse(7, 1, 2, **REJECTED),
         "000000200000001c0839ca0317080710021801200b2a0d6e6f207375636820746f706963",

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from emulator.errors import ProtocolError
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import PING_FRAME, PONG_FRAME, CommandType, send_frame
-from emulator.wire.frames import Frame, FrameBuffer, frame_of, payload_frame, simple_frame
+from emulator.wire.codec_hot.publishing import send_frame
+from emulator.wire.command_types import CommandType
+from emulator.wire.frames import PING_FRAME, PONG_FRAME, Frame, FrameBuffer, frame_of, simple_frame
 from tests.wire.strategies import damaged, patient
 
 BYTES_MAX = 100_000
@@ -70,7 +71,7 @@ def test_a_damaged_stream_is_read_the_same_in_any_chunks_and_fails_only_as_a_pro
 def test_a_frame_is_the_type_the_command_and_what_is_to_be_stored() -> None:
     command = pb.BaseCommand(type=pb.BaseCommand.SEND)
     command.send.producer_id, command.send.sequence_id = 1, 2
-    [(type_, body, data)] = FrameBuffer(BYTES_MAX).feed(payload_frame(command, b"stored"))
+    [(type_, body, data)] = FrameBuffer(BYTES_MAX).feed(frame_of(command.SerializeToString(), b"stored"))
     assert type_ == CommandType.SEND
     assert pb.BaseCommand.FromString(body) == command
     assert data == b"stored"

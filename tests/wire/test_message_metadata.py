@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
-import zlib
 from dataclasses import fields, replace
 
 import pytest
@@ -25,8 +22,8 @@ from emulator.wire.message_metadata import (
     read_properties,
     scan_entry,
     scan_for_dispatch,
+    sticky_key,
 )
-from emulator.wire.payloads import decompress, split_batch
 from emulator.wire.protobuf import length_delimited
 from tests.wire.strategies import damaged, log_positions, metadatas, name, patient, refusal
 
@@ -302,76 +299,6 @@ def test_the_checksum_covers_everything_behind_it() -> None:
     assert int.from_bytes(data[2:6], "big") == crc32c(data[6:])
 
 
-# Payloads.
-
-
-def batch_payload(*messages: tuple[str, bytes]) -> bytes:
-    parts = []
-    for key, payload in messages:
-        single = pb.SingleMessageMetadata(partition_key=key, payload_size=len(payload)).SerializeToString()
-        parts += [len(single).to_bytes(4, "big"), single, payload]
-    return b"".join(parts)
-
-
-@patient
-@given(st.lists(st.tuples(name, st.binary(max_size=20)), min_size=1, max_size=5))
-def test_a_batch_is_split_into_its_messages(messages: list[tuple[str, bytes]]) -> None:
-    info = scan(num_messages_in_batch=len(messages))
-    found = [
-        (single.partition_key, payload) for single, payload in split_batch(info, batch_payload(*messages))
-    ]
-    assert found == messages
-
-
-@patient
-@given(
-    damaged(
-        st.lists(st.tuples(name, st.binary(max_size=20)), max_size=5).map(lambda batch: batch_payload(*batch))
-    )
-)
-def test_damaged_batches_raise_nothing_but_protocol_errors(payload: bytes) -> None:
-    refusal(lambda: list(split_batch(scan(num_messages_in_batch=3), payload)))
-
-
-def test_a_batch_with_fewer_messages_than_it_says_is_damaged() -> None:
-    messages = split_batch(scan(num_messages_in_batch=2), batch_payload(("k", b"only one")))
-    assert next(messages)[1] == b"only one"
-    with pytest.raises(ProtocolError, match="fewer"):
-        next(messages)
-
-
-def test_payloads_are_decompressed() -> None:
-    assert decompress(pb.NONE, b"abc", 0) == b"abc"
-    assert decompress(pb.ZLIB, zlib.compress(b"abc" * 1_000), 3_000) == b"abc" * 1_000
-
-
-@pytest.mark.parametrize(
-    ("compression", "payload", "size"),
-    [
-        (pb.ZLIB, b"garbage", 10),
-        (pb.ZLIB, zlib.compress(b"abc"), 2),
-        (pb.ZLIB, zlib.compress(b"abc"), 4),
-        (pb.ZLIB, zlib.compress(bytes(10_000_000)), 10),
-        (99, b"", 0),
-    ],
-)
-def test_payloads_that_cannot_be_decompressed_say_so(compression: int, payload: bytes, size: int) -> None:
-    with pytest.raises(ProtocolError):
-        decompress(compression, payload, size)
-
-
-LIBRARIES = [(pb.LZ4, "lz4.block"), (pb.ZSTD, "zstandard"), (pb.SNAPPY, "snappy")]
-
-
-@pytest.mark.parametrize(("compression", "module"), LIBRARIES)
-def test_a_missing_library_is_named(compression: int, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setitem(sys.modules, module.partition(".")[0], types.ModuleType("empty"))
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ProtocolError, match=f"install {module.partition('.')[0]}"):
-        decompress(compression, b"x", 1)
-
-
 # Short ways.
 
 
@@ -393,3 +320,32 @@ def test_properties_that_are_no_text_are_refused() -> None:
     data = b"".join((len(metadata).to_bytes(4, "big"), metadata, b"payload"))
     with pytest.raises(ProtocolError, match="properties"):
         read_properties(data)
+
+
+# Keys.
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({}, b"p-5"),
+        ({"partition_key": "k"}, b"k"),
+        ({"partition_key": ""}, b""),
+        ({"partition_key": "a2V5", "partition_key_b64_encoded": True}, b"key"),
+        ({"partition_key": "no base64", "partition_key_b64_encoded": True}, b"no base64"),
+        ({"partition_key": "k", "ordering_key": b"\xff\x00"}, b"\xff\x00"),
+    ],
+)
+def test_the_key_of_an_entry(fields: dict[str, object], key: bytes) -> None:
+    assert sticky_key(build_entry(plain(**fields), b"x")) == key
+
+
+def test_an_invalid_text_elsewhere_in_the_metadata_does_not_stop_a_subscription() -> None:
+    """Admission accepts such a property as it was sent: the dispatcher must not decode it."""
+    metadata = plain(partition_key="k")
+    metadata.properties.add(key="a", value="ZZZZ")
+    data = build_entry(metadata, b"x")
+    at = data.index(b"ZZZZ")
+    damaged = b"\x0e\x01" + bytes(4) + data[6:at] + b"\xff\xfe\xfd\xfc" + data[at + 4 :]
+    scan_entry(damaged)
+    assert sticky_key(damaged) == b"k"

@@ -1,13 +1,16 @@
-"""The hand-written varints equal protobuf's."""
+"""Helpers for protobuf: encoding by hand, and checks of messages and descriptors."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.protobuf import Malformed, length_delimited, parse, require_text, varint
+from emulator.wire.protobuf import Malformed, check_descriptors, length_delimited, parse, require_text, varint
+from tests.schemas_made import native
 from tests.wire.strategies import U64_MAX, as_u64, patient
 
 
@@ -44,3 +47,26 @@ def test_text_that_is_not_utf8_is_refused_wherever_it_hides() -> None:
 
 def test_bytes_need_not_be_text() -> None:
     require_text(pb.AuthData(auth_data=b"\xff"))
+
+
+def test_a_message_that_a_file_describes_is_found() -> None:
+    check_descriptors(native("Order", "Order").data)
+    check_descriptors(native("shop.Order", "Item", "Order", package="shop").data)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"rootMessageTypeName": "Item"}, "no file describes 'Item'"),
+        ({"rootFileDescriptorName": "other.proto"}, "not among the files"),
+        ({"fileDescriptorSet": "%%%"}, "not Protobuf descriptors"),
+        ({"fileDescriptorSet": 5}, "not Protobuf descriptors"),
+        ({"fileDescriptorSet": "//8="}, "not Protobuf descriptors"),
+        ({"rootMessageTypeName": []}, "no file describes"),
+        ({"rootFileDescriptorName": {}}, "not among the files"),
+    ],
+)
+def test_descriptors_without_their_message_are_rejected(change: dict[str, object], why: str) -> None:
+    schema = json.loads(native("Order", "Order").data) | change
+    with pytest.raises(ValueError, match=why):
+        check_descriptors(json.dumps(schema).encode())

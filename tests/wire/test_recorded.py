@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import (
-    AckCommand,
-    SendCommand,
-    decode_ack,
-    decode_flow,
-    decode_send,
-    encode_ack,
-    encode_flow,
-    encode_send,
-)
+from emulator.wire.codec_hot.consuming import AckCommand, decode_ack, decode_flow, encode_ack, encode_flow
+from emulator.wire.codec_hot.publishing import SendCommand, decode_send, send_frame
 from emulator.wire.entry import build_entry
 from emulator.wire.message_metadata import read_entry, read_metadata, scan_entry
 from emulator.wire.payloads import decompress, split_batch
@@ -57,8 +49,8 @@ def test_hot_commands_are_read() -> None:
 
 
 def test_ours_are_the_same_bytes() -> None:
-    assert encode_send(0, 1).hex() == SEND
-    assert encode_send(1, 0, 3).hex() == SEND_BATCH
+    assert send_frame(0, 1, data=b"")[8:].hex() == SEND
+    assert send_frame(1, 0, 3, data=b"")[8:].hex() == SEND_BATCH
     assert encode_ack(0, [(300, 0, None), (300, 1, None)]).hex() == ACK_OF_TWO
     assert encode_flow(0, 1_000).hex() == FLOW
 

@@ -23,7 +23,7 @@ from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import CompactionKey
 from emulator.model.values import TopicName
 from emulator.storage.contract import Log
-from emulator.wire.compacting import last_index, read_keys, with_messages
+from emulator.wire.payloads import last_index, read_keys, with_messages
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from emulator.broker.topic.producer import ConnectedProducer
 from emulator.core.dispatch import SubscriptionType
 from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire.codec import CommandType
+from emulator.wire.command_types import CommandType
 from emulator.wire.commands import CreateProducer, ProducerSuccess, Subscribe, close_consumer, close_producer
 
 if TYPE_CHECKING:

@@ -25,9 +25,10 @@ from emulator.broker.connection.dispatch import (
     command_number,
 )
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import codec
 from emulator.wire import commands as wire
-from emulator.wire.codec import CommandType
+from emulator.wire.codec_hot.consuming import decode_ack, decode_flow
+from emulator.wire.codec_hot.publishing import decode_send
+from emulator.wire.command_types import CommandType
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -157,15 +158,13 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     # Producers.
     _task("PRODUCER", wire.CreateProducer, producers.create, _topic, Action.PRODUCE),
     CommandSpec(
-        "SEND", codec.decode_send, producers.send, producers.refuse_send, _of_producer, stage=Execution.ENTRY
+        "SEND", decode_send, producers.send, producers.refuse_send, _of_producer, stage=Execution.ENTRY
     ),
     _task("CLOSE_PRODUCER", wire.CloseProducer, producers.close, _of_producer),
     # Consumers.
     _task("SUBSCRIBE", wire.Subscribe, consumers.subscribe, _topic, Action.CONSUME),
-    CommandSpec("FLOW", codec.decode_flow, consumers.flow, None, consumers.topic_of_flow),
-    CommandSpec(
-        "ACK", codec.decode_ack, consumers.acknowledge, consumers.refuse_acknowledgement, _of_consumer
-    ),
+    CommandSpec("FLOW", decode_flow, consumers.flow, None, consumers.topic_of_flow),
+    CommandSpec("ACK", decode_ack, consumers.acknowledge, consumers.refuse_acknowledgement, _of_consumer),
     _inline(
         "REDELIVER_UNACKNOWLEDGED_MESSAGES", wire.Redeliver, consumers.redeliver, _of_consumer, None, None
     ),

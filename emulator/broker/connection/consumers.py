@@ -22,7 +22,7 @@ from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import ClaimedAck
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.values import Position, SchemaType
-from emulator.wire.codec import AckCommand
+from emulator.wire.codec_hot.consuming import AckCommand
 from emulator.wire.commands import (
     AckResponse,
     ConsumerRequest,

@@ -19,7 +19,7 @@ from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.memory_budgets import Reservation
 from emulator.broker.tasks import TaskGroup
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.wire.codec import CommandType
+from emulator.wire.command_types import CommandType
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from emulator.broker.connection.flow_control import STRANGER_FRAME_BYTES_MAX
 from emulator.broker.subscription.consumer import SubscriptionOfConsumer
 from emulator.broker.topic.producer import ProducerHost
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.wire.codec import AckCommand, CommandType, encode_ack_response
+from emulator.wire.codec_hot.consuming import AckCommand, encode_ack_response
+from emulator.wire.command_types import CommandType
 from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer, frame_bytes
 
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from emulator.broker.connection.dispatch import CommandingConnection
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire.codec import PING_FRAME
+from emulator.wire.frames import PING_FRAME
 
 logger = logging.getLogger(__name__)
 

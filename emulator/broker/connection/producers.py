@@ -14,7 +14,7 @@ from emulator.broker.topic_directory.directory import RETRY_SECONDS, RETRY_SECON
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
-from emulator.wire.codec import SendCommand
+from emulator.wire.codec_hot.publishing import SendCommand
 from emulator.wire.commands import CloseProducer, CreateProducer, SendError, Success
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from emulator.broker.authorization import TrustLevel
 from emulator.broker.replication import peer_auth
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire.codec import PONG_FRAME
 from emulator.wire.commands import AuthChallenge, AuthResponse, Connect, connected_response
+from emulator.wire.frames import PONG_FRAME
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection

@@ -29,7 +29,7 @@ from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import SchemaPath, parse_path
 from emulator.model.values import Change, Schema, SchemaType, TopicName
 from emulator.storage.configuration.contract import Conflict
-from emulator.wire.descriptors import check_descriptors
+from emulator.wire.protobuf import check_descriptors
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from emulator.core.admission import ClientProducer, Publisher, check
 from emulator.core.dispatch import ConsumerState, SubscriptionType
 from emulator.core.metadata.messages import PACK_CHARACTERS
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.wire.codec import CommandType, decode_message
+from emulator.wire.codec_hot.consuming import decode_message
+from emulator.wire.command_types import CommandType
 from emulator.wire.entry import plain_entry
 from emulator.wire.frames import FrameBuffer
 from emulator.wire.message_metadata import scan_entry

@@ -20,9 +20,10 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import NO_REASON, Cause
 from emulator.model.values import Schema
 from emulator.wire import commands
-from emulator.wire.codec import PING_FRAME, PONG_FRAME, CommandType, decode_peer_receipt
+from emulator.wire.codec_hot.publishing import decode_peer_receipt
+from emulator.wire.command_types import CommandType
 from emulator.wire.commands import create_producer
-from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES, FrameBuffer
+from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES, PING_FRAME, PONG_FRAME, FrameBuffer
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices

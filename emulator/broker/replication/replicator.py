@@ -15,7 +15,7 @@ from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.values import Position
-from emulator.wire.codec import send_header
+from emulator.wire.codec_hot.publishing import send_header
 from emulator.wire.message_metadata import schema_version
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from emulator.core.dispatch import ConsumerState, Delivery, Dispatcher, Read
 from emulator.core.flow.rate_limit import RateLimit
 from emulator.errors import StorageError
 from emulator.model.reasons import Cause, Reason, first_of
-from emulator.wire.codec import message_header
+from emulator.wire.codec_hot.consuming import message_header
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.consumer import ConnectedConsumer

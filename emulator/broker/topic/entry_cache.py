@@ -21,8 +21,14 @@ from emulator.broker.memory_budgets import MemoryBudget, Reservation
 from emulator.core.dispatch.consistent_hash import hash_of
 from emulator.model.markers import Marker
 from emulator.wire.markers import stored_marker
-from emulator.wire.message_metadata import ChunkPiece, EntryInfo, piece_of, scan_entry, scan_for_dispatch
-from emulator.wire.sticky_key import sticky_key
+from emulator.wire.message_metadata import (
+    EntryInfo,
+    MessageChunk,
+    chunk_of,
+    scan_entry,
+    scan_for_dispatch,
+    sticky_key,
+)
 
 NOT_ASKED: Final = -1
 
@@ -69,11 +75,11 @@ class StoredEntry:
         return self._info
 
     @property
-    def piece(self) -> ChunkPiece | None:
+    def piece(self) -> MessageChunk | None:
         """The chunk that it is, for SHARED subscriptions."""
         if self._info is not None and self._info.num_chunks <= 1:
             return None
-        return piece_of(self.data)
+        return chunk_of(self.data)
 
     @property
     def is_aborted(self) -> bool:

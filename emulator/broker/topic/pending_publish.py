@@ -8,7 +8,7 @@ from typing import NewType, Protocol
 from emulator.config.region import RegionConfig
 from emulator.core.admission import EntrySizeLimits, Publisher
 from emulator.model.markers import Marker
-from emulator.wire.codec import SendCommand
+from emulator.wire.codec_hot.publishing import SendCommand
 from emulator.wire.entry import replication_bytes_max
 from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
 from emulator.wire.message_metadata import EntryInfo

@@ -15,7 +15,7 @@ from emulator.core.transactions.names import TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.markers import Marker
 from emulator.model.values import BEFORE_EVERYTHING, AccessMode, Position
-from emulator.wire.codec import SendCommand, encode_receipt, encode_receipts
+from emulator.wire.codec_hot.publishing import SendCommand, encode_receipt, encode_receipts
 from emulator.wire.entry import with_transaction
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.markers import decode_marker

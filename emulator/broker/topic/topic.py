@@ -51,7 +51,7 @@ from emulator.errors import CheckpointDamaged, ProtocolError
 from emulator.model.markers import Marker
 from emulator.model.values import Position, TopicName
 from emulator.storage.contract import Log
-from emulator.wire.codec import SendCommand
+from emulator.wire.codec_hot.publishing import SendCommand
 from emulator.wire.message_metadata import EntryInfo
 
 CAPS = (MAX_PRODUCERS, MAX_CONSUMERS, MAX_CONSUMERS_PER_SUBSCRIPTION, MAX_SUBSCRIPTIONS)

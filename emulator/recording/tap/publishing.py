@@ -10,9 +10,9 @@ from typing import Any
 from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder
 from emulator.run.history import new_session
 from emulator.run.history_events import attributes_digest, payload_digest, transaction_text
-from emulator.wire.codec import SendCommand, decode_receipt, decode_send
+from emulator.wire.codec_hot.publishing import SendCommand, decode_receipt, decode_send
 from emulator.wire.commands import CreateProducer, Error, ProducerSuccess, SendError
-from emulator.wire.observing import ObservedMessage, chunk_of, error_text, read_messages
+from emulator.wire.observing import ObservedMessage, error_text, read_chunk, read_messages
 
 STORED_BEFORE = -1
 """Ledger of a receipt for what the region had stored before."""
@@ -82,7 +82,7 @@ class TappedProducers:
         if producer is None:
             return
         earlier = b""
-        if (chunk := chunk_of(entry)) is not None:
+        if (chunk := read_chunk(entry)) is not None:
             name, piece, is_last = chunk
             if not is_last:
                 producer.chunks[name] = producer.chunks.get(name, b"") + piece

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from emulator.model.values import Position
 from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder
 from emulator.run.history_events import Outcome, payload_digest, transaction_text
-from emulator.wire.codec import AckCommand, decode_ack, decode_message
+from emulator.wire.codec_hot.consuming import AckCommand, decode_ack, decode_message
 from emulator.wire.commands import Redeliver, Seek, Subscribe, Unsubscribe
-from emulator.wire.observing import NO_BATCH, chunk_of, read_messages
+from emulator.wire.observing import NO_BATCH, read_chunk, read_messages
 
 _WORD_BITS = 64
 
@@ -76,7 +76,7 @@ class TappedConsumers:
         if consumer is None:
             return
         earlier = b""
-        if (chunk := chunk_of(entry)) is not None:
+        if (chunk := read_chunk(entry)) is not None:
             name, piece, is_last = chunk
             if not is_last:
                 consumer.chunks[name] = consumer.chunks.get(name, b"") + piece

@@ -8,7 +8,7 @@ import json
 from functools import partial
 from typing import Any
 
-from emulator.client import AccessMode, Batching, Client, ClientError, MessageId, Producer, Standing
+from emulator.client import AccessMode, Batching, Client, ClientError, MessageId, Producer, ProducerState
 from emulator.run.history_events import Outcome, attributes_digest, payload_digest
 from emulator.scenarios.actor_models.specs import AccessWord, Counts, ProducerSpec
 from emulator.scenarios.actors.writer import HistoryRecorder
@@ -101,7 +101,7 @@ class OwnProducer:
                 priority=part.priority,
                 batching=Batching(delay_ms_max=max(1.0, part.batching_delay_ms)) if part.batching else None,
                 pending_messages_max=part.max_pending + BURST,
-                on_standing=self._stands,
+                on_state_change=self._state_changed,
             )
         except ClientError as refusal:
             self._notes.write("connect", "unknown", error=str(refusal), **self._place)
@@ -117,8 +117,8 @@ class OwnProducer:
         self._notes.write("connect", "ok", **told, **self._place)
         return producer
 
-    def _stands(self, _: Producer, standing: Standing) -> None:
-        self._in_line = standing is Standing.WAITS
+    def _state_changed(self, _: Producer, state: ProducerState) -> None:
+        self._in_line = state is ProducerState.WAITING
         if self._in_line:
             self._settled.set()
 

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
-from emulator.client import EARLIEST, AccessMode, Client, ClientError, Message, Producer, Standing
+from emulator.client import EARLIEST, AccessMode, Client, ClientError, Message, Producer, ProducerState
 from emulator.scenarios.actor_models.specs import Counts, HostSpec
 from emulator.scenarios.actors.replay import Reporting, State, heartbeat, introduction, key_of
 from emulator.scenarios.actors.writer import HistoryRecorder, HostPublisher, PublishCounts
@@ -126,7 +126,7 @@ class TopicClaim:
                 name=self._part.name,
                 access_mode=AccessMode.WAIT_FOR_EXCLUSIVE,
                 priority=self._priority,
-                on_standing=self._stands,
+                on_state_change=self._state_changed,
             )
         except ClientError as refusal:
             self._notes.write("connect", "unknown", error=str(refusal), **self._place)
@@ -135,8 +135,8 @@ class TopicClaim:
             self.in_line = False
         self._writer = HostPublisher(self._producer, self._place, self._notes, self.tally)
 
-    def _stands(self, _: Producer, standing: Standing) -> None:
-        self.in_line = standing is Standing.WAITS
+    def _state_changed(self, _: Producer, state: ProducerState) -> None:
+        self.in_line = state is ProducerState.WAITING
         if self.in_line:
             self.settled.set()
 

@@ -13,7 +13,7 @@ from emulator.wire.commands.spec import Command, command, error_fields
 PROTOCOL_VERSION: Final = 21
 """The newest version of Pulsar's binary protocol that is supported."""
 HANDSHAKE_REQUEST_ID: Final = 2**64 - 1
-"""Request id of an ERROR that answers no request: the handshake failed."""
+"""Request id of an ERROR without a request: the handshake failed."""
 SERVER_VERSION: Final = "Pulsar Server geoemu"
 
 

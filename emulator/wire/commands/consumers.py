@@ -1,4 +1,4 @@
-"""Commands of consumers. MESSAGE, ACK and FLOW are in `wire.codec`."""
+"""Commands of consumers. MESSAGE, ACK and FLOW are in `wire.codec_hot`."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -85,7 +85,7 @@ class LastMessageIdResponse(Command):
     last: Annotated[MessageIdData, "last_message_id"]
     """(-1, -1): there is no message."""
     mark_delete: Annotated[Position | None, "consumer_mark_delete_position"] = None
-    """Of the consumer that asks."""
+    """Of the consumer that sent the request."""
 
 
 @command(CommandType.CONSUMER_STATS)

@@ -1,4 +1,4 @@
-"""Commands of producers and schemas. SEND and its receipt are in `wire.codec`."""
+"""Commands of producers and schemas. SEND and its receipt are in `wire.codec_hot`."""
 
 from dataclasses import field
 from typing import Annotated

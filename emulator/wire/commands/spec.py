@@ -39,7 +39,7 @@ from emulator.wire.protobuf import BODY_NAMES, MASK_64, decode_command
 
 
 class RequestCommand(Protocol):
-    """A command that is answered by its request id."""
+    """A request, whose response has the same request id."""
 
     @property
     def request_id(self) -> int: ...

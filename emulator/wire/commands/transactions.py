@@ -99,7 +99,7 @@ class EndTransaction(Command):
     most: Annotated[int, "txnid_most_bits"]
     least: Annotated[int, "txnid_least_bits"]
     commit: Annotated[bool | None, "txn_action", _COMMIT_OR_ABORT] = None
-    """None: the client does not say."""
+    """None: not given."""
 
 
 @command(CommandType.END_TXN_RESPONSE)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from emulator.broker.replication.peer_auth import METHOD, proof_of
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import CommandType
+from emulator.wire.command_types import CommandType
 from emulator.wire.commands import AuthResponse
 from emulator.wire.entry import build_entry
 from emulator.wire.frames import FrameBuffer, simple_frame

@@ -12,7 +12,7 @@ from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection.commands import COMMANDS, NOT_OFFERED, TABLE
 from emulator.broker.connection.dispatch import AnyCommandSpec, CommandTable
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import CommandType
+from emulator.wire.command_types import CommandType
 from emulator.wire.frames import frame_of
 from emulator.wire.protobuf import varint
 from tests.broker.connection.raw import raw_client

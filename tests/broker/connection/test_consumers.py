@@ -13,7 +13,7 @@ from emulator.client import Batching
 from emulator.core.topic.state import UNKNOWN_MESSAGES
 from emulator.model.values import BEFORE_EVERYTHING
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import encode_ack, encode_flow
+from emulator.wire.codec_hot.consuming import encode_ack, encode_flow
 from emulator.wire.frames import frame_of
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions

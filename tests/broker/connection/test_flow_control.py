@@ -20,8 +20,8 @@ from emulator.broker.connection.flow_control import (
 )
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import PONG_FRAME, send_frame
-from emulator.wire.frames import simple_frame
+from emulator.wire.codec_hot.publishing import send_frame
+from emulator.wire.frames import PONG_FRAME, simple_frame
 from tests.broker.connection.raw import RawClient, entry, raw_client
 from tests.broker.regions import Regions, regions, until
 

@@ -12,7 +12,7 @@ from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import AccessMode
 from emulator.errors import StorageError
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import send_frame
+from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.frames import simple_frame
 from tests.broker.connection.raw import RawClient, entry, raw_client
 from tests.broker.regions import Regions, regions, until

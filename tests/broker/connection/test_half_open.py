@@ -9,7 +9,7 @@ import pytest
 from emulator.broker.connection import liveness
 from emulator.client import AccessMode
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import encode_flow
+from emulator.wire.codec_hot.consuming import encode_flow
 from emulator.wire.frames import frame_of
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until

@@ -8,8 +8,8 @@ import struct
 import pytest
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import PING_FRAME, send_frame
-from emulator.wire.frames import simple_frame
+from emulator.wire.codec_hot.publishing import send_frame
+from emulator.wire.frames import PING_FRAME, simple_frame
 from tests.broker.connection.raw import RawClient, entry
 from tests.broker.regions import regions
 

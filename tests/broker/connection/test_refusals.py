@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import encode_ack, send_frame
+from emulator.wire.codec_hot.consuming import encode_ack
+from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.frames import frame_of
 from tests.broker.connection.raw import RawClient, entry, raw_client
 from tests.broker.regions import regions

@@ -30,7 +30,7 @@ from emulator.core.policies.topics import DEDUPLICATION
 from emulator.errors import ServerError
 from emulator.model.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import send_header
+from emulator.wire.codec_hot.publishing import send_header
 from emulator.wire.entry import build_entry, plain_entry
 from tests.broker.connection.raw import RawClient, entry, raw_client
 from tests.broker.regions import regions, until

@@ -23,7 +23,7 @@ from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName
 from emulator.simulation.world import SERVICE_PORT, World
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import send_frame
+from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import build_entry
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import regions

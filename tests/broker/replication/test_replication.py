@@ -14,7 +14,7 @@ from emulator.errors import StorageError
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import world as simulated_world
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import send_frame
+from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import build_entry
 from tests.broker.connection.raw import RawClient
 from tests.broker.regions import Regions, regions, until

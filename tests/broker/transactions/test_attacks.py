@@ -12,7 +12,7 @@ from emulator.errors import StorageError
 from emulator.model.values import TopicName
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import send_frame
+from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import build_entry
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until

@@ -9,7 +9,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.codec import send_frame
+from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import build_entry
 from tests.broker.connection.raw import RawClient
 from tests.broker.regions import Regions

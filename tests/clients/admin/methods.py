@@ -6,7 +6,6 @@ python -m tests.clients.admin.methods           # prints what was not accepted
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,9 @@ from emulator.broker.admin import resource
 from emulator.broker.admin.resource import Operation
 from tests.broker.admin.served import Served, served
 from tests.clients.admin.commands import PARTITIONED, READY, TOPIC
+from tests.clients.admin.resident import Resident, resident
 from tests.clients.admin.walking import make_ready, publish_some
-from tests.clients.driving import _built, _folder
+from tests.clients.driving import java_program
 
 HERE = Path(__file__).parent
 ACCEPTED, REFUSED, FAILED = "ok", "refused", "failed"
@@ -159,49 +159,26 @@ class Calls:
 class Driver:
     """The Java admin client, resident."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, program: Resident) -> None:
+        self._program = program
 
     def methods(self) -> list[str]:
-        return self._ask("list").split("\t")
+        return self._program.ask("list").split("\t")
 
     def call(self, method: str, values: Mapping[str, str]) -> Outcome:
-        answer = self._ask("\t".join(["call", method, *(f"{name}={one}" for name, one in values.items())]))
-        kind, *rest = answer.split("\t")
+        request = "\t".join(["call", method, *(f"{name}={one}" for name, one in values.items())])
+        kind, *rest = self._program.ask(request).split("\t")
         status = int(rest[0]) if kind == REFUSED else 0
         return Outcome(method, kind, status, " ".join(rest[1:] if kind == REFUSED else rest))
-
-    def _ask(self, line: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer, "the driver has ended"
-        return answer.rstrip("\n")
 
 
 @contextmanager
 def java_admin(us: Served) -> Iterator[Driver]:
     """Build it if it is missing; skip the test without Java, or without Maven to fetch it."""
-    with _folder("java-admin", HERE / "methods-pom.xml", HERE / "MethodsDriver.java") as folder:
-        jars = f"{folder}/target/dependency/*"
-        if not (folder / "MethodsDriver.class").exists():
-            _built(folder, "mvn", "-q", "-B", "-f", "methods-pom.xml", "dependency:copy-dependencies")
-            _built(folder, "javac", "-cp", jars, "-d", ".", "MethodsDriver.java")
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{jars}", "MethodsDriver"]
-    process = subprocess.Popen(
-        [*command, f"http://127.0.0.1:{us.admin_port}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        yield Driver(process)
-    finally:
-        process.kill()
-        process.wait()
+    source, main = HERE / "MethodsDriver.java", "MethodsDriver"
+    java = java_program("java-admin", HERE / "methods-pom.xml", source, main)
+    with resident(*java, f"http://127.0.0.1:{us.admin_port}") as program:
+        yield Driver(program)
 
 
 def every_call() -> Calls:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ import pytest
 
 from emulator.client import Client
 from tests.broker.admin.served import Served, served
-from tests.clients.driving import ROOT, _built, _folder, go_is_there
+from tests.clients.admin.resident import Resident, resident
+from tests.clients.driving import go_program
 
 HERE = Path(__file__).parent
 NAMESPACE, TOPIC = "acme/orders", "persistent://acme/orders/new"
@@ -44,42 +43,16 @@ class Failed(Exception):
 class GoAdmin:
     """The client, resident."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, program: Resident) -> None:
+        self._program = program
 
     def call(self, part: str, method: str, *arguments: Any) -> Any:
         """Call the method and return its result; a list if it returns several values."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{part}\t{method}\t{json.dumps(arguments)}\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, "the client has ended"
-        outcome, _, text = line.rstrip("\n").partition("\t")
+        outcome, _, text = self._program.ask(f"{part}\t{method}\t{json.dumps(arguments)}").partition("\t")
         if outcome != "ok":
             raise Failed(text)
         found = json.loads(text)
         return found[0] if len(found) == 1 else found
-
-
-@contextmanager
-def go_admin(us: Served) -> Iterator[GoAdmin]:
-    """Build it if it is missing; skip the test without Go."""
-    go_is_there()
-    example = ROOT / "examples" / "go"
-    sources = (example / "go.mod", example / "go.sum", HERE / "go_driver.go")
-    with _folder("go-admin", *sources) as folder:
-        if not (folder / "driver").exists():
-            _built(folder, "go", "build", "-mod=mod", "-o", "driver", "go_driver.go")
-    url = f"http://127.0.0.1:{us.admin_port}"
-    process = subprocess.Popen(
-        [str(folder / "driver"), url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield GoAdmin(process)
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +63,10 @@ def us() -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def admin(us: Served) -> Iterator[GoAdmin]:
-    with go_admin(us) as client:
+    """Build it if it is missing; skip the test without Go."""
+    command = go_program("go-admin", HERE / "go_driver.go")
+    with resident(*command, f"http://127.0.0.1:{us.admin_port}") as program:
+        client = GoAdmin(program)
         client.call("Tenants", "Create", {"Name": "acme", "adminRoles": ["ada"], "allowedClusters": ["us"]})
         client.call("Namespaces", "CreateNamespace", NAMESPACE)
         client.call("Topics", "Create", TOPIC, 0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +19,8 @@ from emulator.client import Client
 from tests.broker.admin.served import Served, served
 from tests.clients.admin.commands import READY, TOPIC, Command, read_tree
 from tests.clients.admin.refusals import why
-from tests.clients.driving import _built, _folder
+from tests.clients.admin.resident import Resident, resident
+from tests.clients.driving import java_program
 
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"
@@ -42,49 +42,23 @@ class Outcome:
 class Admin:
     """pulsar-admin, resident."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, program: Resident) -> None:
+        self._program = program
 
     def ask(self, *words: str) -> tuple[bool, str]:
         """Run a command; return whether it succeeded, and its output."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\t".join(words) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, "pulsar-admin has ended"
-        word, _, text = line.rstrip("\n").partition("\t")
-        return word == "ok", re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
+        outcome, _, text = self._program.ask("\t".join(words)).partition("\t")
+        return outcome == "ok", re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
 
 
 @contextmanager
 def pulsar_admin(us: Served) -> Iterator[Admin]:
     """Build it if it is missing; skip the test without Java, or without Maven to fetch it."""
-    with _folder("pulsar-admin", HERE / "pom.xml", HERE / "AdminDriver.java") as folder:
-        jars = f"{folder}/target/dependency/*"
-        if not (folder / "org").exists():
-            _built(folder, "mvn", "-q", "-B", "dependency:copy-dependencies")
-            _built(folder, "javac", "-cp", jars, "-d", ".", "AdminDriver.java")
+    main = "org.apache.pulsar.admin.cli.AdminDriver"
+    java = java_program("pulsar-admin", HERE / "pom.xml", HERE / "AdminDriver.java", main)
     urls = (f"http://127.0.0.1:{us.admin_port}/", f"pulsar://127.0.0.1:{us.service_port}")
-    process = subprocess.Popen(
-        [
-            "java",
-            "-XX:TieredStopAtLevel=1",
-            "-cp",
-            f"{folder}:{jars}",
-            "org.apache.pulsar.admin.cli.AdminDriver",
-            *urls,
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        yield Admin(process)
-    finally:
-        process.kill()
-        process.wait()
+    with resident(*java, *urls) as program:
+        yield Admin(program)
 
 
 def outcomes() -> list[Outcome]:

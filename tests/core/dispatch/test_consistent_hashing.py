@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.dispatch import ConsumerState, KeySharing
-from emulator.core.dispatch.consistent_hash import SLOTS, Shares, hash_of, ring_slot
+from emulator.core.dispatch.consistent_hash import KEY_BYTES_MAX, SLOTS, Shares, hash_of, ring_slot
 from emulator.model.hashing import murmur3
 from tests.core.dispatch.playbook import KEY_SHARED, Candidate, dispatcher, handed_out, joined
 
@@ -188,3 +188,10 @@ def _no_consumer_starves(owners: Sequence[ConsumerState | None], there: list[Con
     slots = Counter(owners)
     assert set(slots) == set(there), "every slot has an owner, and every consumer has slots"
     assert min(slots.values()) > len(owners) / len(there) / 3
+
+
+def test_a_key_of_any_length_is_hashed_at_once_and_not_kept() -> None:
+    huge = [bytes([number]) * 4_000_000 for number in range(3)]
+    assert len({hash_of(key) for key in huge}) == 3
+    assert hash_of(huge[0]) == hash_of(bytes(4_000_000))
+    assert hash_of(b"a" * KEY_BYTES_MAX) != hash_of(b"a" * (KEY_BYTES_MAX + 1))

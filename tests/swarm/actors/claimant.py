@@ -11,7 +11,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from emulator.client import AccessMode, Client, ClientError, MessageId, Producer, Standing
+from emulator.client import AccessMode, Client, ClientError, MessageId, Producer, ProducerState
 from emulator.model.stored_keys import GrantKey
 from emulator.run.history_events import payload_digest
 from emulator.simulation.evidence import full
@@ -68,7 +68,7 @@ class ClaimantActor(Actor):
                     name=self.name,
                     access_mode=mode,
                     priority=plan.priority,
-                    on_standing=partial(self._stands, mode, self._instances),
+                    on_state_change=partial(self._state_changed, mode, self._instances),
                 )
         except ClientError as failure:
             self._did("refused" if failure.code is not None else "nothing", began)
@@ -99,15 +99,17 @@ class ClaimantActor(Actor):
 
     # Responses of the region.
 
-    def _stands(self, mode: AccessMode, instance: int, producer: Producer, standing: Standing) -> None:
+    def _state_changed(
+        self, mode: AccessMode, instance: int, producer: Producer, state: ProducerState
+    ) -> None:
         now, place = self.world.simulation.now, (self.region, full(self.plan.topic))
-        if standing is Standing.ASKS:
+        if state is ProducerState.REQUESTING:
             self.last = Attempt(self.name, place, mode, self.plan.priority, instance, now)
             self.record.claims.attempts.append(self.last)
             return
         assert self.last is not None
         self.last.lines.append(self._life_of_topic())
-        if standing is Standing.WAITS:
+        if state is ProducerState.WAITING:
             self.last.waits = now
             return
         self.last.opened, self._opened = now, self.last

@@ -27,7 +27,8 @@ from emulator.simulation.checkers import Found
 from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import full, scan_once
 from emulator.simulation.world import SERVICE_PORT
-from emulator.wire.codec import PONG_FRAME, CommandType, send_frame
+from emulator.wire.codec_hot.publishing import send_frame
+from emulator.wire.command_types import CommandType
 from emulator.wire.commands import (
     PROTOCOL_VERSION,
     AuthChallenge,
@@ -37,7 +38,7 @@ from emulator.wire.commands import (
     create_producer,
 )
 from emulator.wire.entry import plain_entry, with_replication
-from emulator.wire.frames import FrameBuffer
+from emulator.wire.frames import PONG_FRAME, FrameBuffer
 from emulator.wire.markers import encode_marker
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part

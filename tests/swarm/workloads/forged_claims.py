@@ -20,7 +20,7 @@ from emulator.model.markers import Marker, SubscriptionUpdate
 from emulator.model.values import Position
 from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
-from emulator.wire.codec import send_frame
+from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.commands import create_producer
 from emulator.wire.entry import plain_entry, with_replication
 from emulator.wire.entry_layout import ensure_checksum

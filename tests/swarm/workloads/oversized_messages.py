@@ -17,7 +17,7 @@ from emulator.model.markers import Marker
 from emulator.run.history_events import payload_digest
 from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
-from emulator.wire.codec import Receipt, send_frame
+from emulator.wire.codec_hot.publishing import Receipt, send_frame
 from emulator.wire.commands import create_producer
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.protobuf import length_delimited, tag, varint

@@ -1,0 +1,202 @@
+"""SEND and SEND_RECEIPT as plain values; the functions that write them return whole frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.command_types import CommandType
+from emulator.wire.frames import BEFORE_BODY_SIZE, SIZES, head_of_frame
+from emulator.wire.protobuf import (
+    ABSENT_U64,
+    UNREADABLE,
+    VARINT_BYTES_MAX,
+    malformed,
+    new_tuple,
+    present_or_0,
+    varint,
+)
+
+_read: Final = pb.LeanCommand.FromString
+"""A missing body is read as an empty one."""
+_pack_sizes: Final = SIZES.pack
+_SEND: Final = BEFORE_BODY_SIZE[CommandType.SEND]
+
+
+class SendCommand(NamedTuple):
+    """A client's request to publish one entry: the fields that a broker acts upon. The others are in the metadata."""
+
+    producer_id: int
+    sequence_id: int
+    highest_sequence_id: int = 0
+    """Sequence id of the last message of a batch; 0 when absent."""
+    txn_least: int | None = None
+    """None outside of transactions; (0, 0) is a valid transaction."""
+    txn_most: int | None = None
+
+
+def decode_send(command: bytes) -> SendCommand:
+    """Read a SEND."""
+    try:
+        send = _read(command).send
+    except UNREADABLE as problem:
+        raise malformed("SEND", problem) from None
+    producer_id, sequence_id = send.producer_id, send.sequence_id
+    if producer_id == ABSENT_U64 or sequence_id == ABSENT_U64:
+        raise malformed("SEND", "producer_id or sequence_id is missing")
+    highest_sequence_id = send.highest_sequence_id
+    txn_least, txn_most = send.txnid_least_bits, send.txnid_most_bits
+    if txn_least == txn_most == ABSENT_U64:
+        return new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, None, None))
+    txn = present_or_0(txn_least), present_or_0(txn_most)
+    return new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, *txn))
+
+
+def send_header(
+    producer_id: int,
+    sequence_id: int,
+    num_messages: int = 1,
+    highest_sequence_id: int = 0,
+    *,
+    data_length: int,
+    txn_least: int | None = None,
+    txn_most: int | None = None,
+    is_chunk: bool = False,
+    marker: bool = False,
+) -> bytes:
+    """Everything of a SEND before the entry of `data_length` bytes, which follows as it is to be stored. Fields with
+    their default value are left out."""
+    body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id)
+    if num_messages != 1:
+        body += b"\x18" + varint(num_messages)
+    if txn_least is not None or txn_most is not None:
+        body += b"\x20" + varint(txn_least or 0) + b"\x28" + varint(txn_most or 0)
+    if highest_sequence_id:
+        body += b"\x30" + varint(highest_sequence_id)
+    if is_chunk:
+        body += b"\x38\x01"
+    if marker:
+        body += b"\x40\x01"
+    # The size of the body always fits into one byte.
+    size = len(_SEND) + 1 + len(body)
+    return _pack_sizes(size + data_length + 4, size) + _SEND + varint(len(body)) + body
+
+
+def send_frame(
+    producer_id: int,
+    sequence_id: int,
+    num_messages: int = 1,
+    highest_sequence_id: int = 0,
+    *,
+    data: bytes,
+    txn_least: int | None = None,
+    txn_most: int | None = None,
+    is_chunk: bool = False,
+    marker: bool = False,
+) -> bytes:
+    """A whole SEND; `data` is the entry as it is to be stored."""
+    header = send_header(
+        producer_id,
+        sequence_id,
+        num_messages,
+        highest_sequence_id,
+        data_length=len(data),
+        txn_least=txn_least,
+        txn_most=txn_most,
+        is_chunk=is_chunk,
+        marker=marker,
+    )
+    return header + data
+
+
+# SEND_RECEIPT.
+
+
+def encode_receipt(
+    producer_id: int, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int
+) -> bytes:
+    """One receipt as a whole frame. Position (-1, -1): it is a duplicate, nothing was stored."""
+    return encode_receipts(producer_id, ledger_id, entry_id, ((sequence_id, highest_sequence_id),))
+
+
+def encode_receipts(
+    producer_id: int, ledger_id: int, first_entry_id: int, sends: Iterable[tuple[int, int]]
+) -> bytes:
+    """Frames of receipts for entries stored one after the other, in that order.
+
+    `sends` are (sequence_id, highest_sequence_id) as the SENDs had them: clients match receipts by these.
+    """
+    before_sequence_id = b"\x08" + varint(producer_id) + b"\x10"
+    id_heads = _receipt_id_heads(ledger_id)
+    frames: list[bytes] = []
+    for entry_id, (sequence_id, highest_sequence_id) in enumerate(sends, first_entry_id):
+        entry = varint(entry_id)
+        body = before_sequence_id + varint(sequence_id) + id_heads[len(entry)] + entry
+        if highest_sequence_id:
+            body += b"\x20" + varint(highest_sequence_id)
+        frames.append(_RECEIPT_HEADS[len(body)] + body)
+    return b"".join(frames)
+
+
+_RECEIPT_BYTES_MAX: Final = 5 * (1 + VARINT_BYTES_MAX) + 2
+
+
+@lru_cache(maxsize=1024)
+def _receipt_id_heads(ledger_id: int) -> list[bytes]:
+    """By the size of the entry id's varint: a receipt's message id up to that varint."""
+    before_entry_id = b"\x08" + varint(ledger_id) + b"\x10"
+    return [
+        b"\x1a" + varint(len(before_entry_id) + entry_size) + before_entry_id
+        for entry_size in range(VARINT_BYTES_MAX + 1)
+    ]
+
+
+_RECEIPT_HEADS: Final = [
+    head_of_frame(CommandType.SEND_RECEIPT, size) for size in range(_RECEIPT_BYTES_MAX + 1)
+]
+
+
+class Receipt(NamedTuple):
+    """The receipt of one SEND. Signed: a replicator's receipts carry source positions and -1."""
+
+    producer_id: int
+    sequence_id: int
+    highest_sequence_id: int
+    ledger_id: int
+    entry_id: int
+
+
+def decode_receipt(command: bytes) -> Receipt:
+    """Read a SEND_RECEIPT. Without a message id the position is (-1, -1)."""
+    try:
+        receipt = _read(command).send_receipt
+    except UNREADABLE as problem:
+        raise malformed("SEND_RECEIPT", problem) from None
+    producer_id = receipt.producer_id
+    if producer_id == ABSENT_U64:
+        raise malformed("SEND_RECEIPT", "producer_id is missing")
+    position = receipt.message_id
+    return new_tuple(
+        Receipt,
+        (
+            producer_id,
+            receipt.sequence_id,
+            receipt.highest_sequence_id,
+            position.ledgerId,
+            position.entryId,
+        ),
+    )
+
+
+def decode_peer_receipt(command: bytes) -> tuple[int, int, int]:
+    """Read (producer id, ledger, entry) of a SEND_RECEIPT between regions: the position in the sender's log, at the
+    place of the sequence ids. -1 for both: none."""
+    try:
+        receipt = _read(command).send_receipt
+    except UNREADABLE as problem:
+        raise malformed("SEND_RECEIPT", problem) from None
+    if receipt.producer_id == ABSENT_U64:
+        raise malformed("SEND_RECEIPT", "producer_id is missing")
+    return receipt.producer_id, receipt.sequence_id, receipt.highest_sequence_id

@@ -1,0 +1,21 @@
+"""A region on real sockets, with a client."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from emulator.client import Client
+from tests.broker.regions import Regions, regions
+
+
+class SocketRegion:
+    """The region `us`; `world` crashes and starts it."""
+
+    world: Regions
+    client: Client
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        async with regions("us") as self.world, self.world.client("us") as self.client:
+            yield

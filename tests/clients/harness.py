@@ -1,0 +1,211 @@
+"""Scenes: regions, and programs with one of the clients. Our own client runs under virtual time, in this process; all
+others on real sockets, in programs of their own (driving.py). The test is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.simulation.host import DRIVER
+from emulator.simulation.simulation import Simulation
+from tests.broker import regions as broker_regions
+from tests.broker.regions import FAST, Regions, Surroundings
+from tests.clients import driving
+from tests.clients.driving import Failed, Program
+from tests.clients.own import OwnDriver
+
+OWN = "own"
+CLIENTS = (OWN, *driving.CLIENTS)
+QUICK = (OWN, "python")
+"""These clients start quickly: `make test` runs all cases with them."""
+ORDERS = "persistent://public/default/orders"
+WAIT_MS = 20_000
+QUIET_MS = 1_000
+
+
+def case(client: str, *values: object) -> Any:
+    """Return the parameters of a case. `.ci/run` runs it with Java, too, and `.ci/long` with every client."""
+    if client in QUICK:
+        return pytest.param(client, *values)
+    return pytest.param(client, *values, marks=pytest.mark.long if client == "java" else pytest.mark.slow)
+
+
+def clients(*without: str) -> pytest.MarkDecorator:
+    """Run with every client but those without the feature: docs/CLIENTS.md has the reasons."""
+    return pytest.mark.parametrize("client", [case(one) for one in CLIENTS if one not in without])
+
+
+class ClientProgram:
+    """A program with a client of each region, named like the region. Requests concern `us` and `orders` by default."""
+
+    def __init__(self, program: Program) -> None:
+        self.ask = program.ask
+        self.kill = program.kill
+        self.freeze = program.freeze
+
+    def producer(
+        self, topic: str = "orders", key: str = "p", client: str = "us", **more: object
+    ) -> asyncio.Future[dict[str, str]]:
+        return self.ask("producer", client=client, key=key, topic=topic, **more)
+
+    async def send(self, *payloads: str, key: str = "p", **more: object) -> None:
+        for payload in payloads:
+            await self.ask("send", key=key, payload=payload, **more)
+
+    async def send_batch(self, *payloads: str, key: str = "p") -> None:
+        """As many messages as the producer puts into a batch."""
+        await self.ask("send_batch", key=key, payloads=",".join(payloads))
+
+    async def send_bytes(self, size: int, seed: str = "x", key: str = "p", **more: object) -> str:
+        """Send a payload that depends on the seed; return its digest."""
+        return (await self.ask("send_bytes", key=key, size=size, seed=seed, **more))["digest"]
+
+    def subscribe(
+        self,
+        topic: str | None = "orders",
+        key: str = "c",
+        client: str = "us",
+        subscription: str = "s",
+        **more: object,
+    ) -> asyncio.Future[dict[str, str]]:
+        return self.ask("subscribe", client=client, key=key, topic=topic, subscription=subscription, **more)
+
+    def message(
+        self, key: str = "c", timeout_ms: int = WAIT_MS, **more: object
+    ) -> asyncio.Future[dict[str, str]]:
+        """The next message, by default acknowledged."""
+        return self.ask("receive", key=key, timeout_ms=timeout_ms, **more)
+
+    async def receive(self, key: str = "c", timeout_ms: int = WAIT_MS, **more: object) -> str:
+        """The payload of the next message."""
+        return (await self.message(key, timeout_ms, **more))["payload"]
+
+    async def receive_bytes(self, key: str = "c", timeout_ms: int = WAIT_MS) -> str:
+        """The digest of the next payload."""
+        return (await self.ask("receive_bytes", key=key, timeout_ms=timeout_ms))["digest"]
+
+    async def nothing_comes(self, key: str = "c") -> bool:
+        with pytest.raises(Failed):
+            await self.message(key, QUIET_MS)
+        return True
+
+    def reader(
+        self, start: str, key: str = "r", topic: str = "orders", **more: object
+    ) -> asyncio.Future[dict[str, str]]:
+        return self.ask("reader", client="us", key=key, topic=topic, start=start, **more)
+
+    async def rest(self, key: str = "r") -> list[str]:
+        """The messages that a reader reports as available, and receives."""
+        came = []
+        while (await self.ask("available", key=key))["answer"] == "yes":
+            came.append((await self.ask("read", key=key, timeout_ms=WAIT_MS))["payload"])
+        return came
+
+
+async def rejected(request: asyncio.Future[dict[str, str]], seconds: float = 20) -> Failed:
+    """The client's error."""
+    with pytest.raises(Failed) as caught:
+        await asyncio.wait_for(request, seconds)
+    return caught.value
+
+
+class Scene:
+    """Regions and programs that run while a test does (fixture `scene`)."""
+
+    def __init__(
+        self,
+        client: str,
+        *names: str,
+        programs: int = 1,
+        seconds: float = 120,
+        timeout_ms: int = 30_000,
+        transactions: str | None = None,
+        **options: Any,
+    ) -> None:
+        """`timeout_ms` of the clients' operations; `options` of `tests.broker.regions.regions`."""
+        self.client = client
+        self.programs: list[ClientProgram] = []
+        self.world: Regions
+        self._names = names or ("us",)
+        self._count = programs
+        self._seconds = seconds
+        self._client_options = {"timeout_ms": timeout_ms, "transactions": transactions}
+        self._options = {"settings": FAST, **options}
+
+    @property
+    def program(self) -> ClientProgram:
+        return self.programs[0]
+
+    @property
+    def region(self) -> Region:
+        return self.world.running["us"]
+
+    async def play(self, test: Coroutine[Any, Any, None]) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(test.close)
+            self.world = await stack.enter_async_context(regions(*self._names, **self._options))
+            for _ in range(self._count):
+                program = ClientProgram(await stack.enter_async_context(driver(self.client)))
+                for name, port in self.world.ports.items():
+                    url = f"pulsar://127.0.0.1:{port}"
+                    await program.ask("client", key=name, url=url, **self._client_options)
+                self.programs.append(program)
+            async with asyncio.timeout(self._seconds):
+                await test
+
+    async def restart(self, name: str = "us") -> None:
+        """Crash a region and start it again."""
+        await self.world.crash(name)
+        await self.world.start(name)
+
+
+_simulations: list[Simulation] = []
+"""The simulation of the running test; empty where time is real."""
+
+
+def run_with(client: str, test: Coroutine[Any, Any, None]) -> None:
+    if client != OWN:
+        asyncio.run(test)
+        return
+    with Simulation("stories") as simulation:
+        _simulations.append(simulation)
+        try:
+            simulation.run(test)
+        finally:
+            _simulations.pop()
+
+
+def now_ms() -> int:
+    """The time by the clock of the regions and of the client."""
+    return _simulations[-1].host(DRIVER).wall_clock_ms() if _simulations else time.time_ns() // 1_000_000
+
+
+@contextlib.asynccontextmanager
+async def regions(*names: str, **options: Any) -> AsyncIterator[Regions]:
+    """Start regions like tests.broker.regions, in the simulation if there is one."""
+    if _simulations:
+        host = _simulations[-1].host(DRIVER)
+        ports = iter(range(6_650, 6_700))
+        options["surroundings"] = Surroundings(lambda: host.network, host.wall_clock_ms, lambda: next(ports))
+    async with broker_regions.regions(*names, **options) as world:
+        yield world
+
+
+@contextlib.asynccontextmanager
+async def driver(client: str) -> AsyncIterator[Program]:
+    """Start a program with a client in it."""
+    if client != OWN:
+        async with driving.driver(client) as process:
+            yield process
+        return
+    made = OwnDriver(_simulations[-1])
+    try:
+        yield made
+    finally:
+        await made.end()
