@@ -76,13 +76,13 @@ def _cell(text: str) -> str:
 def _command_line() -> Iterator[str]:
     root = typer.main.get_command(app)
     assert isinstance(root, TyperGroup)
-    for name, command in root.commands.items():
+    for name, command in sorted(root.commands.items()):
         yield from _command(f"geoemu {name}", command)
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
     if isinstance(command, TyperGroup):
-        for verb, inner in command.commands.items():
+        for verb, inner in sorted(command.commands.items()):
             yield from _command(f"{name} {verb}", inner)
         return
     assert isinstance(command, TyperCommand)
@@ -101,7 +101,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
 
 def _argument(parameter: Any) -> str:
     name = (parameter.metavar or parameter.name).strip("{}").upper()
-    shown = f"{name}..." if parameter.nargs == -1 else name
+    shown = f"{name.rstrip('.')}..." if parameter.nargs == -1 else name
     return shown if parameter.required else f"[{shown}]"
 
 
