@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -25,6 +25,30 @@ class MetricFamily:
     def add(self, value: float, labels: Mapping[str, str] | None = None, suffix: str = "") -> None:
         """`suffix`: `_sum` or `_count` of a summary."""
         self.samples.append((tuple((labels or {}).items()), value, suffix))
+
+
+class Metrics:
+    """Families by name, in the order in which they were first needed."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, MetricFamily] = {}
+
+    def family(self, name: str, help_: str, kind: str = "") -> MetricFamily:
+        """`kind`: by default a counter if the name ends in `_total`, else a gauge."""
+        kind = kind or ("counter" if name.endswith("_total") else "gauge")
+        return self.families.setdefault(name, MetricFamily(name, kind, help_))
+
+    def add(self, name: str, help_: str, value: float, **labels: str) -> None:
+        self.family(name, help_).add(value, labels)
+
+    def add_fields(
+        self, rows: Mapping[str, tuple[str, str]], shown: Mapping[str, Any], **labels: str
+    ) -> None:
+        """Add the fields of statistics that exist. `rows`: field and help, by the name of the metric."""
+        for name, (field_, help_) in rows.items():
+            if field_ in shown:
+                value = shown[field_]
+                self.add(name, help_, int(value) if isinstance(value, bool) else value, **labels)
 
 
 def wants_openmetrics(accept: str) -> bool:

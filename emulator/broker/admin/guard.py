@@ -35,26 +35,26 @@ class AdminGuard:
         if head.method in READING:
             return
         host = host_in(head.host)
-        if not self._is_ours(host, head.came_by):
+        if not self._is_ours(host, head.local_address):
             raise HttpError(
                 421,
                 f"Host {head.host!r} is not a name of region {self._region}, which accepts changes addressed to "
-                f"{self._known(head.came_by)}; add other names to admin_hosts in the topology",
+                f"{self._known(head.local_address)}; add other names to admin_hosts in the topology",
             )
         origin = head.headers.get("origin")
-        if origin is not None and not self._is_ours(host_in(origin.partition("://")[2]), head.came_by):
+        if origin is not None and not self._is_ours(host_in(origin.partition("://")[2]), head.local_address):
             raise HttpError(
                 403,
                 f"a web page of {origin!r} may not change anything in region {self._region}: allowed origins are "
-                f"{self._known(head.came_by)}",
+                f"{self._known(head.local_address)}",
             )
 
-    def _known(self, came_by: str) -> str:
-        return ", ".join(sorted({*self._names, "localhost", came_by} - {""}))
+    def _known(self, local_address: str) -> str:
+        return ", ".join(sorted({*self._names, "localhost", local_address} - {""}))
 
-    def _is_ours(self, host: str, came_by: str) -> bool:
-        """`came_by` is an address and not a name, so no other site can point it at this region."""
-        return host in self._names or is_loopback(host) or (host != "" and host == came_by)
+    def _is_ours(self, host: str, local_address: str) -> bool:
+        """`local_address` is an address and not a name, so no other site can point it at this region."""
+        return host in self._names or is_loopback(host) or (host != "" and host == local_address)
 
 
 def host_in(authority: str) -> str:

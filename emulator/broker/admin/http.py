@@ -42,7 +42,7 @@ class RequestHead:
     """Names in lower case; the first of several counts."""
     repeated: frozenset[str] = frozenset()
     """Names that occur more than once."""
-    came_by: str = ""
+    local_address: str = ""
     """The address of ours that the client connected to."""
 
     @property
@@ -105,7 +105,7 @@ class HttpConnection(asyncio.Protocol):
         self._spawn = spawn
         self._http = h11.Connection(h11.SERVER)
         self._transport: asyncio.Transport | None = None
-        self._came_by = ""
+        self._local_address = ""
         self._method = ""
         self._call: PreparedCall | None = None
         """The call for the body; None when the request was rejected and its body is dropped."""
@@ -122,7 +122,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._came_by = own_address(transport)
+        self._local_address = own_address(transport)
         self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -194,7 +194,7 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, request: h11.Request) -> None:
         self._body.clear()
         self._method = request.method.decode("ascii")
-        head = _head_of(request, self._came_by)
+        head = _head_of(request, self._local_address)
         try:
             self._call = self._prepared(head)
         except HttpError as problem:
@@ -304,7 +304,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(data)
 
 
-def _head_of(request: h11.Request, came_by: str) -> RequestHead:
+def _head_of(request: h11.Request, local_address: str) -> RequestHead:
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     for raw_name, value in request.headers:
@@ -313,7 +313,7 @@ def _head_of(request: h11.Request, came_by: str) -> RequestHead:
             repeated.add(name)
         headers.setdefault(name, value.decode("latin-1"))
     method, target = request.method.decode("ascii"), request.target.decode("ascii", "replace")
-    return RequestHead(method, target, headers, frozenset(repeated), came_by)
+    return RequestHead(method, target, headers, frozenset(repeated), local_address)
 
 
 def _too_large() -> HttpError:

@@ -9,15 +9,18 @@ rows has no effect.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from emulator.broker.admin.http import HttpError, RequestHead, Response
+from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.authorization import Action, ResourceScope
+from emulator.model.values import NON_PERSISTENT, PERSISTENT
 
-if TYPE_CHECKING:
-    from emulator.broker.admin.context import AdminContext
+Handler = Callable[[AdminRequest], Awaitable[Content]]
+_SCOPES: Final = (ResourceScope.TOPIC, ResourceScope.NAMESPACE, ResourceScope.TENANT)
+"""Scopes that a name in a path has, the narrowest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,39 +57,10 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class AdminRequest:
-    """A request with its row, after all checks."""
-
-    context: AdminContext
-    names: Mapping[str, str]
-    """The named segments of the row's path, unquoted."""
-    query: Mapping[str, Any]
-    """Declared parameters of the request, parsed."""
-    body: Any
-    """Parsed; None where the row takes none, or the request has none."""
-    host: str
-    """The client's Host header."""
-    came_by: str = ""
-    """The address of ours that the client connected to."""
-    accept: str = ""
-    """The client's Accept header."""
-
-    @property
-    def url(self) -> str:
-        """The URL of the HTTP port for clients outside."""
-        return self.context.url(self.came_by)
-
-    @property
-    def service_url(self) -> str:
-        """The service URL of the region for clients outside."""
-        return self.context.region.clients.service_url(self.came_by)
-
-
-@dataclass(frozen=True, slots=True)
 class Operation:
     """One method of a row."""
 
-    run: Callable[[AdminRequest], Awaitable[Response]]
+    run: Handler
     doc: str
     action: Action
     query: tuple[Query, ...] = ()
@@ -96,19 +70,21 @@ class Operation:
     empty: bool = False
     """Responds with 204 and no body."""
 
+    async def respond(self, request: AdminRequest) -> Response:
+        content = await self.run(request)
+        if isinstance(content, Response):
+            return content
+        return Response(status=204) if content is None else Response(content, text=self.text)
 
-def reads(
-    run: Callable[[AdminRequest], Awaitable[Response]], doc: str, *query: Query, text: bool = False
-) -> Operation:
-    """Return the operation of GET."""
-    return Operation(run, doc, Action.READ, query, text=text)
+
+def reads(run: Handler, doc: str, *query: Query, body: Body | None = None, text: bool = False) -> Operation:
+    """Return an operation that changes nothing."""
+    return Operation(run, doc, Action.READ, query, body, text=text)
 
 
-def changes(
-    run: Callable[[AdminRequest], Awaitable[Response]], doc: str, *query: Query, body: Body | None = None
-) -> Operation:
-    """Return the operation of PUT, POST or DELETE; its response is 204."""
-    return Operation(run, doc, Action.CHANGE, query, body, empty=True)
+def changes(run: Handler, doc: str, *query: Query, body: Body | None = None, empty: bool = True) -> Operation:
+    """Return an operation that changes something."""
+    return Operation(run, doc, Action.CHANGE, query, body, empty=empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +92,11 @@ class Resource:
     """A row."""
 
     path: str
-    scope: ResourceScope
     get: Operation | None = None
     put: Operation | None = None
     post: Operation | None = None
     delete: Operation | None = None
-    given: Mapping[str, str] = field(default_factory=dict)
-    """Values of names that the words of the path imply."""
-    kept: str = ""
+    stored_only: str = ""
     """Why the resource is stored and returned without any effect; included in its responses."""
     segments: tuple[str, ...] = field(init=False)
 
@@ -139,16 +112,26 @@ class Resource:
         return tuple(segment[1:-1] for segment in self.segments if segment.startswith("{"))
 
     @property
+    def _has_domain(self) -> bool:
+        return len(self.segments) > 2 and self.segments[2] in (PERSISTENT, NON_PERSISTENT)
+
+    @property
+    def scope(self) -> ResourceScope:
+        """What a request for it is authorized for: the narrowest object that the path names."""
+        return next((scope for scope in _SCOPES if scope.value in self.names), ResourceScope.REGION)
+
+    @property
     def operations(self) -> dict[str, Operation]:
         """By method, in capitals."""
         methods = {"GET": self.get, "PUT": self.put, "POST": self.post, "DELETE": self.delete}
         return {method: operation for method, operation in methods.items() if operation is not None}
 
     def match(self, path: tuple[str, ...]) -> dict[str, str] | None:
-        """The named segments of `path`; None when it does not match this row."""
+        """The named segments of `path`; None when it does not match this row. A domain that is a literal word is named,
+        too."""
         if len(path) != len(self.segments):
             return None
-        found = dict(self.given)
+        found = {"domain": self.segments[2]} if self._has_domain else {}
         for expected, actual in zip(self.segments, path, strict=True):
             if expected.startswith("{"):
                 if not actual:
@@ -173,6 +156,11 @@ class Resource:
                 for one, two in zip(self.segments, other.segments, strict=True)
             )
         )
+
+
+def stored_only(reason: str, *rows: Resource) -> tuple[Resource, ...]:
+    """Return rows of what is stored and returned without any effect, for this reason."""
+    return tuple(replace(row, stored_only=reason) for row in rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from emulator.broker.admin.context import AdminContext, Authorize, allow_clients
-from emulator.broker.admin.deleted_meanwhile import answer_to
 from emulator.broker.admin.guard import AdminGuard
 from emulator.broker.admin.http import HttpConnection, HttpError, PreparedCall, RequestHead, Response
-from emulator.broker.admin.resource import AdminRequest, Body, RouteMatch
+from emulator.broker.admin.request import AdminContext, AdminRequest, Authorize, allow_clients
+from emulator.broker.admin.resource import Body, RouteMatch
 from emulator.broker.admin.resources import TABLE
+from emulator.broker.explain.topics import NotKnown
 from emulator.broker.metadata.tenancy import Missing, Taken, Used
 from emulator.broker.region import Region
 from emulator.broker.replication.link_emulation import EmulatedLink
@@ -22,8 +22,8 @@ from emulator.net.network import Listener
 
 logger = logging.getLogger(__name__)
 
-KEPT_HEADER = "x-geoemu-stored-only"
-KEPT_PAGE = "docs/ADMIN.md#stored-without-effect"
+STORED_ONLY_HEADER = "x-geoemu-stored-only"
+STORED_ONLY_PAGE = "docs/ADMIN.md#stored-without-effect"
 """The documentation of resources that are stored without any effect."""
 STATUS_OF = {
     ServerError.AuthenticationError: 401,
@@ -89,31 +89,28 @@ class Admin:
     async def _run(self, head: RequestHead, found: RouteMatch, content: bytes) -> Response:
         body = None if found.operation.body is None else _parse_body(found.operation.body, content)
         accept = head.headers.get("accept", "")
-        call = AdminRequest(self._context, found.names, found.query, body, head.host, head.came_by, accept)
+        call = AdminRequest(
+            self._context, found.names, found.query, body, head.host, head.local_address, accept
+        )
         try:
-            response = await found.operation.run(call)
+            response = await found.operation.respond(call)
         except ProtocolError as problem:
             raise _refused(problem) from None
-        except Missing as problem:
+        except (Missing, NotKnown) as problem:
             raise HttpError(404, str(problem)) from None
-        except (Taken, Used) as problem:
+        except (Taken, Used, Overruled) as problem:
             raise HttpError(409, str(problem)) from None
-        except Overruled as later:
-            raise HttpError(409, str(later)) from None
         except GoneMeanwhile as problem:
             try:
-                raise await answer_to(call, problem) from None
+                raise await call.gone(problem) from None
             except ProtocolError as refusal:
                 raise _refused(refusal) from None
         except StorageError as failure:
             logger.warning("%s %s: %s", head.method, found.resource.path, failure)
             raise HttpError(503, f"the configuration store is unavailable: {failure}") from None
-        return _saying_kept(response) if found.resource.kept else response
-
-
-def _saying_kept(response: Response) -> Response:
-    """Add a header to the response of a resource that is stored without any effect."""
-    return replace(response, headers=(*response.headers, (KEPT_HEADER, KEPT_PAGE)))
+        if found.resource.stored_only:
+            return replace(response, headers=(*response.headers, (STORED_ONLY_HEADER, STORED_ONLY_PAGE)))
+        return response
 
 
 def _refused(problem: ProtocolError) -> HttpError:

@@ -146,6 +146,39 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
     }
 
 
+def ledger_info(topic: Topic) -> dict[str, Any]:
+    """`internal-info`: the stored state in the form of Pulsar's managed ledger info, one ledger and each cursor in it.
+    Versions and dates of Pulsar's store do not exist in regions: left out."""
+    ledger_id = topic.log.ledger_id
+    entries = topic.log.next_entry_id - topic.log.first_entry_id
+    size_bytes = topic.log.size_bytes
+    info: dict[str, Any] = {
+        "ledgers": [{"ledgerId": ledger_id, "entries": entries, "size": size_bytes, "isOffloaded": False}],
+        "cursors": {
+            name: _stored_cursor(one, ledger_id) for name, one in topic.subscriptions.items() if one.durable
+        },
+    }
+    if topic.ending.is_over:
+        info["terminatedPosition"] = _position(ledger_id, topic.last_position.entry)
+    return info
+
+
+def _stored_cursor(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
+    cursor = subscription.cursor
+    return {
+        "cursorsLedgerId": -1,
+        "markDelete": _position(ledger_id, cursor.mark_delete),
+        "individualDeletedMessages": [
+            {"from": _position(ledger_id, first - 1), "to": _position(ledger_id, last)}
+            for first, last in cursor.acked_ranges
+        ],
+    }
+
+
+def _position(ledger_id: int, entry_id: int) -> dict[str, int]:
+    return {"ledgerId": ledger_id, "entryId": entry_id}
+
+
 def topic_row(topic: Topic) -> dict[str, Any]:
     """One topic of `/geoemu/v1/topics`."""
     return {

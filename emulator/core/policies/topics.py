@@ -62,7 +62,7 @@ ALLOWED_CLUSTERS: Policy[tuple[str, ...]] = Policy(
     default=(),
     unset=[],
     scopes=frozenset({Scope.NAMESPACE}),
-    obeyed_by="emulator.broker.admin.replication_rules",
+    obeyed_by="emulator.broker.admin.resources.clusters",
     doc=(
         "Regions that `replication_clusters` of the namespace and its topics may contain. Empty: those "
         "of the tenant."

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.broker.admin.context import Authorize, allow_clients
+from emulator.broker.admin.request import Authorize, allow_clients
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
@@ -56,9 +56,11 @@ class Served:
             return received
 
     def ask(
-        self, method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None
+        self, method: str, target: str, body: object = None, headers: dict[str, str] | None = None
     ) -> Reply:
-        """Send one request on a connection of its own."""
+        """Send one request on a connection of its own. A body that is not bytes is sent as JSON; None: no body."""
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
         given = {"Host": f"127.0.0.1:{self.admin_port}", "Connection": "close"} | (headers or {})
         if body is not None:
             given = {"Content-Type": "application/json", "Content-Length": str(len(body))} | given

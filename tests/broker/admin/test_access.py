@@ -44,7 +44,7 @@ async def test_a_topic_that_does_not_exist_is_not_unloaded(world: World) -> None
     assert "not found" in reason
 
 
-async def test_stats_tell_who_owns_a_topic_and_how_many_wait(world: World) -> None:
+async def test_stats_show_the_owner_of_a_topic_and_the_number_of_waiting_producers(world: World) -> None:
     await an_owner_and_two_who_wait(world)
     answer = await world.ask_admin("us", "GET", UNLOAD.replace("unload", "stats"))
     stats = answer.json()
@@ -53,7 +53,7 @@ async def test_stats_tell_who_owns_a_topic_and_how_many_wait(world: World) -> No
     assert (publisher["accessMode"], publisher["queuePriority"]) == ("WaitForExclusive", 0)
 
 
-async def test_explain_tells_owner_epoch_order_and_the_last_change(world: World) -> None:
+async def test_explain_shows_owner_epoch_order_and_the_last_change(world: World) -> None:
     owner, *_ = await an_owner_and_two_who_wait(world)
     one = (await world.ask_admin("us", "GET", EXPLAIN)).json()
     assert "'owner' (WaitForExclusive" in one["what"]
@@ -90,7 +90,7 @@ async def test_metrics_count_promotions_fences_and_the_time_without_an_owner(wor
 
 
 @pytest.mark.parametrize(("interval_ms", "seconds"), [(0, 60.5), (1_000, 2.5)])
-async def test_a_frozen_owner_is_noticed_as_soon_as_its_namespace_asks_for(
+async def test_a_frozen_owner_is_detected_within_the_keep_alive_interval_of_its_namespace(
     world: World, interval_ms: int, seconds: float
 ) -> None:
     """A frozen owner keeps its connection open and sends nothing. With a probe every 30 s it takes a minute to

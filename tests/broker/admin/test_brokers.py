@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.admin.served import DEADLINE_SECONDS, Served, served
+from tests.broker.admin.served import DEADLINE_SECONDS, Served
 
 BROKERS = "/admin/v2/brokers"
-
-
-@pytest.fixture
-def us() -> Iterator[Served]:
-    with served() as region:
-        yield region
 
 
 def test_a_region_is_one_broker(us: Served) -> None:
@@ -27,11 +20,11 @@ def test_a_region_is_one_broker(us: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["health", "ready", "health?topicVersion=V2"])
-def test_it_is_well(us: Served, path: str) -> None:
+def test_the_region_is_healthy(us: Served, path: str) -> None:
     assert us.ask("GET", f"{BROKERS}/{path}").body == b"ok"
 
 
-def test_it_tells_its_version_and_where_its_log_is(us: Served) -> None:
+def test_version_and_internal_configuration(us: Served) -> None:
     assert us.ask("GET", f"{BROKERS}/version").body
     assert us.get(f"{BROKERS}/internal-configuration")["region"] == "us"
 

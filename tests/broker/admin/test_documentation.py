@@ -17,7 +17,7 @@ def test_the_document_has_each_path_and_method_of_the_rows() -> None:
     assert documented == {(row.path, method) for row in TABLE.resources for method in row.operations}
 
 
-def test_the_document_says_what_each_operation_takes() -> None:
+def test_the_document_has_parameters_and_body_of_each_operation() -> None:
     paths = openapi_document(SUBJECTS)["paths"]
     for row in TABLE.resources:
         named = [one["name"] for one in paths[row.path].get("parameters", [])]
@@ -32,7 +32,7 @@ def test_the_document_says_what_each_operation_takes() -> None:
             assert document["summary"] == operation.doc
 
 
-def test_every_operation_says_what_it_does() -> None:
+def test_every_operation_is_documented() -> None:
     for row in TABLE.resources:
         for operation in row.operations.values():
             assert operation.doc.endswith("."), row.path

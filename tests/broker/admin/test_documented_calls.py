@@ -56,7 +56,7 @@ def made(us: Served, command: str) -> Reply:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_the_documentation_shows_is_answered_as_it_says(us: Served, page: str) -> None:
+def test_calls_of_pulsar_s_documentation_have_the_documented_status(us: Served, page: str) -> None:
     found, expected = [], []
     for line in PAGES[page]:
         command, _, status = line.rpartition(" => ")
@@ -70,7 +70,7 @@ def test_what_the_documentation_shows_is_answered_as_it_says(us: Served, page: s
     assert found == expected
 
 
-def test_a_body_that_curl_calls_a_form_is_refused_with_the_type_to_say(us: Served) -> None:
+def test_a_form_body_is_refused_and_the_reason_names_the_required_type(us: Served) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     reply = us.ask("PUT", "/admin/v2/persistent/public/default/form/partitions", b"3", form)
     assert (reply.status, "application/json" in reply.json()["reason"]) == (415, True)

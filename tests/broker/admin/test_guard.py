@@ -105,18 +105,24 @@ def test_odd_authorities_have_a_host_or_none(authority: str, host: str) -> None:
     assert host_in(authority) == host
 
 
-@pytest.mark.parametrize(("came_by", "host"), [("10.1.2.3", "10.1.2.3:8080"), ("fd00::7", "[FD00::7]:8080")])
-def test_the_address_that_the_client_connected_to_may_be_called(came_by: str, host: str) -> None:
+@pytest.mark.parametrize(
+    ("local_address", "host"), [("10.1.2.3", "10.1.2.3:8080"), ("fd00::7", "[FD00::7]:8080")]
+)
+def test_the_address_that_the_client_connected_to_may_be_called(local_address: str, host: str) -> None:
     """A region that listens on every address has no list of its names."""
     everywhere = AdminGuard.of(RegionConfig("us", "test", bind_host="0.0.0.0", advertised_host=""))
-    everywhere.check(RequestHead("PUT", "/", {"host": host, "origin": f"http://{host}"}, came_by=came_by))
+    everywhere.check(
+        RequestHead("PUT", "/", {"host": host, "origin": f"http://{host}"}, local_address=local_address)
+    )
     for other in ("10.1.2.4", "evil.example", "0.0.0.0", "", "[::]"):
         with pytest.raises(
             HttpError,
-            match=f"is not a name of region us, which accepts changes addressed to {came_by}, localhost;",
+            match=f"is not a name of region us, which accepts changes addressed to {local_address}, localhost;",
         ):
-            everywhere.check(RequestHead("PUT", "/", {"host": other}, came_by=came_by))
+            everywhere.check(RequestHead("PUT", "/", {"host": other}, local_address=local_address))
     with pytest.raises(HttpError, match="may not change anything"):
         everywhere.check(
-            RequestHead("PUT", "/", {"host": host, "origin": "http://10.1.2.4:8080"}, came_by=came_by)
+            RequestHead(
+                "PUT", "/", {"host": host, "origin": "http://10.1.2.4:8080"}, local_address=local_address
+            )
         )

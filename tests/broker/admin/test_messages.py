@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from emulator.client import Client
-from tests.broker.admin.served import Served, served
+from tests.broker.admin.served import Served
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/orders"
 BILLING = f"{TOPIC}/subscription/billing"
-
-
-@pytest.fixture
-def us() -> Iterator[Served]:
-    with served() as region:
-        yield region
 
 
 def publish(
@@ -82,7 +75,7 @@ def test_a_message_that_was_not_acknowledged_is_looked_at(us: Served) -> None:
         ("/admin/v2/persistent/public/default/none/lastMessageId", 404),
     ],
 )
-def test_what_is_not_there_is_said(us: Served, path: str, status: int) -> None:
+def test_requests_for_missing_messages_are_refused_with_a_reason(us: Served, path: str, status: int) -> None:
     numbered(us, 2)
     reply = us.ask("GET", path)
     assert reply.status == status, reply
@@ -137,7 +130,7 @@ def test_a_subscription_is_moved_to_a_time_and_to_a_message(us: Served) -> None:
     assert us.ask("POST", f"{BILLING}/resetcursor", b'{"ledgerId": "x"}').status == 400
 
 
-def test_messages_expire_when_somebody_says_so(us: Served) -> None:
+def test_messages_expire_on_request(us: Served) -> None:
     numbered(us, 4)
     assert us.ask("POST", f"{BILLING}/expireMessages/3600").status == 204
     assert backlog(us) == 4, "no message is an hour old"
@@ -163,7 +156,7 @@ def test_a_backlog_is_analysed(us: Served) -> None:
     )
 
 
-def test_a_subscription_is_created_where_somebody_says(us: Served) -> None:
+def test_a_subscription_is_created_at_a_message_id(us: Served) -> None:
     numbered(us, 3)
     assert us.ask("PUT", BILLING, b"{}").status == 409
     assert us.ask("PUT", f"{TOPIC}/subscription/late").status == 204
@@ -221,7 +214,7 @@ def test_a_position_is_carried_to_other_regions_or_not(us: Served) -> None:
     assert us.ask("POST", status, b'"yes"').status == 400
 
 
-def test_properties_of_a_topic_are_kept_until_it_is_deleted(us: Served) -> None:
+def test_properties_of_a_topic_are_stored_until_it_is_deleted(us: Served) -> None:
     assert us.ask("PUT", TOPIC, b'{"key1": "value1"}').status == 204
     assert us.ask("PUT", TOPIC, b"null").status == 409
     assert us.get(f"{TOPIC}/properties") == {"key1": "value1"}
@@ -283,7 +276,7 @@ def test_a_namespace_is_unloaded(us: Served) -> None:
     assert peeked(us) == b"0"
 
 
-def test_a_peek_at_an_unknown_subscription_shows_what_it_would_begin_with_and_creates_nothing(
+def test_a_peek_at_an_unknown_subscription_shows_the_first_messages_and_creates_nothing(
     us: Served,
 ) -> None:
     """Upstream creates the subscription, and tools rely on the response."""
@@ -311,7 +304,7 @@ def test_a_peek_at_an_unknown_subscription_shows_what_it_would_begin_with_and_cr
         ),
     ],
 )
-def test_what_is_not_there_is_named_in_the_words_that_tools_compare(
+def test_missing_objects_are_refused_in_the_words_that_tools_compare(
     us: Served, method: str, path: str, sentence: str
 ) -> None:
     numbered(us, 1)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
 
 import pytest
 
-from emulator.broker.admin import metrics
+from emulator.broker.admin import region_metrics
 from emulator.broker.admin.exposition import OPENMETRICS, PROMETHEUS, MetricFamily, text_of, wants_openmetrics
 from emulator.client import Client, InitialPosition
-from tests.broker.admin.served import Served, served
+from tests.broker.admin.served import Served
 from tests.broker.regions import regions, until
 
 TOPIC = "persistent://public/default/orders"
@@ -50,12 +49,6 @@ REPLICATION = (
     "pulsar_entry_size_le_128",
     "pulsar_entry_size_le_overflow",
 )
-
-
-@pytest.fixture
-def us() -> Iterator[Served]:
-    with served() as region:
-        yield region
 
 
 def used(us: Served) -> dict[tuple[str, str], float]:
@@ -119,7 +112,7 @@ def test_both_forms_are_well_made(us: Served, accept: str, kind: str, last: str 
     assert len(seen) == len(set(seen)), "each family appears once"
 
 
-def test_what_labels_may_hold_is_escaped() -> None:
+def test_labels_are_escaped() -> None:
     family = MetricFamily("a_total", "counter", 'says "b"\n')
     family.add(1, {"topic": 'x"\\\n'})
     assert text_of([family, MetricFamily("none", "gauge", "")], openmetrics=False) == (
@@ -129,8 +122,8 @@ def test_what_labels_may_hold_is_escaped() -> None:
     assert not wants_openmetrics("text/plain;version=0.0.4")
 
 
-def test_only_so_many_topics_have_lines(us: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "TOPICS_MAX", 2)
+def test_a_limited_number_of_topics_have_series(us: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_metrics, "TOPICS_MAX", 2)
     for name in "abc":
         assert us.ask("PUT", f"/admin/v2/persistent/public/default/{name}").status == 204
     found = samples(us)
@@ -145,7 +138,7 @@ async def test_replication_has_figures_by_region() -> None:
         await producer.send(b"x")
         eu = world.running["eu"]
         await until(lambda: TOPIC in eu.directory.serving and eu.directory.serving[TOPIC].stored_end > 0)
-        families = {one.name: one for one in await metrics.families_of(world.running["us"])}
+        families = {one.name: one for one in await region_metrics.families_of(world.running["us"])}
         for name in REPLICATION:
             assert families[name].samples, name
         labels = dict(families["pulsar_replication_backlog"].samples[0][0])

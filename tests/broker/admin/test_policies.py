@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from emulator.broker.admin.resources.policies import policy_resources
+from emulator.client import Client, ClientError, ConsumerType
 from emulator.config.region import PeerConfig
 from emulator.core.policies.declaration import Scope
 from emulator.core.policies.registry import REGISTRY
@@ -16,12 +16,7 @@ from tests.broker.admin.served import Served, served
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/orders"
-
-
-@pytest.fixture
-def us() -> Iterator[Served]:
-    with served() as region:
-        yield region
+NAME = "persistent://public/default/orders"
 
 
 def test_every_policy_has_its_paths() -> None:
@@ -38,7 +33,7 @@ def test_every_policy_has_its_paths() -> None:
     }
 
 
-def test_a_namespace_says_and_a_topic_overrides(us: Served) -> None:
+def test_a_topic_s_policy_overrides_its_namespace_s(us: Served) -> None:
     assert us.get(f"{NAMESPACE}/deduplication") is False
     assert us.ask("POST", f"{NAMESPACE}/deduplication", b"true").status == 204
     assert us.get(f"{NAMESPACE}/deduplication") is True
@@ -66,9 +61,15 @@ def test_a_namespace_says_and_a_topic_overrides(us: Served) -> None:
         (f"{TOPIC}/replication", b"[]", 412),
         ("/admin/v2/namespaces/public/none/deduplication", b"true", 404),
         ("/admin/v2/persistent/public/none/orders/deduplicationEnabled", b"true", 404),
+        (f"{NAMESPACE}/retention", b'{"retentionTimeInMinutes": 5, "retentionSizeInMB": 0}', 412),
+        (f"{NAMESPACE}/retention", b'{"retentionTimeInMinutes": 5}', 400),
+        (f"{NAMESPACE}/messageTTL", b"-1", 412),
+        (f"{NAMESPACE}/backlogQuota", b'{"limit": 5, "policy": "shrug"}', 400),
+        (f"{NAMESPACE}/backlogQuota?backlogQuotaType=weight", b'{"policy": "producer_exception"}', 400),
+        (f"{NAMESPACE}/backlogQuota", b'{"limitSize": -7, "policy": "producer_exception"}', 412),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(
+def test_an_invalid_policy_is_refused_and_changes_nothing(
     us: Served, path: str, body: bytes, status: int
 ) -> None:
     reply = us.ask("POST", path, body)
@@ -78,7 +79,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     assert us.get(f"{NAMESPACE}/deduplication") is False
 
 
-def test_a_list_of_regions_names_the_one_that_is_asked() -> None:
+def test_a_list_of_regions_must_contain_the_region_of_the_request() -> None:
     """Otherwise the region would keep sending to regions that no longer share the namespace."""
     with served(peers=(PeerConfig("eu", "test", "127.0.0.1", 1),)) as us:
         for place in (NAMESPACE, TOPIC):
@@ -92,7 +93,7 @@ def test_a_region_that_is_named_twice_is_named_once(us: Served) -> None:
     assert us.get(f"{NAMESPACE}/replication") == ["us"]
 
 
-def test_a_topic_s_policy_is_the_region_s_own_or_everybody_s(us: Served) -> None:
+def test_a_topic_s_policy_applies_to_one_region_or_to_all(us: Served) -> None:
     path = f"{TOPIC}/deduplicationEnabled"
     assert us.ask("POST", f"{path}?isGlobal=true", b"true").status == 204
     assert us.ask("GET", path).status == 204, "only the policy of this region"
@@ -115,7 +116,7 @@ def test_an_unset_policy_of_a_namespace_is_no_value(us: Served) -> None:
     assert us.get(f"{NAMESPACE}/deduplication?applied=true") is False
 
 
-def test_of_concurrent_changes_of_one_policy_one_is_last_and_all_are_told(us: Served) -> None:
+def test_of_concurrent_changes_of_one_policy_one_is_last_and_all_are_confirmed(us: Served) -> None:
     bodies = [b"true", b"false"] * 6
     statuses: list[int] = []
     asking = [
@@ -140,11 +141,11 @@ def test_a_subscription_may_have_a_dispatch_rate_of_its_own(us: Served) -> None:
     rate = {"dispatchThrottlingRateInMsg": 7, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 1}
     assert us.ask("PUT", TOPIC).status == 204
     assert us.ask("GET", mine).status == 204
-    assert us.ask("POST", mine, json.dumps(rate).encode()).status == 204
+    assert us.ask("POST", mine, rate).status == 204
     assert us.get(mine)["dispatchThrottlingRateInMsg"] == 7
     assert us.ask("GET", others).status == 204
     assert us.get(f"{others}?applied=true")["dispatchThrottlingRateInMsg"] == -1
-    assert us.ask("POST", f"{mine}?isGlobal=true", json.dumps(rate).encode()).status == 204
+    assert us.ask("POST", f"{mine}?isGlobal=true", rate).status == 204
     assert us.ask("DELETE", mine).status == 204
     assert us.get(f"{mine}?applied=true")["dispatchThrottlingRateInMsg"] == 7
     assert us.ask("POST", mine, b'{"dispatchThrottlingRateInMsg": "x"}').status == 400
@@ -197,15 +198,15 @@ def test_a_dispatch_rate_may_be_relative_to_the_publish_rate(us: Served, place: 
         "ratePeriodInSecond": 30,
         "relativeToPublishRate": True,
     }
-    assert us.ask("POST", f"{place}/{segment}", json.dumps(rate).encode()).status == 204
+    assert us.ask("POST", f"{place}/{segment}", rate).status == 204
     assert us.get(f"{place}/{segment}") == rate
     wrong = {**rate, "relativeToPublishRate": "perhaps"}
-    reply = us.ask("POST", f"{place}/{segment}", json.dumps(wrong).encode())
+    reply = us.ask("POST", f"{place}/{segment}", wrong)
     assert reply.status == 400
     assert "relativeToPublishRate: 'perhaps'" in reply.json()["reason"]
 
 
-def test_what_is_missing_of_a_namespace_is_named(us: Served) -> None:
+def test_a_missing_tenant_or_namespace_is_named(us: Served) -> None:
     body = b'{"allowAutoTopicCreation": true, "topicType": "non-partitioned"}'
     for name, missing in (("public/none", "Namespace"), ("none/default", "Tenant")):
         reply = us.ask("POST", f"/admin/v2/namespaces/{name}/autoTopicCreation", body)
@@ -217,9 +218,76 @@ def test_topics_with_too_few_partitions_are_refused_in_the_words_that_clients_co
     us: Served, count: int
 ) -> None:
     given = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": count}
-    reply = us.ask("POST", f"{NAMESPACE}/autoTopicCreation", json.dumps(given).encode())
+    reply = us.ask("POST", f"{NAMESPACE}/autoTopicCreation", given)
     assert (reply.status, reply.json()["reason"]) == (
         412,
         "Invalid configuration for autoTopicCreationOverride. the detail is [defaultNumPartitions] cannot be less "
         "than 1 for partition type.",
     )
+
+
+# Retention, TTL and quotas, in the forms that Pulsar's tools send.
+
+
+@pytest.mark.parametrize("place", [NAMESPACE, TOPIC])
+def test_quotas_are_set_one_kind_at_a_time_and_read_together(us: Served, place: str) -> None:
+    hold = b'{"limit": "10240", "policy": "producer_request_hold"}'
+    evict = b'{"limitTime": 5, "limitSize": -1, "policy": "consumer_backlog_eviction"}'
+    assert us.ask("POST", f"{place}/backlogQuota", hold).status == 204
+    assert us.ask("POST", f"{place}/backlogQuota?backlogQuotaType=message_age", evict).status == 204
+    assert us.get(f"{place}/backlogQuotaMap") == {
+        "destination_storage": {
+            "limit": 10240,
+            "limitSize": 10240,
+            "limitTime": -1,
+            "policy": "producer_request_hold",
+        },
+        "message_age": {"limit": -1, "limitSize": -1, "limitTime": 5, "policy": "consumer_backlog_eviction"},
+    }
+    assert us.ask("DELETE", f"{place}/backlogQuota?backlogQuotaType=message_age").status == 204
+    assert list(us.get(f"{place}/backlogQuotaMap")) == ["destination_storage"]
+
+
+def test_a_topic_s_ttl_is_a_query_parameter(us: Served) -> None:
+    assert us.ask("POST", f"{TOPIC}/messageTTL?messageTTL=60").status == 204
+    assert us.get(f"{TOPIC}/messageTTL") == 60
+    assert us.ask("DELETE", f"{TOPIC}/messageTTL?messageTTL=60").status == 204
+    assert us.ask("GET", f"{TOPIC}/messageTTL").status == 204
+    assert us.ask("POST", f"{TOPIC}/messageTTL?messageTTL=soon").status == 400
+    assert us.ask("POST", f"{TOPIC}/messageTTL?messageTTL=-5").status == 412
+
+
+# Which consumers may subscribe, and how.
+
+
+def subscribe(us: Served, type_: ConsumerType, subscription: str = "billing") -> None:
+    async def scenario() -> None:
+        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
+            await client.subscribe(NAME, subscription, type_=type_)
+
+    asyncio.run(scenario())
+
+
+def test_a_policy_reserves_the_creation_of_subscriptions_for_the_admin_api(us: Served) -> None:
+    assert us.ask("PUT", TOPIC).status == 204
+    off = b'{"allowAutoSubscriptionCreation": false}'
+    assert us.ask("POST", f"{NAMESPACE}/autoSubscriptionCreation", off).status == 204
+    with pytest.raises(ClientError, match="Subscription does not exist"):
+        subscribe(us, ConsumerType.EXCLUSIVE)
+    assert us.ask("PUT", f"{TOPIC}/subscription/billing").status == 204
+    subscribe(us, ConsumerType.EXCLUSIVE)
+    on = off.replace(b"false", b"true")
+    assert us.ask("POST", f"{TOPIC}/autoSubscriptionCreation", on).status == 204
+    subscribe(us, ConsumerType.EXCLUSIVE, "another")
+
+
+def test_only_some_types_of_subscriptions(us: Served) -> None:
+    assert us.ask("PUT", TOPIC).status == 204
+    assert us.get(f"{NAMESPACE}/subscriptionTypesEnabled") == []
+    assert us.ask("POST", f"{NAMESPACE}/subscriptionTypesEnabled", b'["Shared", "Failover"]').status == 204
+    subscribe(us, ConsumerType.SHARED)
+    with pytest.raises(ClientError, match="doesn't support Exclusive sub type"):
+        subscribe(us, ConsumerType.EXCLUSIVE)
+    assert us.ask("DELETE", f"{NAMESPACE}/subscriptionTypesEnabled").status == 204
+    subscribe(us, ConsumerType.EXCLUSIVE)
+    assert us.ask("POST", f"{TOPIC}/subscriptionTypesEnabled", b'["Round"]').status == 400

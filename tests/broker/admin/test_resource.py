@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.broker.admin.http import HttpError, RequestHead, Response
+from emulator.broker.admin.http import HttpError, RequestHead
+from emulator.broker.admin.request import AdminRequest
 from emulator.broker.admin.resource import (
-    AdminRequest,
     Body,
     Query,
     Resource,
-    ResourceScope,
     RouteMatch,
     RouteTable,
     changes,
@@ -19,17 +18,17 @@ from emulator.broker.admin.resource import (
 )
 
 
-async def nothing(call: AdminRequest) -> Response:
-    return Response(status=204)
+async def nothing(call: AdminRequest) -> None:
+    return None
 
 
 READ = reads(nothing, "Reads.", Query("deep", "All of it."), Query("expect", "Whom.", str))
 WRITE = changes(nothing, "Writes.", body=Body(lambda raw: raw, {}))
 TABLE = RouteTable(
     (
-        Resource("/a/{one}", ResourceScope.TOPIC, get=READ),
-        Resource("/a/{one}/{two}", ResourceScope.TOPIC, get=READ, put=WRITE),
-        Resource("/a/{one}/fixed", ResourceScope.TOPIC, delete=WRITE),
+        Resource("/a/{one}", get=READ),
+        Resource("/a/{one}/{two}", get=READ, put=WRITE),
+        Resource("/a/{one}/fixed", delete=WRITE),
     )
 )
 
@@ -60,14 +59,14 @@ def test_head_is_get_without_its_answer() -> None:
     assert find("HEAD", "/a/x").operation is READ
 
 
-def test_another_method_is_told_which_there_are() -> None:
+def test_the_refusal_of_a_method_lists_the_supported_ones() -> None:
     with pytest.raises(HttpError) as refused:
         find("POST", "/a/x/fixed")
     assert refused.value.status == 405
     assert refused.value.headers == (("allow", "DELETE, GET, HEAD, PUT"),)
 
 
-def test_parameters_are_parsed_and_strangers_ignored() -> None:
+def test_parameters_are_parsed_and_unknown_ones_ignored() -> None:
     assert find("GET", "/a/x?deep=true&expect=%20b&authoritative=maybe").query == {
         "deep": True,
         "expect": " b",
@@ -76,14 +75,14 @@ def test_parameters_are_parsed_and_strangers_ignored() -> None:
 
 
 @pytest.mark.parametrize("target", ["/a/x?deep=perhaps", "/a/%ff", "/a/x?expect=%ff", "/a/x?" + "y=1&" * 101])
-def test_what_makes_no_sense_is_said(target: str) -> None:
+def test_invalid_parameters_and_paths_are_refused(target: str) -> None:
     with pytest.raises(HttpError) as refused:
         find("GET", target)
     assert refused.value.status == 400
 
 
 def test_a_row_with_more_words_goes_before_one_with_fewer() -> None:
-    general, particular = (Resource(path, ResourceScope.TOPIC, get=READ) for path in ("/a/{x}", "/a/b"))
+    general, particular = (Resource(path, get=READ) for path in ("/a/{x}", "/a/b"))
     for rows in ((general, particular), (particular, general)):
         table = RouteTable(rows)
         assert table.find(RequestHead("GET", "/a/b", {})).resource is particular
@@ -93,33 +92,28 @@ def test_a_row_with_more_words_goes_before_one_with_fewer() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "both"), [("/a/b/{y}", "/a/{x}/c", "/a/b/c"), ("/a/{y}", "/{x}/b", "/a/b")]
 )
-def test_of_two_rows_the_one_whose_word_comes_first_answers(first: str, second: str, both: str) -> None:
+def test_of_two_rows_the_one_with_the_earlier_literal_applies(first: str, second: str, both: str) -> None:
     """`{topic}/permissions/{role}` before `{topic}/{subscription}/dispatchRate`."""
-    rows = [Resource(path, ResourceScope.TOPIC, get=READ) for path in (second, first)]
+    rows = [Resource(path, get=READ) for path in (second, first)]
     assert RouteTable(rows).find(RequestHead("GET", both, {})).resource is rows[1]
 
 
 @pytest.mark.parametrize(
-    ("one", "two"),
-    [("/a/{x}", "/a/{y}"), ("/a/{x}/c", "/a/{y}/c"), ("/{x}/b", "/{y}/b"), ("/a", "/a")],
+    ("one", "two"), [("/a/{x}", "/a/{y}"), ("/a/{x}/c", "/a/{y}/c"), ("/{x}/b", "/{y}/b"), ("/a", "/a")]
 )
 def test_two_rows_for_one_request_are_refused(one: str, two: str) -> None:
     with pytest.raises(ValueError, match="match the same request"):
-        RouteTable(
-            (Resource(one, ResourceScope.TOPIC, get=READ), Resource(two, ResourceScope.TOPIC, get=READ))
-        )
+        RouteTable((Resource(one, get=READ), Resource(two, get=READ)))
 
 
 def test_two_rows_for_different_methods_of_a_path_are_not() -> None:
-    RouteTable(
-        (Resource("/a/{x}", ResourceScope.TOPIC, put=WRITE), Resource("/a/b", ResourceScope.TOPIC, get=READ))
-    )
+    RouteTable((Resource("/a/{x}", put=WRITE), Resource("/a/b", get=READ)))
 
 
 @pytest.mark.parametrize("path", ["a", "/a/", "/a//b", "/{x}/{x}", "/"])
 def test_a_row_must_have_a_path_that_makes_sense(path: str) -> None:
     with pytest.raises(AssertionError):
-        Resource(path, ResourceScope.TOPIC, get=READ)
+        Resource(path, get=READ)
 
 
 def test_slashes_inside_of_a_segment_stay_there() -> None:

@@ -45,7 +45,7 @@ async def test_a_schema_is_registered_read_and_deleted(world: World) -> None:
     assert await asked(world, "POST", "/schema", TEXT) == (200, {"version": {"version": 2}})
 
 
-async def test_versions_and_compatibility_are_told(world: World) -> None:
+async def test_versions_and_compatibility_are_returned(world: World) -> None:
     for schema in (FIRST, WITH_DEFAULT):
         await asked(world, "POST", "/schema", payload(schema))
     status, found = await asked(world, "POST", "/schema", payload(RENAMED))
@@ -65,7 +65,7 @@ async def test_versions_and_compatibility_are_told(world: World) -> None:
         )
 
 
-async def test_where_clients_may_bring_no_schema_whoever_administers_may(world: World) -> None:
+async def test_administrators_may_register_schemas_where_clients_may_not(world: World) -> None:
     region = world.regions["us"].broker
     assert region is not None
     place = NamespacePath("public/default")
@@ -107,9 +107,7 @@ async def test_a_key_value_schema_is_shown_as_its_halves(world: World) -> None:
     ],
     ids=lambda one: str(one)[:20],
 )
-async def test_what_is_no_schema_is_refused_and_leaves_nothing(
-    world: World, body: object, status: int
-) -> None:
+async def test_an_invalid_schema_is_refused_and_not_stored(world: World, body: object, status: int) -> None:
     for target in ("/schema", "/version", "/compatibility"):
         found, said = await asked(world, "POST", target, body)
         assert found == status
@@ -117,7 +115,7 @@ async def test_what_is_no_schema_is_refused_and_leaves_nothing(
     assert (await asked(world, "GET", "/schema"))[0] == 404
 
 
-async def test_a_topic_that_is_deleted_has_no_schema_when_it_comes_back(world: World) -> None:
+async def test_a_deleted_topic_has_no_schema_when_it_is_created_again(world: World) -> None:
     client = world.client("us")
     await client.producer(TOPIC, schema=FIRST)
     await client.close()

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.broker.admin.http import BODY_BYTES_MAX, RequestHead, Response
+from emulator.broker.admin.http import BODY_BYTES_MAX, RequestHead
 from emulator.broker.admin.openapi import openapi_document
-from emulator.broker.admin.resource import AdminRequest, RouteMatch, RouteTable, reads
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import RouteMatch, RouteTable, reads
 from emulator.broker.admin.resources import SUBJECTS, TABLE
 from emulator.broker.authorization import Action, ProtectedResource
 from emulator.errors import ProtocolError, ServerError
@@ -36,12 +37,12 @@ def test_head_has_the_length_and_not_the_body(us: Served) -> None:
     assert head.body == b""
 
 
-def test_head_of_what_is_not_there(us: Served) -> None:
+def test_head_of_an_unknown_path(us: Served) -> None:
     assert us.ask("HEAD", "/nowhere").status == 404
     assert us.ask("HEAD", "/nowhere").body == b""
 
 
-def test_a_method_that_is_not_offered_is_told_which_are(us: Served) -> None:
+def test_an_unsupported_method_is_refused_with_the_supported_ones(us: Served) -> None:
     reply = us.ask("DELETE", "/admin/v2/clusters")
     assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
     assert "DELETE is not supported by /admin/v2/clusters" in reply.json()["reason"]
@@ -54,10 +55,7 @@ def test_an_odd_target_is_answered(us: Served, target: str) -> None:
 
 def test_an_encoded_slash_belongs_to_the_name(us: Served) -> None:
     reply = us.ask("GET", "/admin/v2/persistent/public/default/a%2Fb/stats")
-    assert (reply.status, reply.json()["reason"]) == (
-        404,
-        "Topic persistent://public/default/a/b not found",
-    )
+    assert (reply.status, reply.json()["reason"]) == (404, "Topic persistent://public/default/a/b not found")
 
 
 class TestBodies:
@@ -84,7 +82,7 @@ class TestBodies:
     @pytest.mark.parametrize(
         "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
     )
-    def test_what_a_form_can_send_is_refused(self, us: Served, kind: str) -> None:
+    def test_content_types_that_a_form_can_send_are_refused(self, us: Served, kind: str) -> None:
         assert us.ask("PUT", LINK, b'{"state": "cut"}', {"Content-Type": kind}).status == 415
 
     @pytest.mark.parametrize(
@@ -116,7 +114,7 @@ class TestBodies:
             b"9" * 5_000,
         ],
     )
-    def test_a_body_that_makes_no_sense_is_told_why(self, us: Served, body: bytes) -> None:
+    def test_an_invalid_body_is_refused_with_a_reason(self, us: Served, body: bytes) -> None:
         reply = us.ask("PUT", LINK, body)
         assert reply.status == 400
         assert reply.json()["reason"]
@@ -136,7 +134,7 @@ class TestBodies:
         head = f"PUT {LINK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         assert reply_in(us.raw(f"{head}Content-Length: {length}\r\n\r\n".encode())).status in (400, 413)
 
-    def test_a_client_that_asks_first_is_told_to_go_on(self, us: Served) -> None:
+    def test_a_client_that_expects_100_continue_receives_it(self, us: Served) -> None:
         with socket.create_connection(("127.0.0.1", us.admin_port), DEADLINE_SECONDS) as connection:
             connection.sendall(
                 f"PUT {LINK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -154,7 +152,7 @@ class TestConnections:
         received = us.raw(one + other + one)
         assert [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"]
 
-    def test_what_is_no_http_is_answered_once(self, us: Served) -> None:
+    def test_bytes_that_are_not_http_get_one_response(self, us: Served) -> None:
         received = us.raw(b"\x00\x00\x00\x05hello\r\n\r\n" * 3)
         assert received.count(b"HTTP/1.1 ") == 1
         assert reply_in(received).status == 400
@@ -163,7 +161,7 @@ class TestConnections:
         assert reply_in(us.raw(b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000)).status in (400, 431)
 
 
-def test_every_row_asks_who_is_there() -> None:
+def test_every_row_is_authorized() -> None:
     """The 401 follows from the row, not from code in its handler."""
     asked: list[tuple[Action, ProtectedResource]] = []
 
@@ -188,8 +186,8 @@ def test_every_row_asks_who_is_there() -> None:
 def test_an_answer_that_has_no_form_in_json_is_an_internal_error_and_no_silence(
     us: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(call: AdminRequest) -> Response:
-        return Response({"method": broken})
+    async def broken(call: AdminRequest) -> Content:
+        return {"method": broken}
 
     found = RouteMatch(TABLE.resources[0], reads(broken, "Returns a function."), {}, {})
     monkeypatch.setattr(RouteTable, "find", lambda table, head: found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,12 +13,6 @@ TENANT = "/admin/v2/tenants/acme"
 NAMESPACE = "/admin/v2/namespaces/acme/orders"
 TOPIC = "/admin/v2/persistent/acme/orders/t"
 US = b'{"adminRoles": ["ada"], "allowedClusters": ["us"]}'
-
-
-@pytest.fixture
-def us() -> Iterator[Served]:
-    with served() as region:
-        yield region
 
 
 def status_of(us: Served, method: str, target: str, body: bytes | None = None) -> int:
@@ -66,7 +59,7 @@ def test_a_tenant_of_the_topology_allows_all_regions(us: Served) -> None:
         (b"{", 400, "not JSON"),
     ],
 )
-def test_a_tenant_that_cannot_be_is_refused(us: Served, body: bytes, status: int, words: str) -> None:
+def test_an_invalid_tenant_is_refused(us: Served, body: bytes, status: int, words: str) -> None:
     got, reason = reason_of(us, "PUT", TENANT, body)
     assert (got, words in reason) == (status, True), reason
     assert status_of(us, "GET", TENANT) == 404
@@ -113,7 +106,7 @@ def test_a_namespace_is_created_with_its_policies(us: Served) -> None:
         (b"7", 400, "JSON object"),
     ],
 )
-def test_a_namespace_that_cannot_be_is_refused(us: Served, body: bytes, status: int, words: str) -> None:
+def test_an_invalid_namespace_is_refused(us: Served, body: bytes, status: int, words: str) -> None:
     assert status_of(us, "PUT", TENANT, US) == 204
     got, reason = reason_of(us, "PUT", NAMESPACE, body)
     assert (got, words in reason) == (status, True), reason
@@ -167,7 +160,7 @@ def test_regions_are_those_that_the_tenant_and_the_namespace_allow() -> None:
         assert status_of(us, "POST", f"{NAMESPACE}/allowedClusters", b'["eu"]') == 400
 
 
-def test_of_many_that_create_one_namespace_one_does_and_all_are_told(us: Served) -> None:
+def test_of_concurrent_creations_of_a_namespace_one_succeeds_and_the_others_are_refused(us: Served) -> None:
     assert status_of(us, "PUT", TENANT, US) == 204
     statuses: list[int] = []
     asking = [
@@ -180,7 +173,7 @@ def test_of_many_that_create_one_namespace_one_does_and_all_are_told(us: Served)
     assert sorted(statuses) == [204] + [409] * 7
 
 
-def test_of_many_that_set_properties_none_takes_away_another_s(us: Served) -> None:
+def test_concurrent_changes_of_properties_keep_each_other_s(us: Served) -> None:
     with_namespace(us)
     asking = [
         threading.Thread(target=us.ask, args=("PUT", f"{NAMESPACE}/property/k{i}/v%2F{i}")) for i in range(12)
@@ -206,7 +199,7 @@ def test_names_of_every_script(us: Served, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a%2Fb", "a%20b", "%00", "a%0Ab", "%22", "..%2F..", "%F0%9F%98%80"])
-def test_names_that_cannot_be(us: Served, name: str) -> None:
+def test_invalid_names_are_refused(us: Served, name: str) -> None:
     for target in (f"/admin/v2/namespaces/public/{name}", f"/admin/v2/tenants/{name}"):
         assert status_of(us, "PUT", target, US if "tenants" in target else None) == 412
     assert us.get("/admin/v2/tenants") == ["public"]

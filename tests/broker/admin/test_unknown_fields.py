@@ -12,7 +12,7 @@ from emulator.broker.admin.resource import Body
 from emulator.broker.admin.resources import TABLE
 from emulator.core.policies import namespace_document
 from emulator.core.policies.registry import REGISTRY
-from tests.broker.admin.served import Served, served
+from tests.broker.admin.served import Served
 
 UNKNOWN = {"sinceAnotherVersion": {"deep": [1, "x"]}}
 OWN = "/geoemu/"
@@ -48,11 +48,9 @@ def test_an_unknown_field_changes_nothing(body: Body, schema: Mapping[str, Any])
     assert body.parse(known | UNKNOWN) == body.parse(known)
 
 
-@pytest.fixture
-def us() -> Iterator[Served]:
-    with served() as region:
-        assert region.ask("PUT", TOPIC).status == 204
-        yield region
+@pytest.fixture(autouse=True)
+def _topic(us: Served) -> None:
+    assert us.ask("PUT", TOPIC).status == 204
 
 
 def test_of_a_namespace_s_document_only_known_fields_count(us: Served) -> None:
@@ -65,7 +63,7 @@ def test_of_a_namespace_s_document_only_known_fields_count(us: Served) -> None:
         "deduplicationEnabled": True,
         "persistence": {"bookkeeperEnsemble": 3, **UNKNOWN},
     }
-    assert us.ask("PUT", new, json.dumps(document).encode()).status == 204
+    assert us.ask("PUT", new, document).status == 204
     assert us.get(new)["deduplicationEnabled"] is True
     assert us.get(new)["persistence"] == {"bookkeeperEnsemble": 3}
     assert us.get(f"{new}/dispatchRate")["dispatchThrottlingRateInMsg"] == 7
@@ -80,12 +78,12 @@ def test_every_field_of_the_document_is_a_policy_s() -> None:
 def test_quotas_of_a_backlog_are_part_of_the_document(us: Served) -> None:
     quota = {"destination_storage": {"limitSize": 7, "limitTime": -1, "policy": "producer_exception"}}
     new = "/admin/v2/namespaces/public/new"
-    assert us.ask("PUT", new, json.dumps({"backlog_quota_map": quota}).encode()).status == 204
+    assert us.ask("PUT", new, {"backlog_quota_map": quota}).status == 204
     assert us.get(new)["backlog_quota_map"]["destination_storage"]["limitSize"] == 7
     assert us.get(f"{new}/backlogQuotaMap")["destination_storage"]["limitSize"] == 7
 
 
-def test_what_pulsar_has_and_a_region_has_not_is_still_refused(us: Served) -> None:
+def test_a_field_of_pulsar_without_a_policy_is_refused(us: Served) -> None:
     reply = us.ask("PUT", "/admin/v2/namespaces/public/new", b'{"migrated": true}')
     assert (reply.status, reply.json()["reason"]) == (400, "migrated: True is not supported by this region")
 
@@ -99,7 +97,7 @@ def test_a_message_that_is_left_out_may_be_named_either_way(us: Served, name: st
     for excluded in (True, False):
         body = json.dumps(ends | {name: excluded} | UNKNOWN).encode()
         assert us.ask("POST", f"{subscription}/resetcursor", body).status == 204
-    wrong = us.ask("POST", f"{subscription}/resetcursor", json.dumps(ends | {name: "yes"}).encode())
+    wrong = us.ask("POST", f"{subscription}/resetcursor", ends | {name: "yes"})
     assert (wrong.status, wrong.json()["reason"]) == (400, f"{name}: 'yes' must be true or false")
 
 
@@ -131,7 +129,7 @@ def test_a_known_field_with_a_wrong_value_is_refused_by_its_name(
 ) -> None:
     if path.startswith(f"{CLUSTER}/"):
         assert us.ask("PUT", CLUSTER, b"{}").status == 204
-    reply = us.ask(method, path, json.dumps(body | UNKNOWN).encode())
+    reply = us.ask(method, path, body | UNKNOWN)
     assert (reply.status, words in reply.json()["reason"]) == (status, True), reply
 
 
@@ -141,7 +139,7 @@ def test_unknown_parameters_and_headers_are_ignored(us: Served) -> None:
     assert reply.status == 200
 
 
-def test_of_a_parameter_that_comes_twice_the_first_counts(us: Served) -> None:
+def test_of_a_repeated_parameter_the_first_counts(us: Served) -> None:
     """As in JAX-RS, with which Pulsar parses parameters."""
     subscription = f"{TOPIC}/subscription/billing"
     assert us.ask("PUT", f"{subscription}?replicated=true&replicated=false").status == 204

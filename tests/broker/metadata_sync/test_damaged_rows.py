@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.admin.metadata_metrics import figures_of
+from emulator.broker.admin.region_metrics import metadata_metrics
 from emulator.broker.explain.topics import explain
 from emulator.broker.metadata_sync.sync_leader import SyncLeader
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
@@ -66,7 +66,7 @@ def synchronizer(region: Region) -> Synchronizer:
 
 
 def metric(region: Region, name: str) -> float:
-    return next(value for found, _, _, value in figures_of(region) if found == name)
+    return next(value for found, _, value in metadata_metrics(region) if found == name)
 
 
 def why(region: Region, path: str) -> str:

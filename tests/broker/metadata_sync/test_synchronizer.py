@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.admin.metadata_metrics import figures_of
+from emulator.broker.admin.region_metrics import metadata_metrics
 from emulator.broker.explain.topics import explain
 from emulator.broker.metadata_sync.event_topic import EventTopic
 from emulator.broker.metadata_sync.settings import SyncSettings
@@ -326,7 +326,7 @@ async def test_clusters_that_exclude_different_paths_are_reported(caplog: pytest
 
 
 def differing(region: Region) -> float:
-    found = {name: value for name, _, _, value in figures_of(region)}
+    found = {name: value for name, _, value in metadata_metrics(region)}
     return found["geoemu_metadata_clusters_with_other_exclusions"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.admin.context import allow_clients
+from emulator.broker.admin.request import allow_clients
 from emulator.broker.admin.server import Admin
 from emulator.broker.explain.topics import explain
 from emulator.broker.subscription.subscription import Subscription

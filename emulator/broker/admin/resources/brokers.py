@@ -1,4 +1,4 @@
-"""The region's broker: its state and its settings."""
+"""The region's broker: its state, its settings, and its stats in Pulsar's JSON; `/metrics` has more."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from emulator import __version__
-from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import AdminRequest, Query, Resource, changes, reads
-from emulator.broker.authorization import ResourceScope
+from emulator.broker.admin import stats
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import Query, Resource, changes, reads
+from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
 from emulator.broker.region import Region
+from emulator.broker.topic.topic import Topic
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.registry import REGISTRY
 from emulator.model.stored_keys import BROKER_POLICIES_PATH
@@ -35,12 +38,12 @@ SETTINGS: Final = {
 """Pulsar's names of a region's settings, where both have the same meaning."""
 
 
-async def health(call: AdminRequest) -> Response:
-    return Response("ok", text=True)
+async def health(call: AdminRequest) -> Content:
+    return "ok"
 
 
-async def version(call: AdminRequest) -> Response:
-    return Response(__version__, text=True)
+async def version(call: AdminRequest) -> Content:
+    return __version__
 
 
 def broker_id(call: AdminRequest) -> str:
@@ -48,64 +51,60 @@ def broker_id(call: AdminRequest) -> str:
     return call.url.partition("://")[2]
 
 
-async def active(call: AdminRequest) -> Response:
+async def active(call: AdminRequest) -> Content:
     """HttpError 404 for another region: its broker has its own HTTP port."""
     cluster = call.names.get("cluster")
-    if cluster is not None and cluster != call.context.region.config.region:
+    if cluster is not None and cluster != call.region.config.region:
         raise HttpError(
             404, f"Cluster {cluster} does not exist or is another region: send the request to that region"
         )
-    return Response([broker_id(call)])
+    return [broker_id(call)]
 
 
-async def leader(call: AdminRequest) -> Response:
-    return Response({"brokerId": broker_id(call), "serviceUrl": call.url})
+async def leader(call: AdminRequest) -> Content:
+    return {"brokerId": broker_id(call), "serviceUrl": call.url}
 
 
-async def owned(call: AdminRequest) -> Response:
-    namespaces = call.context.region.policies.namespaces()
+async def owned(call: AdminRequest) -> Content:
+    namespaces = call.region.policies.namespaces()
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-    return Response({f"{name}/0x00000000_0xffffffff": status for name in namespaces})
+    return {f"{name}/{WHOLE_BUNDLE}": status for name in namespaces}
 
 
-async def internal(call: AdminRequest) -> Response:
-    config = call.context.region.config
-    return Response(
-        {
-            "metadataStoreUrl": config.configuration.path or "memory",
-            "configurationMetadataStoreUrl": config.configuration.path or "memory",
-            "bookkeeperMetadataServiceUri": "",
-            "stateStorageServiceUrl": "",
-            "region": config.region,
-            "cluster": config.cluster,
-            "logBackend": config.log.backend,
-        }
-    )
+async def internal(call: AdminRequest) -> Content:
+    config = call.region.config
+    return {
+        "metadataStoreUrl": config.configuration.path or "memory",
+        "configurationMetadataStoreUrl": config.configuration.path or "memory",
+        "bookkeeperMetadataServiceUri": "",
+        "stateStorageServiceUrl": "",
+        "region": config.region,
+        "cluster": config.cluster,
+        "logBackend": config.log.backend,
+    }
 
 
-async def shut_down(call: AdminRequest) -> Response:
+async def shut_down(call: AdminRequest) -> None:
     """Stop in an orderly way, as by SIGTERM; the response is sent first. The request's options for unloading do not
     apply: all topics end with their one broker."""
-    region = call.context.region
+    region = call.region
     logger.info("this region was stopped by an admin call")
     asyncio.get_running_loop().call_later(ANSWER_SECONDS, region.end.set)
-    return Response(status=204)
 
 
-async def check_quotas(call: AdminRequest) -> Response:
-    await call.context.region.housekeeper.check_quotas()
-    return Response(status=204)
+async def check_quotas(call: AdminRequest) -> None:
+    await call.region.housekeeper.check_quotas()
 
 
 # Settings.
 
 
-async def dynamic_names(call: AdminRequest) -> Response:
-    return Response(sorted(DYNAMIC))
+async def dynamic_names(call: AdminRequest) -> Content:
+    return sorted(DYNAMIC)
 
 
-async def dynamic_values(call: AdminRequest) -> Response:
-    return Response(_dynamic(call.context.region))
+async def dynamic_values(call: AdminRequest) -> Content:
+    return _dynamic(call.region)
 
 
 def _dynamic(region: Region) -> dict[str, str]:
@@ -129,38 +128,34 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def runtime(call: AdminRequest) -> Response:
-    region = call.context.region
+async def runtime(call: AdminRequest) -> Content:
+    region = call.region
     config, settings = region.config, region.config.settings
-    return Response(
-        {
-            "clusterName": config.region,
-            "advertisedAddress": config.advertised_host or call.came_by,
-            "brokerServicePort": str(region.clients.service_port),
-            "webServicePort": str(call.context.port),
-            "keepAliveIntervalSeconds": _text(settings.keep_alive_interval_ms / 1_000),
-            "allowAutoTopicCreation": _text(settings.allow_auto_topic_creation),
-            **{name: _text(getattr(settings, field)) for name, field in SETTINGS.items()},
-            **{name: _shown(one, one.codec.encode(one.default)) for name, one in DYNAMIC.items()},
-            **_dynamic(region),
-        }
-    )
+    return {
+        "clusterName": config.region,
+        "advertisedAddress": config.advertised_host or call.local_address,
+        "brokerServicePort": str(region.clients.service_port),
+        "webServicePort": str(call.context.port),
+        "keepAliveIntervalSeconds": _text(settings.keep_alive_interval_ms / 1_000),
+        "allowAutoTopicCreation": _text(settings.allow_auto_topic_creation),
+        **{name: _text(getattr(settings, field)) for name, field in SETTINGS.items()},
+        **{name: _shown(one, one.codec.encode(one.default)) for name, one in DYNAMIC.items()},
+        **_dynamic(region),
+    }
 
 
-async def set_dynamic(call: AdminRequest) -> Response:
+async def set_dynamic(call: AdminRequest) -> None:
     policy = _dynamic_policy(call)
     text = unquote(call.names["value"])
     try:
         value = policy.codec.decode({policy.at_broker: _meant(text)} if _is_field(policy) else _meant(text))
     except ValueError as problem:
         raise HttpError(412, f"{call.names['name']}: {problem}") from None
-    await call.context.region.policies.set(BROKER_POLICIES_PATH, policy, value)
-    return Response(status=204)
+    await call.region.policies.set(BROKER_POLICIES_PATH, policy, value)
 
 
-async def unset_dynamic(call: AdminRequest) -> Response:
-    await call.context.region.policies.set(BROKER_POLICIES_PATH, _dynamic_policy(call), None)
-    return Response(status=204)
+async def unset_dynamic(call: AdminRequest) -> None:
+    await call.region.policies.set(BROKER_POLICIES_PATH, _dynamic_policy(call), None)
 
 
 def _dynamic_policy(call: AdminRequest) -> Policy[Any]:
@@ -183,48 +178,88 @@ def _meant(text: str) -> Any:
 _BROKERS = "/admin/v2/brokers"
 _TOPIC_VERSION = Query("topicVersion", "Ignored.", str)
 
+# Stats.
+
+
+async def topics(call: AdminRequest) -> Content:
+    """By namespace, bundle and domain."""
+    found: dict[str, Any] = {}
+    for topic in await call.region.every_topic():
+        bundle = found.setdefault(topic.name.full_namespace, {}).setdefault(WHOLE_BUNDLE, {})
+        bundle.setdefault(topic.name.domain, {})[topic.full_name] = stats.topic_stats(topic)
+    return found
+
+
+async def nothing(call: AdminRequest) -> Content:
+    return []
+
+
+async def no_bookies(call: AdminRequest) -> Content:
+    return {}
+
+
+async def allocator(call: AdminRequest) -> None:
+    raise HttpError(
+        404, f"allocator {call.names['allocator']} does not exist: a region does not run on a JVM"
+    )
+
+
+async def load_report(call: AdminRequest) -> Content:
+    present = await call.region.every_topic()
+    unlimited = {"usage": 0.0, "limit": 0.0}
+    return {
+        "loadReportType": "LocalBrokerData",
+        "webServiceUrl": call.url,
+        "pulsarServiceUrl": call.service_url,
+        "persistentTopicsEnabled": True,
+        "nonPersistentTopicsEnabled": True,
+        **dict.fromkeys(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), unlimited),
+        "lastUpdate": call.region.environment.wall_clock_ms(),
+        "lastStats": {},
+        "bundles": [],
+        "bundleStats": {},
+        **_counts(present),
+    }
+
+
+def _counts(present: list[Topic]) -> dict[str, Any]:
+    each = [stats.topic_stats(topic) for topic in present]
+    return {
+        "numTopics": len(present),
+        "numBundles": len({topic.name.full_namespace for topic in present}),
+        "numProducers": sum(len(topic.producers) for topic in present),
+        "numConsumers": sum(len(one.consumers) for topic in present for one in topic.subscriptions.values()),
+        **{name: sum(one[name] for one in each) for name in _SUMS},
+    }
+
+
+_SUMS = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
+_STATS = "/admin/v2/broker-stats"
+
 RESOURCES = (
-    Resource(_BROKERS, ResourceScope.REGION, get=reads(active, "The region's one broker.")),
+    Resource(_BROKERS, get=reads(active, "The region's one broker.")),
+    Resource(f"{_BROKERS}/{{cluster}}", get=reads(active, "The same, for this region's name.")),
     Resource(
-        f"{_BROKERS}/{{cluster}}",
-        ResourceScope.REGION,
-        get=reads(active, "The same, for this region's name."),
+        f"{_BROKERS}/health", get=reads(health, "`ok`: the region responds.", _TOPIC_VERSION, text=True)
     ),
-    Resource(
-        f"{_BROKERS}/health",
-        ResourceScope.REGION,
-        get=reads(health, "`ok`: the region responds.", _TOPIC_VERSION, text=True),
-    ),
-    Resource(
-        f"{_BROKERS}/ready", ResourceScope.REGION, get=reads(health, "`ok`: the region responds.", text=True)
-    ),
-    Resource(
-        f"{_BROKERS}/version", ResourceScope.REGION, get=reads(version, "The version of geoemu.", text=True)
-    ),
-    Resource(f"{_BROKERS}/leaderBroker", ResourceScope.REGION, get=reads(leader, "The region's one broker.")),
+    Resource(f"{_BROKERS}/ready", get=reads(health, "`ok`: the region responds.", text=True)),
+    Resource(f"{_BROKERS}/version", get=reads(version, "The version of geoemu.", text=True)),
+    Resource(f"{_BROKERS}/leaderBroker", get=reads(leader, "The region's one broker.")),
     Resource(
         f"{_BROKERS}/internal-configuration",
-        ResourceScope.REGION,
         get=reads(internal, "Locations of the region's log and the cluster's configuration store."),
     ),
-    Resource(
-        f"{_BROKERS}/configuration",
-        ResourceScope.REGION,
-        get=reads(dynamic_names, "Names of the dynamic settings."),
-    ),
+    Resource(f"{_BROKERS}/configuration", get=reads(dynamic_names, "Names of the dynamic settings.")),
     Resource(
         f"{_BROKERS}/configuration/values",
-        ResourceScope.REGION,
         get=reads(dynamic_values, "Dynamic settings that were changed, with their values."),
     ),
     Resource(
         f"{_BROKERS}/configuration/runtime",
-        ResourceScope.REGION,
         get=reads(runtime, "Present values of the settings that Pulsar has as well."),
     ),
     Resource(
         f"{_BROKERS}/configuration/{{name}}/{{value}}",
-        ResourceScope.REGION,
         post=changes(
             set_dynamic,
             "Change a dynamic setting in all regions of the cluster; 412 for one that only the topology"
@@ -232,18 +267,14 @@ RESOURCES = (
         ),
     ),
     Resource(
-        f"{_BROKERS}/configuration/{{name}}",
-        ResourceScope.REGION,
-        delete=changes(unset_dynamic, "Restore a setting's default."),
+        f"{_BROKERS}/configuration/{{name}}", delete=changes(unset_dynamic, "Restore a setting's default.")
     ),
     Resource(
         f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
-        ResourceScope.REGION,
         get=reads(owned, "All namespaces, each with its one bundle."),
     ),
     Resource(
         f"{_BROKERS}/shutdown",
-        ResourceScope.REGION,
         post=changes(
             shut_down,
             "Stop the region's process in an orderly way; `geoemu start` starts it again.",
@@ -253,10 +284,18 @@ RESOURCES = (
     ),
     Resource(
         f"{_BROKERS}/backlog-quota-check",
-        ResourceScope.REGION,
         get=reads(check_quotas, "Compare all backlogs with their quotas now."),
     ),
+    Resource("/status.html", get=reads(health, "`ok`: the region responds.", text=True)),
+    Resource(f"{_STATS}/topics", get=reads(topics, "Figures of all topics, by namespace.")),
+    Resource(f"{_STATS}/metrics", get=reads(nothing, "None: `/metrics` has them.")),
+    Resource(f"{_STATS}/mbeans", get=reads(nothing, "None: a region does not run on a JVM.")),
+    Resource(f"{_STATS}/bookieops", get=reads(no_bookies, "None: there are no bookies.")),
     Resource(
-        "/status.html", ResourceScope.REGION, get=reads(health, "`ok`: the region responds.", text=True)
+        f"{_STATS}/allocator-stats/{{allocator}}",
+        get=reads(allocator, "404: a region does not run on a JVM."),
+    ),
+    Resource(
+        f"{_STATS}/load-report", get=reads(load_report, "Counts and rates of the region; no resource usage.")
     ),
 )

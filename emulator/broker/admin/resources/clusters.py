@@ -1,21 +1,25 @@
-"""Clusters of Pulsar's API: the regions, and cluster documents that tools store."""
+"""Clusters of Pulsar's API: the regions, and cluster documents that tools store. Which clusters a namespace or a topic
+may name."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.replication_rules import regions_of
-from emulator.broker.admin.resource import AdminRequest, Body, Resource, changes, reads
-from emulator.broker.admin.resources.tenants import known_clusters
-from emulator.broker.authorization import ResourceScope
-from emulator.model.stored_keys import ClusterPath
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.parsing import names_body
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import Body, Resource, changes, reads
+from emulator.broker.region import Region
+from emulator.core.policies.topics import ALLOWED_CLUSTERS, REPLICATION_CLUSTERS
+from emulator.model.stored_keys import ClusterPath, parse_path
 from emulator.model.values import is_valid_name
 from emulator.net.addresses import in_url, is_loopback
 from emulator.storage.configuration.contract import ABSENT, Conflict
 
+OBEYS = (ALLOWED_CLUSTERS,)
+"""Policies that this module acts upon (PO1)."""
 DESCRIPTION_BYTES_MAX: Final = 65_536
 FIELDS: Final = {
     "serviceUrl": "string",
@@ -45,48 +49,145 @@ FIELDS: Final = {
     "migrated": "boolean",
     "migratedClusterUrl": "object",
 }
-_PYTHON: Final = {"string": str, "array": list, "boolean": bool, "object": dict}
-KEPT: Final = (
-    "The topology decides which regions run. Describing another cluster starts none, and no region "
-    "replicates to it."
-)
+_TYPES: Final = {"string": str, "array": list, "boolean": bool, "object": dict}
 
 
-async def names(call: AdminRequest) -> Response:
-    return Response(known_clusters(call.context.region))
+# Which clusters exist.
 
 
-async def get(call: AdminRequest) -> Response:
-    return Response(described(call, call.names["cluster"]))
+def regions_of(region: Region) -> set[str]:
+    """All regions of the run."""
+    return {region.config.region, *region.peers}
+
+
+def known_clusters(region: Region) -> list[str]:
+    """Regions, and clusters with a stored document."""
+    stored = [parse_path(change.path) for change in region.metadata.list(ClusterPath.prefix())]
+    return sorted(regions_of(region) | {key.name for key in stored if isinstance(key, ClusterPath)})
+
+
+def known_cluster(call: AdminRequest) -> str:
+    """The cluster in the path. HttpError 404 when it does not exist."""
+    name = call.names["cluster"]
+    if name not in known_clusters(call.region):
+        raise HttpError(404, f"Cluster {name} does not exist")
+    return name
+
+
+def _document(region: Region, name: str) -> dict[str, Any] | None:
+    stored = region.metadata.get(ClusterPath(name).text)
+    found: dict[str, Any] | None = (
+        None if stored is None or stored.value is None else json.loads(stored.value)
+    )
+    return found
 
 
 def described(call: AdminRequest, name: str) -> Mapping[str, Any]:
     """HttpError 404 when it does not exist."""
-    region = call.context.region
-    stored = region.metadata.get(ClusterPath(name).text)
-    said: Mapping[str, Any] = {} if stored is None or stored.value is None else json.loads(stored.value)
+    region, stored = call.region, _document(call.region, name)
     if name == region.config.region:
-        return {"serviceUrl": call.url, "brokerServiceUrl": call.service_url, **_NO_MORE, **said}
+        return {"serviceUrl": call.url, "brokerServiceUrl": call.service_url, **_NO_MORE, **(stored or {})}
     for peer in region.config.peers:
         if peer.region == name:
-            host = _seen_by_client(peer.host, call)
-            return {"brokerServiceUrl": f"pulsar://{in_url(host)}:{peer.port}", **_NO_MORE, **said}
-    if stored is None or stored.value is None:
+            url = f"pulsar://{in_url(_seen_by_client(peer.host, call))}:{peer.port}"
+            return {"brokerServiceUrl": url, **_NO_MORE, **(stored or {})}
+    if stored is None:
         raise HttpError(404, "Cluster does not exist")
-    return said
+    return stored
 
 
 def _seen_by_client(host: str, call: AdminRequest) -> str:
     """Return the address at which the client reaches a peer: a loopback address is of no use to a client elsewhere."""
-    everywhere = not call.context.region.config.advertised_host
-    return call.came_by if everywhere and is_loopback(host) else host
+    everywhere = not call.region.config.advertised_host
+    return call.local_address if everywhere and is_loopback(host) else host
 
 
 _NO_MORE: Final = {"brokerClientTlsEnabled": False, "migrated": False}
 
 
-async def create(call: AdminRequest) -> Response:
-    region, name = call.context.region, call.names["cluster"]
+# Which clusters a namespace or a topic may name.
+
+
+def check_home(region: Region, named: str) -> None:
+    """HttpError 412 unless it is a region."""
+    known = regions_of(region)
+    if named not in known:
+        raise HttpError(412, f"{named} is not a region; there are {', '.join(sorted(known))}")
+
+
+def check_sharing(region: Region, namespace: str, named: tuple[str, ...]) -> None:
+    """HttpError for an invalid list of regions. Pulsar deletes the topics of the requested region if the list lacks it,
+    which is never intended here: to end replication, a region names itself alone."""
+    here = region.config.region
+    for name in named:
+        check_home(region, name)
+    if not named:
+        raise HttpError(412, f"a list of regions must not be empty; [{here!r}] alone means no replication")
+    if here not in named:
+        raise HttpError(
+            412,
+            f"the list lacks {here}, the region that received the request: to remove {here}, send the request to "
+            f"another region of its cluster; to end replication, name {here} alone",
+        )
+    _check_peers(region, named)
+    _check_tenant_allows(region, namespace, named)
+    if region.policies.has_namespace(namespace):
+        allowed = region.policies.of_namespace(namespace, ALLOWED_CLUSTERS)
+        _check_among(named, allowed or named, f"namespace [{namespace}]")
+
+
+def _check_peers(region: Region, named: tuple[str, ...]) -> None:
+    """HttpError 409 for a list with two clusters that are declared as peers: one replaces the other."""
+    for name in named:
+        for peer in (_document(region, name) or {}).get("peerClusterNames") or ():
+            if peer in named:
+                raise HttpError(
+                    409, f"{peer} is a peer cluster of {name}: peer clusters do not replicate to each other"
+                )
+
+
+def _check_tenant_allows(region: Region, namespace: str, named: Collection[str]) -> None:
+    """HttpError 403 for a region that the tenant does not allow."""
+    tenant = namespace.partition("/")[0]
+    allowed = region.tenancy.tenant(tenant).allowed_clusters
+    if allowed is not None:
+        _check_among(named, allowed, f"tenant [{tenant}]")
+
+
+def check_allowed(region: Region, namespace: str, allowed: tuple[str, ...]) -> None:
+    """HttpError for a list of allowed regions that lacks one in use, or names an unknown one."""
+    for name in allowed:
+        check_home(region, name)
+    _check_tenant_allows(region, namespace, allowed)
+    check_contained(region.policies.of_namespace(namespace, REPLICATION_CLUSTERS), allowed)
+
+
+def check_contained(sharing: tuple[str, ...], allowed: tuple[str, ...]) -> None:
+    """HttpError 400 for a replication cluster that is not allowed. An empty `allowed` allows all."""
+    for name in sharing:
+        if allowed and name not in allowed:
+            raise HttpError(400, f"Allowed clusters do not contain the replication cluster {name}")
+
+
+def _check_among(named: Collection[str], allowed: Collection[str], whose: str) -> None:
+    for name in named:
+        if name not in allowed:
+            raise HttpError(403, f"Cluster [{name}] is not in the list of allowed clusters list for {whose}")
+
+
+# Requests.
+
+
+async def names(call: AdminRequest) -> Content:
+    return known_clusters(call.region)
+
+
+async def get(call: AdminRequest) -> Content:
+    return described(call, call.names["cluster"])
+
+
+async def create(call: AdminRequest) -> None:
+    region, name = call.region, call.names["cluster"]
     if not is_valid_name(name):
         raise HttpError(412, "Cluster name is not valid")
     taken = HttpError(409, f"Cluster {name} already exists")
@@ -96,27 +197,25 @@ async def create(call: AdminRequest) -> Response:
         await region.metadata.put(ClusterPath(name).text, json.dumps(call.body or {}).encode(), ABSENT)
     except Conflict:
         raise taken from None
-    return Response(status=204)
 
 
-async def change(call: AdminRequest) -> Response:
+async def change(call: AdminRequest) -> None:
     """A region's document may only contain its actual values."""
-    region, name = call.context.region, call.names["cluster"]
+    region, name = call.region, call.names["cluster"]
     present = described(call, name)
     if name not in regions_of(region):
         await region.metadata.put(ClusterPath(name).text, json.dumps(call.body or {}).encode())
-        return Response(status=204)
+        return
     for field, value in (call.body or {}).items():
         if value and present.get(field, value if field.startswith("service") else None) != value:
             raise HttpError(
                 412,
                 f"{field}: {name} is a region of the topology, which defines its address ({present.get(field)})",
             )
-    return Response(status=204)
 
 
-async def delete(call: AdminRequest) -> Response:
-    region, name = call.context.region, call.names["cluster"]
+async def delete(call: AdminRequest) -> None:
+    region, name = call.region, call.names["cluster"]
     described(call, name)
     if name in regions_of(region):
         raise HttpError(412, f"{name} is a region of the topology: stop it there")
@@ -124,16 +223,15 @@ async def delete(call: AdminRequest) -> Response:
         if name in (region.tenancy.tenant(tenant).allowed_clusters or ()):
             raise HttpError(412, f"Cluster not empty: tenant {tenant} allows {name}")
     await region.metadata.put(ClusterPath(name).text, None)
-    return Response(status=204)
 
 
-async def get_peers(call: AdminRequest) -> Response:
-    return Response(described(call, call.names["cluster"]).get("peerClusterNames") or [])
+async def get_peers(call: AdminRequest) -> Content:
+    return described(call, call.names["cluster"]).get("peerClusterNames") or []
 
 
-async def set_peers(call: AdminRequest) -> Response:
+async def set_peers(call: AdminRequest) -> None:
     """HttpError 412 for an unknown cluster, or for itself."""
-    region, name, peers = call.context.region, call.names["cluster"], call.body or []
+    region, name, peers = call.region, call.names["cluster"], call.body or []
     described(call, name)
     known = known_clusters(region)
     for peer in peers:
@@ -147,13 +245,6 @@ async def set_peers(call: AdminRequest) -> Response:
         return json.dumps(before | {"peerClusterNames": list(dict.fromkeys(peers))}).encode()
 
     await region.metadata.update(ClusterPath(name).text, changed)
-    return Response(status=204)
-
-
-def _parse_peers(raw: Any) -> list[str] | None:
-    if raw is not None and (not isinstance(raw, list) or not all(isinstance(one, str) for one in raw)):
-        raise HttpError(400, f"{str(raw)[:100]} is not a list of names of clusters")
-    return raw
 
 
 def _parse(raw: Any) -> dict[str, Any] | None:
@@ -163,26 +254,20 @@ def _parse(raw: Any) -> dict[str, Any] | None:
         raise HttpError(400, "a cluster is a JSON object")
     known = {field: raw[field] for field in FIELDS if raw.get(field) is not None}
     for field, value in known.items():
-        if not isinstance(value, _PYTHON[FIELDS[field]]):
+        if not isinstance(value, _TYPES[FIELDS[field]]):
             raise HttpError(400, f"{field}: {str(value)[:100]!r} must be of type {FIELDS[field]}")
     if len(json.dumps(known)) > DESCRIPTION_BYTES_MAX:
         raise HttpError(400, f"a cluster's description may have {DESCRIPTION_BYTES_MAX} bytes at most")
     return known
 
 
-_BODY = Body(
-    _parse,
-    {
-        "type": "object",
-        "properties": {name: {"type": [kind, "null"]} for name, kind in FIELDS.items()},
-    },
-)
+_PROPERTIES = {name: {"type": [kind, "null"]} for name, kind in FIELDS.items()}
+_BODY = Body(_parse, {"type": "object", "properties": _PROPERTIES})
 _CLUSTER = "/admin/v2/clusters/{cluster}"
 
 RESOURCES = (
     Resource(
         "/admin/v2/clusters",
-        ResourceScope.REGION,
         get=reads(
             names,
             "Names of all regions (to Pulsar's clients a region is a cluster) and of described clusters.",
@@ -190,7 +275,6 @@ RESOURCES = (
     ),
     Resource(
         _CLUSTER,
-        ResourceScope.REGION,
         get=reads(get, "Its addresses."),
         put=changes(create, "Describe another cluster; 409 if the name exists.", body=_BODY),
         post=changes(
@@ -199,16 +283,16 @@ RESOURCES = (
         delete=changes(
             delete, "Delete a description; 412 for a region, and while a tenant allows the cluster."
         ),
-        kept=KEPT,
+        stored_only="The topology decides which regions run. Describing another cluster starts none, and no region "
+        "replicates to it.",
     ),
     Resource(
         f"{_CLUSTER}/peers",
-        ResourceScope.REGION,
         get=reads(get_peers, "Names of its peer clusters."),
         post=changes(
             set_peers,
             "Set its peer clusters: no namespace or topic may be replicated between it and one of them.",
-            body=Body(_parse_peers, {"type": ["array", "null"], "items": {"type": "string"}}),
+            body=names_body("clusters"),
         ),
     ),
 )

@@ -1,4 +1,5 @@
-"""Resources that only an emulator's region has: readiness, a summary of topics, emulated links."""
+"""Resources that only an emulator's region has: readiness, a summary of topics, emulated links, the clock, the log
+output, clusters declared lost, explanations, and metrics."""
 
 from __future__ import annotations
 
@@ -6,61 +7,35 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from emulator.broker import log_output
 from emulator.broker.admin import stats
-from emulator.broker.admin.context import AdminContext
 from emulator.broker.admin.exposition import OPENMETRICS, PROMETHEUS, text_of, wants_openmetrics
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.metrics import families_of
 from emulator.broker.admin.openapi import openapi_document
-from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.authorization import ResourceScope
-
-_LINK_SCHEMA = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "state": {"enum": ["up", "held", "cut"]},
-        "latency_ms": {"type": "number", "minimum": 0},
-        "jitter_ms": {"type": "number", "minimum": 0},
-        "bandwidth_bytes_per_second": {"type": ["integer", "null"], "minimum": 1},
-    },
-}
-_MILLISECONDS_MAX = 3_600_000
+from emulator.broker.admin.region_metrics import families_of
+from emulator.broker.admin.request import AdminContext, AdminRequest, Content
+from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
+from emulator.broker.environment import ShiftedClock
+from emulator.broker.explain import topics as explanations
+from emulator.broker.metadata_sync.settings import LostClusters
+from emulator.config.region import CLOCK_AHEAD_MS_MAX
+from emulator.model.explanations import KINDS
 
 
-def _is_duration(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _MILLISECONDS_MAX
-
-
-def _is_bandwidth(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63)
-
-
-_DURATION = (_is_duration, f"must be a number, 0 to {_MILLISECONDS_MAX}")
-_LINK_RULES: dict[str, tuple[Callable[[object], bool], str]] = {
-    "state": (lambda value: value in ("up", "held", "cut"), "must be up, held or cut"),
-    "latency_ms": _DURATION,
-    "jitter_ms": _DURATION,
-    "bandwidth_bytes_per_second": (_is_bandwidth, "must be a whole number, 1 or more, or null for no limit"),
-}
-
-
-async def status(call: AdminRequest) -> Response:
-    context, region = call.context, call.context.region
+async def status(call: AdminRequest) -> Content:
+    context, region = call.context, call.region
     expect = call.query.get("expect")
     expected = set(region.peers) if expect is None else set(filter(None, expect.split(",")))
     waiting_for = region.waiting_for(expected)
-    return Response(
-        {
-            "region": region.config.region,
-            "cluster": region.config.cluster,
-            "ready": not waiting_for,
-            "waiting_for": waiting_for,
-            "pid": os.getpid(),
-            "service_url": call.service_url,
-            "links": [link for name in sorted(context.links) for link in _link_rows(context, name)],
-        }
-    )
+    return {
+        "region": region.config.region,
+        "cluster": region.config.cluster,
+        "ready": not waiting_for,
+        "waiting_for": waiting_for,
+        "pid": os.getpid(),
+        "service_url": call.service_url,
+        "links": [link for name in sorted(context.links) for link in _link_rows(context, name)],
+    }
 
 
 def _link_rows(context: AdminContext, peer: str) -> list[dict[str, Any]]:
@@ -71,26 +46,24 @@ def _link_rows(context: AdminContext, peer: str) -> list[dict[str, Any]]:
     ]
 
 
-async def topics(call: AdminRequest) -> Response:
+async def topics(call: AdminRequest) -> Content:
     """Return what a person or a scenario needs to see that everything has drained, and why it has not."""
-    return Response([stats.topic_row(topic) for topic in await call.context.region.every_topic()])
+    return [stats.topic_row(topic) for topic in await call.region.every_topic()]
 
 
-async def conflicts(call: AdminRequest) -> Response:
+async def conflicts(call: AdminRequest) -> Content:
     """Covers only loaded topics: positions are received in no others."""
-    region = call.context.region
-    return Response(
-        [
-            {"topic": topic.full_name, "subscription": name, "source": source, "region": region.config.region}
-            for topic in region.directory.serving.values()
-            if topic.subscriptions.replicated is not None
-            for name, source in topic.subscriptions.replicated.refused()
-        ]
-    )
+    region = call.region
+    return [
+        {"topic": topic.full_name, "subscription": name, "source": source, "region": region.config.region}
+        for topic in region.directory.serving.values()
+        if topic.subscriptions.replicated is not None
+        for name, source in topic.subscriptions.replicated.refused()
+    ]
 
 
-async def set_link(call: AdminRequest) -> Response:
-    context, here = call.context, call.context.region.config.region
+async def set_link(call: AdminRequest) -> None:
+    context, here = call.context, call.region.config.region
     source, target = call.names["source"], call.names["target"]
     if here not in (source, target):
         raise HttpError(404, f"{source} -> {target} does not end at {here}")
@@ -98,73 +71,189 @@ async def set_link(call: AdminRequest) -> Response:
     if link is None:
         raise HttpError(404, f"no link {source} -> {target}; peers are: {', '.join(sorted(context.links))}")
     link.set(outbound=source == here, **call.body)
-    return Response(status=204)
 
 
-def _link_changes(body: Any) -> dict[str, Any]:
-    """Check the new settings of a link."""
-    if not isinstance(body, dict):
-        raise HttpError(400, "the body must be a JSON object")
-    for name, value in body.items():
-        if name not in _LINK_RULES:
-            raise HttpError(400, f"{name!r} is none of {', '.join(_LINK_RULES)}")
-        is_right, rule = _LINK_RULES[name]
-        if not is_right(value):
-            raise HttpError(400, f"{name}: {value!r} {rule}")
-    return body
+# The region's wall clock and the log output of its program.
 
 
-async def metrics(call: AdminRequest) -> Response:
+def _clock(call: AdminRequest) -> ShiftedClock:
+    clock = call.region.environment.wall_clock_ms
+    if not isinstance(clock, ShiftedClock):
+        raise HttpError(409, "the clock of this region cannot be set over HTTP")
+    return clock
+
+
+async def get_clock(call: AdminRequest) -> Content:
+    clock = _clock(call)
+    return {"now_ms": clock(), "ahead_ms": clock.ahead_ms}
+
+
+async def set_clock(call: AdminRequest) -> None:
+    _clock(call).ahead_ms = call.body
+
+
+async def get_logging(call: AdminRequest) -> Content:
+    return {"level": log_output.level()}
+
+
+async def set_logging(call: AdminRequest) -> None:
+    """Change level and format. The body's parser checks both before one is changed."""
+    if "level" in call.body:
+        log_output.set_level(call.body["level"])
+    if "format" in call.body:
+        log_output.set_format(call.body["format"])
+
+
+# Clusters declared lost: no tombstones are kept for them (docs/components/metadata-sync.md).
+
+
+def _losses(call: AdminRequest) -> LostClusters:
+    synchronizer, cluster = call.region.synchronizer, call.names["cluster"]
+    if synchronizer is None:
+        raise HttpError(412, "clusters of this run do not synchronise metadata, so none can be declared lost")
+    known = sorted(synchronizer.settings.clusters)
+    if cluster not in known:
+        raise HttpError(404, f"there is no other cluster {cluster}; there are {', '.join(known)}")
+    return synchronizer.losses
+
+
+async def get_loss(call: AdminRequest) -> Content:
+    declared = _losses(call).of(call.names["cluster"])
+    return {"lost": declared.is_lost, "by": declared.by, "times": declared.times}
+
+
+async def declare_lost(call: AdminRequest) -> None:
+    await _losses(call).declare(call.names["cluster"], lost=True)
+
+
+async def declare_available(call: AdminRequest) -> None:
+    await _losses(call).declare(call.names["cluster"], lost=False)
+
+
+# Explanations and metrics.
+
+
+async def kinds(call: AdminRequest) -> Content:
+    return {name: {"words": list(kind.words), "doc": kind.doc} for name, kind in KINDS.items()}
+
+
+async def names(call: AdminRequest) -> Content:
+    return explanations.names(call.region, call.names["kind"])
+
+
+async def explain(call: AdminRequest) -> Content:
+    return explanations.explain(call.region, call.names["kind"], call.names["name"]).to_json()
+
+
+async def metrics(call: AdminRequest) -> Content:
     openmetrics = wants_openmetrics(call.accept)
-    text = text_of(await families_of(call.context.region), openmetrics=openmetrics)
+    text = text_of(await families_of(call.region), openmetrics=openmetrics)
     kind = OPENMETRICS if openmetrics else PROMETHEUS
     return Response(text, text=True, headers=(("content-type", kind),))
+
+
+# Bodies.
+
+_MILLISECONDS_MAX = 3_600_000
+Rules = Mapping[str, tuple[Callable[[object], bool], str]]
+"""By field: whether a value is right, and the sentence about one that is not."""
+
+
+def _fields(rules: Rules, expected: str, schema: Mapping[str, Any]) -> Body:
+    """A JSON object, all of whose fields are optional and named in the rules."""
+
+    def parse(raw: Any) -> dict[str, Any]:
+        if not isinstance(raw, dict):
+            raise HttpError(400, f"the body must be a JSON object{expected}")
+        for name, value in raw.items():
+            if name not in rules:
+                raise HttpError(400, f"{name!r} is none of {', '.join(rules)}")
+            is_right, rule = rules[name]
+            if not is_right(value):
+                raise HttpError(400, f"{name}: {repr(value)[:100]} {rule}")
+        return raw
+
+    return Body(parse, {"type": "object", "additionalProperties": False, "properties": schema})
+
+
+def _is_number(value: object, kinds: type | tuple[type, ...], least: int, most: int) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool) and least <= value <= most  # type: ignore[operator]
+
+
+def _is_duration(value: object) -> bool:
+    return _is_number(value, (int, float), 0, _MILLISECONDS_MAX)
+
+
+_DURATION = (_is_duration, f"must be a number, 0 to {_MILLISECONDS_MAX}")
+_LINK = _fields(
+    {
+        "state": (lambda value: value in ("up", "held", "cut"), "must be up, held or cut"),
+        "latency_ms": _DURATION,
+        "jitter_ms": _DURATION,
+        "bandwidth_bytes_per_second": (
+            lambda value: value is None or _is_number(value, int, 1, 2**63 - 1),
+            "must be a whole number, 1 or more, or null for no limit",
+        ),
+    },
+    "",
+    {
+        "state": {"enum": ["up", "held", "cut"]},
+        "latency_ms": {"type": "number", "minimum": 0},
+        "jitter_ms": {"type": "number", "minimum": 0},
+        "bandwidth_bytes_per_second": {"type": ["integer", "null"], "minimum": 1},
+    },
+)
+_WORDS = {"level": log_output.LEVELS, "format": log_output.FORMATS}
+_LOGGING = _fields(
+    {name: (words.__contains__, f"is none of {', '.join(words)}") for name, words in _WORDS.items()},
+    " with level, format or both",
+    {name: {"type": "string", "enum": list(words)} for name, words in _WORDS.items()},
+)
+
+
+def _clock_offset(body: Any) -> int:
+    ahead_ms = body.get("ahead_ms") if isinstance(body, dict) and len(body) == 1 else None
+    limit = CLOCK_AHEAD_MS_MAX
+    if not isinstance(ahead_ms, int) or isinstance(ahead_ms, bool) or abs(ahead_ms) > limit:
+        raise HttpError(
+            400, f"the body must be an object with ahead_ms, a whole number from {-limit} to {limit}"
+        )
+    return ahead_ms
+
+
+_OFFSET = {"type": "integer", "minimum": -CLOCK_AHEAD_MS_MAX, "maximum": CLOCK_AHEAD_MS_MAX}
+_CLOCK = Body(
+    _clock_offset,
+    {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["ahead_ms"],
+        "properties": {"ahead_ms": _OFFSET},
+    },
+)
 
 
 def row_about(subjects: Callable[[], Mapping[str, Iterable[Resource]]]) -> Resource:
     """Return a row that describes all rows, itself included."""
 
-    async def openapi(call: AdminRequest) -> Response:
-        return Response(openapi_document(subjects()))
+    async def openapi(call: AdminRequest) -> Content:
+        return openapi_document(subjects())
 
-    return Resource(
-        "/geoemu/v1/openapi.json",
-        ResourceScope.REGION,
-        get=reads(openapi, "This list, as an OpenAPI 3.1 document."),
-    )
+    return Resource("/geoemu/v1/openapi.json", get=reads(openapi, "This list, as an OpenAPI 3.1 document."))
 
-
-METRICS = (
-    Resource(
-        "/metrics",
-        ResourceScope.REGION,
-        get=reads(
-            metrics,
-            "Metrics with the names of Pulsar's dashboards, and `geoemu_…`; in Prometheus' format, or "
-            "OpenMetrics' if `Accept` requests it.",
-            text=True,
-        ),
-    ),
-)
 
 RESOURCES = (
     Resource(
         "/geoemu/v1/status",
-        ResourceScope.REGION,
         get=reads(
             status,
             "Whether the region is ready for clients, what it waits for, and its links.",
             Query("expect", "Peers whose links must be established, separated by commas. Default: all.", str),
         ),
     ),
-    Resource(
-        "/geoemu/v1/topics",
-        ResourceScope.REGION,
-        get=reads(topics, "All topics: backlogs, and why replication waits."),
-    ),
+    Resource("/geoemu/v1/topics", get=reads(topics, "All topics: backlogs, and why replication waits.")),
     Resource(
         "/geoemu/v1/replication-conflicts",
-        ResourceScope.REGION,
         get=reads(
             conflicts,
             "Subscriptions whose position another region sent, and that are not replicated here: it is not applied.",
@@ -172,11 +261,54 @@ RESOURCES = (
     ),
     Resource(
         "/geoemu/v1/links/{source}/{target}",
-        ResourceScope.REGION,
         put=changes(
             set_link,
             "Change one direction of a link that ends here. Omitted fields keep their values.",
-            body=Body(_link_changes, _LINK_SCHEMA),
+            body=_LINK,
+        ),
+    ),
+    Resource(
+        "/geoemu/v1/clock",
+        get=reads(get_clock, "The region's wall clock and its offset."),
+        put=changes(
+            set_clock, "Offset the region's wall clock from the machine's, ahead or behind.", body=_CLOCK
+        ),
+    ),
+    Resource(
+        "/geoemu/v1/clusters/{cluster}/lost",
+        get=reads(
+            get_loss,
+            "Whether this cluster counts another one as lost, which region declared it, and how often.",
+        ),
+        put=changes(declare_lost, "Declare it lost: tombstones are not kept for it."),
+        delete=changes(declare_available, "Declare it available again."),
+    ),
+    Resource(
+        "/geoemu/v1/logging",
+        get=reads(get_logging, "The log level and format."),
+        put=changes(set_logging, "Change the log level, the format, or both.", body=_LOGGING),
+    ),
+)
+EXPLANATIONS = (
+    Resource("/geoemu/v1/explain", get=reads(kinds, "Kinds of objects that can be explained.")),
+    Resource("/geoemu/v1/explain/{kind}", get=reads(names, "Names of all objects of a kind.")),
+    Resource(
+        "/geoemu/v1/explain/{kind}/{name}",
+        get=reads(
+            explain,
+            "The object's state, since when, why, and what it waits for. The words of a name are "
+            "separated by spaces (`orders%20billing`).",
+        ),
+    ),
+)
+METRICS = (
+    Resource(
+        "/metrics",
+        get=reads(
+            metrics,
+            "Metrics with the names of Pulsar's dashboards, and `geoemu_…`; in Prometheus' format, or "
+            "OpenMetrics' if `Accept` requests it.",
+            text=True,
         ),
     ),
 )

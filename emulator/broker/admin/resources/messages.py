@@ -1,25 +1,37 @@
-"""Inspects the stored messages of a topic."""
+"""Inspects the stored messages of a topic: payloads as bodies, metadata as headers, as Pulsar's tools read them.
+
+A batch is one response: its whole payload, with the number of its messages in a header.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import re
+from collections.abc import Iterator
+from typing import Final
 
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.message import as_response
-from emulator.broker.admin.message_ids import MESSAGE_ID, as_json, whole_number
-from emulator.broker.admin.resource import AdminRequest, Operation, Query, Resource, reads
-from emulator.broker.admin.topics_named import missing, one_topic
-from emulator.broker.authorization import Action, ResourceScope
+from emulator.broker.admin.parsing import MESSAGE_ID, message_id_json, whole_number
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import Handler, Operation, Query, Resource, reads
+from emulator.broker.admin.stats import when
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor
 from emulator.model.values import BEFORE_EVERYTHING, Position
+from emulator.wire.message_metadata import read_entry, read_metadata, read_properties
+from emulator.wire.payloads import decompress
 
+PROPERTIES_BYTES_MAX: Final = 32_768
+"""Longer properties are left out, and a header marks that: clients limit the size of headers."""
+UNCOMPRESSED_BYTES_MAX: Final = 67_108_864
+_COMPRESSIONS: Final = {1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 _OCTETS = "The payload is the body; the rest are headers `X-Pulsar-…`. A batch is one body."
 
 
-async def peek(call: AdminRequest) -> Response:
-    topic = await one_topic(call)
+async def peek(call: AdminRequest) -> Content:
+    topic = await call.load_single()
     subscription = topic.subscriptions.get(call.names["subscription"])
     n = whole_number(call.names["n"], "position")
     if n < 1:
@@ -35,7 +47,7 @@ def _cursor_of_a_new_subscription(call: AdminRequest, topic: Topic) -> Cursor:
     """Return the cursor that a subscription from the earliest message on has. Upstream creates the subscription at the
     first peek; a GET creates nothing here."""
     if call.names["subscription"].startswith("pulsar.repl."):
-        raise missing(call)
+        raise call.no_subscription()
     return Cursor(topic.first_entry_id - 1)
 
 
@@ -54,16 +66,16 @@ def nth_unacked(topic: Topic, cursor: Cursor, n: int) -> int:
     return low
 
 
-async def by_id(call: AdminRequest) -> Response:
-    topic = await one_topic(call)
+async def by_id(call: AdminRequest) -> Content:
+    topic = await call.load_single()
     ledger, entry_id = (whole_number(call.names[what], what) for what in ("ledger", "entry"))
     if ledger != topic.ledger_id:
         raise _not_found()
     return await _entry(topic, entry_id)
 
 
-async def examine(call: AdminRequest) -> Response:
-    topic = await one_topic(call)
+async def examine(call: AdminRequest) -> Content:
+    topic = await call.load_single()
     start = call.query.get("initialPosition") or "latest"
     if start not in ("earliest", "latest"):
         raise HttpError(412, "Initial position must be 'earliest' or 'latest'")
@@ -76,7 +88,7 @@ async def examine(call: AdminRequest) -> Response:
     return await _entry(topic, nth_unacked(topic, everything, n))
 
 
-async def _entry(topic: Topic, entry_id: int) -> Response:
+async def _entry(topic: Topic, entry_id: int) -> Content:
     if not topic.first_entry_id <= entry_id < topic.readable_end:
         raise _not_found()
     found = await topic.read(entry_id, 1, 1)
@@ -89,34 +101,100 @@ def _not_found() -> HttpError:
     return HttpError(404, "Message not found")
 
 
-async def id_at(call: AdminRequest) -> Response:
-    topic = await one_topic(call)
+async def id_at(call: AdminRequest) -> Content:
+    topic = await call.load_single()
     entry_id = await positions.published_from(topic, whole_number(call.names["timestamp"], "timestamp"))
     if entry_id < topic.readable_end:
         return _id(topic, Position(topic.ledger_id, entry_id))
     return _id(topic, (await positions.last_message(topic))[0])
 
 
-async def last_id(call: AdminRequest) -> Response:
-    topic = await one_topic(call)
+async def last_id(call: AdminRequest) -> Content:
+    topic = await call.load_single()
     return _id(topic, (await positions.last_message(topic))[0])
 
 
-def _id(topic: Topic, position: Position) -> Response:
-    return Response(as_json(position, topic.name.partition_index))
+def _id(topic: Topic, position: Position) -> dict[str, int]:
+    return message_id_json(position, topic.name.partition_index)
 
 
-async def backlog_size(call: AdminRequest) -> Response:
+async def backlog_size(call: AdminRequest) -> Content:
     """Estimate the size: entries behind it have the topic's average size."""
-    topic = await one_topic(call)
+    topic = await call.load_single()
     begin = positions.start_of(topic, BEFORE_EVERYTHING if call.body is None else call.body.position)
     entries = topic.log.next_entry_id - topic.log.first_entry_id
     behind = max(0, topic.readable_end - begin)
-    return Response(topic.log.size_bytes * behind // entries if entries else 0)
+    return topic.log.size_bytes * behind // entries if entries else 0
 
 
-def _message(run: Any, doc: str, *query: Query) -> Operation:
-    return Operation(run, f"{doc} {_OCTETS}", Action.READ, query, text=True)
+# Entries as responses.
+
+
+def as_response(topic: Topic, entry_id: int, data: bytes) -> Response:
+    """ProtocolError for an entry that cannot be read, HttpError 413 for one whose declared size is enormous."""
+    info = read_entry(data)
+    payload = data[info.payload_offset :]
+    if info.compression and not info.is_encrypted:
+        if info.uncompressed_size > UNCOMPRESSED_BYTES_MAX:
+            raise HttpError(
+                413,
+                f"{info.uncompressed_size} bytes when decompressed; here {UNCOMPRESSED_BYTES_MAX} at most",
+            )
+        payload = decompress(info.compression, payload, info.uncompressed_size)
+    headers = [("X-Pulsar-Message-ID", f"{topic.ledger_id}:{entry_id}"), *_headers(data)]
+    return Response(payload, headers=tuple((name, _printable(value)) for name, value in headers))
+
+
+def _headers(data: bytes) -> Iterator[tuple[str, str]]:
+    info = read_entry(data)
+    metadata = read_metadata(data)
+    yield "X-Pulsar-publish-time", when(info.publish_time_ms)
+    yield "X-Pulsar-producer-name", info.producer_name
+    yield "X-Pulsar-sequence-id", str(info.sequence_id)
+    properties = json.dumps(read_properties(data))
+    if len(properties) > PROPERTIES_BYTES_MAX:
+        yield "X-Pulsar-PROPERTY-omitted", str(len(properties))
+    elif properties != "{}":
+        yield "X-Pulsar-PROPERTY", properties
+    if info.event_time_ms:
+        yield "X-Pulsar-event-time", when(info.event_time_ms)
+    if info.deliver_at_time_ms is not None:
+        yield "X-Pulsar-deliver-at-time", str(info.deliver_at_time_ms)
+    if info.is_batch:
+        yield "X-Pulsar-num-batch-message", str(info.num_messages)
+        yield "X-Pulsar-batch-size", str(info.num_messages)
+    if info.partition_key is not None:
+        yield "X-Pulsar-partition-key", info.partition_key
+        yield "X-Pulsar-partition-key-b64-encoded", str(info.partition_key_is_base64).lower()
+    if info.replicated_from is not None:
+        yield "X-Pulsar-replicated-from", info.replicated_from
+    for region in info.replicate_to:
+        yield "X-Pulsar-replicated-to", region
+    if info.compression:
+        yield "X-Pulsar-compression", _COMPRESSIONS.get(info.compression, str(info.compression))
+        yield "X-Pulsar-uncompressed-size", str(info.uncompressed_size)
+    if info.marker_type is not None:
+        yield "X-Pulsar-marker-type", str(info.marker_type)
+    if info.txn_least is not None and info.txn_most is not None:
+        yield "X-Pulsar-txnid-least-bits", str(info.txn_least)
+        yield "X-Pulsar-txnid-most-bits", str(info.txn_most)
+    if info.is_chunk:
+        yield "X-Pulsar-chunk-id", str(info.chunk_id)
+        yield "X-Pulsar-num-chunks-from-msg", str(info.num_chunks)
+        yield "X-Pulsar-total-chunk-msg-size", str(metadata.total_chunk_msg_size)
+        yield "X-Pulsar-uuid", info.uuid or ""
+    yield "X-Pulsar-null-value", str(info.null_value).lower()
+    yield "X-Pulsar-null-partition-key", str(metadata.null_partition_key).lower()
+    yield "X-Pulsar-Is-Encrypted", str(info.is_encrypted).lower()
+
+
+def _printable(value: str) -> str:
+    """Return the text with the characters that a header may have."""
+    return _UNPRINTABLE.sub("?", value).strip()
+
+
+def _message(run: Handler, doc: str, *query: Query) -> Operation:
+    return reads(run, f"{doc} {_OCTETS}", *query, text=True)
 
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
@@ -124,7 +202,6 @@ _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 RESOURCES = (
     Resource(
         f"{_TOPIC}/subscription/{{subscription}}/position/{{n}}",
-        ResourceScope.TOPIC,
         get=_message(
             peek,
             "The nth message that the subscription has not acknowledged, from 1; 404 when there is none.",
@@ -132,12 +209,10 @@ RESOURCES = (
     ),
     Resource(
         f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}",
-        ResourceScope.TOPIC,
         get=_message(by_id, "The entry with this id; 404 when there is none."),
     ),
     Resource(
         f"{_TOPIC}/examinemessage",
-        ResourceScope.TOPIC,
         get=_message(
             examine,
             "The nth message from the beginning or from the end.",
@@ -147,21 +222,16 @@ RESOURCES = (
     ),
     Resource(
         f"{_TOPIC}/messageid/{{timestamp}}",
-        ResourceScope.TOPIC,
         get=reads(
             id_at, "The id of the first message published at or after a time (ms), else of the last one."
         ),
     ),
-    Resource(
-        f"{_TOPIC}/lastMessageId", ResourceScope.TOPIC, get=reads(last_id, "The id of the last message.")
-    ),
+    Resource(f"{_TOPIC}/lastMessageId", get=reads(last_id, "The id of the last message.")),
     Resource(
         f"{_TOPIC}/backlogSize",
-        ResourceScope.TOPIC,
-        put=Operation(
+        put=reads(
             backlog_size,
             "Bytes that follow a message id, estimated from the average entry size.",
-            Action.READ,
             body=MESSAGE_ID,
         ),
     ),

@@ -1,46 +1,48 @@
-"""Namespaces: list them, their topics, and their policies as one document."""
+"""Namespaces: list them, their topics, their policies as one document, their properties and anti-affinity groups."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from emulator.broker.admin.deleted_meanwhile import unless_gone
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
-from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.admin.resources.cursors import pass_over
+from emulator.broker.admin.parsing import OBJECT, PROPERTIES_BODY, bounded, policy_body
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import Query, Resource, changes, reads, stored_only
+from emulator.broker.admin.resources.clusters import (
+    check_allowed,
+    check_contained,
+    check_home,
+    check_sharing,
+    known_cluster,
+)
+from emulator.broker.admin.resources.subscriptions import pass_over
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
-from emulator.broker.authorization import ResourceScope
 from emulator.broker.metadata.tenancy import Used
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies import namespace_document
 from emulator.core.policies.registry import REGISTRY
-from emulator.core.policies.stored_only import BUNDLES
+from emulator.core.policies.stored_only import ANTI_AFFINITY, BUNDLES, PROPERTIES
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import NON_PERSISTENT, PERSISTENT
 
 
-def _named(call: AdminRequest) -> str:
-    """Its full name. HttpError 404 when it does not exist."""
-    return call.context.namespace(call.names["tenant"], call.names["namespace"])
-
-
-async def names(call: AdminRequest) -> Response:
-    region, tenant = call.context.region, call.names["tenant"]
+async def names(call: AdminRequest) -> Content:
+    region, tenant = call.region, call.names["tenant"]
     region.tenancy.tenant(tenant)
-    return Response([name for name in region.policies.namespaces() if name.startswith(f"{tenant}/")])
+    return [name for name in region.policies.namespaces() if name.startswith(f"{tenant}/")]
 
 
-async def topics(call: AdminRequest) -> Response:
-    name = _named(call)
+async def topics(call: AdminRequest) -> Content:
+    name = call.namespace()
     mode = call.query.get("mode", "").upper() or _MODES[call.names.get("domain", "")]
     if mode not in _ALL_MODES:
         raise HttpError(400, f"mode: {mode!r} is not one of {', '.join(_ALL_MODES)}")
-    directory = call.context.region.directory
+    directory = call.region.directory
     persistent = directory.names(name) if mode != "NON_PERSISTENT" else []
-    return Response([*persistent, *(directory.non_persistent_names(name) if mode != "PERSISTENT" else ())])
+    return [*persistent, *(directory.non_persistent_names(name) if mode != "PERSISTENT" else ())]
 
 
 _MODES = {"": "PERSISTENT", PERSISTENT: "PERSISTENT", NON_PERSISTENT: "NON_PERSISTENT"}
@@ -49,14 +51,14 @@ query.)"""
 _ALL_MODES = ("ALL", "PERSISTENT", "NON_PERSISTENT")
 
 
-async def get(call: AdminRequest) -> Response:
-    region = call.context.region
-    policies = region.policies.set_at(NamespacePath(_named(call)))
-    return Response(namespace_document.written(policies, REGISTRY, region.config.region))
+async def get(call: AdminRequest) -> Content:
+    region = call.region
+    policies = region.policies.set_at(call.namespace_path())
+    return namespace_document.written(policies, REGISTRY, region.config.region)
 
 
-async def create(call: AdminRequest) -> Response:
-    region, name = call.context.region, f"{call.names['tenant']}/{call.names['namespace']}"
+async def create(call: AdminRequest) -> None:
+    region, name = call.region, f"{call.names['tenant']}/{call.names['namespace']}"
     region.tenancy.tenant(call.names["tenant"])
     if region.policies.has_namespace(name):
         raise HttpError(409, "Namespace already exists")
@@ -67,30 +69,23 @@ async def create(call: AdminRequest) -> Response:
     policies.setdefault(REPLICATION_CLUSTERS.name, [region.config.region])
     _check(region, name, policies)
     await region.tenancy.create_namespace(name, policies)
-    return Response(status=204)
 
 
 def _check(region: Region, name: str, policies: dict[str, Any]) -> None:
     sharing = tuple(policies[REPLICATION_CLUSTERS.name])
     check_sharing(region, name, sharing)
     allowed = policies.get(ALLOWED_CLUSTERS.name, [])
-    for one in sharing:
-        if allowed and one not in allowed:
-            raise HttpError(400, f"Allowed clusters do not contain the replication cluster {one}")
+    check_contained(sharing, allowed)
     check_allowed(region, name, tuple(allowed))
     if home := policies.get(EXCLUSIVE_HOME.name):
         check_home(region, home)
-    bundles = policies.get(BUNDLES.name, {})
-    if not _is_number_of_bundles(bundles.get("numBundles", 1)):
+    count = policies.get(BUNDLES.name, {}).get("numBundles", 1)
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 2**24:
         raise HttpError(412, "Bundles boundaries must be a number from 1 to 2^24")
 
 
-def _is_number_of_bundles(number: Any) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= 2**24
-
-
-async def delete(call: AdminRequest) -> Response:
-    region, name = call.context.region, _named(call)
+async def delete(call: AdminRequest) -> None:
+    region, name = call.region, call.namespace()
     sharing = region.policies.of_namespace(name, REPLICATION_CLUSTERS)
     if len(sharing) > 1:
         raise HttpError(
@@ -98,72 +93,133 @@ async def delete(call: AdminRequest) -> Response:
             f"Cannot delete the global namespace {name}. There are still more than one replication clusters "
             "configured.",
         )
-    await region.tenancy.delete_namespace(name, force=call.query.get("force", False))
-    return Response(status=204)
+    await region.tenancy.delete_namespace(name, force=call.flag("force"))
 
 
-async def unload(call: AdminRequest) -> Response:
-    directory, namespace = call.context.region.directory, _named(call)
+async def unload(call: AdminRequest) -> None:
+    directory, namespace = call.region.directory, call.namespace()
     for topic in (*directory.names(namespace), *directory.non_persistent_names(namespace)):
         await directory.unload(topic, "requested by the admin API")
-    return Response(status=204)
 
 
-async def get_bundles(call: AdminRequest) -> Response:
-    policies = call.context.region.policies.set_at(NamespacePath(_named(call)))
-    return Response(namespace_document.written(policies, REGISTRY, "")["bundles"])
+async def get_bundles(call: AdminRequest) -> Content:
+    policies = call.region.policies.set_at(call.namespace_path())
+    return namespace_document.written(policies, REGISTRY, "")["bundles"]
 
 
-async def split(call: AdminRequest) -> Response:
-    _named(call)
+async def split(call: AdminRequest) -> None:
+    call.namespace()
     raise HttpError(412, f"a bundle cannot be split: {BUNDLES.kept}")
 
 
-async def delete_bundle(call: AdminRequest) -> Response:
+async def delete_bundle(call: AdminRequest) -> None:
     """Delete the topics of the only bundle. HttpError 409 while there are some."""
-    region, name = call.context.region, _named(call)
+    region, name = call.region, call.namespace()
     try:
-        await region.tenancy.empty(name, force=call.query.get("force", False))
+        await region.tenancy.empty(name, force=call.flag("force"))
     except Used:
         raise HttpError(409, "Cannot delete non empty bundle") from None
-    return Response(status=204)
 
 
-async def bundle_topics(call: AdminRequest) -> Response:
-    return Response(call.context.region.directory.non_persistent_names(_named(call)))
+async def bundle_topics(call: AdminRequest) -> Content:
+    return call.region.directory.non_persistent_names(call.namespace())
 
 
-async def unsubscribe(call: AdminRequest) -> Response:
+async def unsubscribe(call: AdminRequest) -> None:
     """Delete the subscription of every topic. HttpError 412 when one of them has consumers."""
-    region, name = call.context.region, call.names["subscription"]
-    for topic in await _every_topic(region, _named(call)):
+    region, name = call.region, call.names["subscription"]
+    for topic in await _every_topic(region, call.namespace()):
         subscription = topic.subscriptions.get(name)
         if subscription is None:
             continue
         if subscription.consumers:
             raise HttpError(412, f"Subscription has active connected consumers: {name} of {topic.full_name}")
         await subscription.delete()
-    return Response(status=204)
 
 
-async def clear_backlog(call: AdminRequest) -> Response:
-    region, name = call.context.region, call.names.get("subscription")
-    for topic in await _every_topic(region, _named(call)):
+async def clear_backlog(call: AdminRequest) -> None:
+    region, name = call.region, call.names.get("subscription")
+    for topic in await _every_topic(region, call.namespace()):
         for subscription in list(topic.subscriptions.values()):
             if name is None or subscription.name == name:
                 passing = pass_over(topic, subscription, topic.readable_end)
-                await unless_gone(call, topic, subscription, passing)
-    return Response(status=204)
+                await call.unless_gone(topic, subscription, passing)
 
 
 async def _every_topic(region: Region, namespace: str) -> list[Topic]:
     return [topic for topic in await region.every_topic() if topic.name.full_namespace == namespace]
 
 
-def _document(raw: Any) -> Any:
-    if raw is not None and not isinstance(raw, dict):
-        raise HttpError(400, "policies are a JSON object")
-    return raw
+# Properties, free for people and tools.
+
+
+def _properties(call: AdminRequest) -> Mapping[str, str]:
+    found: Mapping[str, str] = call.region.policies.set_at(call.namespace_path()).get(PROPERTIES.name, {})
+    return found
+
+
+async def _change(call: AdminRequest, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+    """Change properties atomically. HttpError 412 for too many."""
+
+    def new(present: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        return bounded(changed(present or {}), "namespace") or None
+
+    await call.region.policies.change(call.namespace_path(), PROPERTIES, new)
+
+
+async def get_properties(call: AdminRequest) -> Content:
+    return _properties(call)
+
+
+async def put_properties(call: AdminRequest) -> None:
+    await _change(call, lambda present: {**present, **(call.body or {})})
+
+
+async def delete_properties(call: AdminRequest) -> None:
+    await _change(call, lambda present: {})
+
+
+async def get_property(call: AdminRequest) -> Content:
+    return _properties(call).get(call.names["key"])
+
+
+async def put_property(call: AdminRequest) -> None:
+    await _change(call, lambda present: {**present, call.names["key"]: call.names["value"]})
+
+
+async def delete_property(call: AdminRequest) -> Content:
+    key = call.names["key"]
+    before = _properties(call).get(key)
+    await _change(call, lambda present: {name: one for name, one in present.items() if name != key})
+    return None if before is None else Response(before, text=True)
+
+
+# Anti-affinity groups.
+
+
+def _group(call: AdminRequest, namespace: NamespacePath) -> Any:
+    return call.region.policies.set_at(namespace).get(ANTI_AFFINITY.name)
+
+
+async def get_group(call: AdminRequest) -> Content:
+    return _group(call, call.namespace_path())
+
+
+async def set_group(call: AdminRequest) -> None:
+    if not call.body or not call.body.strip():
+        raise HttpError(412, "Anti-affinity group name can't be null or empty")
+    await call.region.policies.set(call.namespace_path(), ANTI_AFFINITY, call.body)
+
+
+async def delete_group(call: AdminRequest) -> None:
+    await call.region.policies.set(call.namespace_path(), ANTI_AFFINITY, None)
+
+
+async def group_members(call: AdminRequest) -> Content:
+    """Return the members of a group, of all tenants."""
+    known_cluster(call)
+    namespaces = call.region.policies.namespaces()
+    return [one for one in namespaces if _group(call, NamespacePath(one)) == call.names["group"]]
 
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -174,38 +230,29 @@ def _rows_of_subscriptions(at: str) -> tuple[Resource, ...]:
     """Rows of a namespace, or of its only bundle, which is the same."""
     return (
         Resource(
-            f"{at}/clearBacklog",
-            ResourceScope.NAMESPACE,
-            post=changes(clear_backlog, "Acknowledge everything on every subscription."),
+            f"{at}/clearBacklog", post=changes(clear_backlog, "Acknowledge everything on every subscription.")
         ),
         Resource(
             f"{at}/clearBacklog/{{subscription}}",
-            ResourceScope.NAMESPACE,
             post=changes(clear_backlog, "Acknowledge everything on the subscriptions of this name."),
         ),
         Resource(
             f"{at}/unsubscribe/{{subscription}}",
-            ResourceScope.NAMESPACE,
             post=changes(unsubscribe, "Delete the subscriptions of this name; 412 while one has consumers."),
         ),
     )
 
 
 RESOURCES = (
-    Resource(
-        "/admin/v2/namespaces/{tenant}",
-        ResourceScope.TENANT,
-        get=reads(names, "Full names of the tenant's namespaces."),
-    ),
+    Resource("/admin/v2/namespaces/{tenant}", get=reads(names, "Full names of the tenant's namespaces.")),
     Resource(
         _NAMESPACE,
-        ResourceScope.NAMESPACE,
         get=reads(get, "The namespace's policies, as one document."),
         put=changes(
             create,
             "Create the namespace; 409 if it exists. The body, if any, sets policies. Without "
             "`replication_clusters` it belongs to this region alone.",
-            body=Body(_document, {"type": ["object", "null"]}),
+            body=OBJECT,
         ),
         delete=changes(
             delete,
@@ -213,43 +260,27 @@ RESOURCES = (
             Query("force", "Delete its topics as well."),
         ),
     ),
-    Resource(
-        f"{_NAMESPACE}/topics",
-        ResourceScope.NAMESPACE,
-        get=reads(topics, "Full names of the namespace's topics.", _MODE),
-    ),
-    Resource(
-        "/admin/v2/persistent/{tenant}/{namespace}",
-        ResourceScope.NAMESPACE,
-        get=reads(topics, "Persistent topics."),
-        given={"domain": PERSISTENT},
-    ),
+    Resource(f"{_NAMESPACE}/topics", get=reads(topics, "Full names of the namespace's topics.", _MODE)),
+    Resource("/admin/v2/persistent/{tenant}/{namespace}", get=reads(topics, "Persistent topics.")),
     Resource(
         "/admin/v2/non-persistent/{tenant}/{namespace}",
-        ResourceScope.NAMESPACE,
         get=reads(topics, "Non-persistent topics, while they are loaded."),
-        given={"domain": NON_PERSISTENT},
     ),
-    Resource(f"{_NAMESPACE}/unload", ResourceScope.NAMESPACE, put=changes(unload, "Unload all topics.")),
+    Resource(f"{_NAMESPACE}/unload", put=changes(unload, "Unload all topics.")),
     Resource(
         f"{_NAMESPACE}/bundles",
-        ResourceScope.NAMESPACE,
         get=reads(get_bundles, "The requested number of bundles."),
-        kept=BUNDLES.kept,
+        stored_only=BUNDLES.kept,
     ),
     Resource(
         f"{_NAMESPACE}/{{bundle}}/split",
-        ResourceScope.NAMESPACE,
         put=changes(split, "Refused: a region is one broker, so bundles are not split."),
     ),
     Resource(
-        f"{_NAMESPACE}/{{bundle}}/unload",
-        ResourceScope.NAMESPACE,
-        put=changes(unload, "Unload all topics: they are one bundle."),
+        f"{_NAMESPACE}/{{bundle}}/unload", put=changes(unload, "Unload all topics: they are one bundle.")
     ),
     Resource(
         f"{_NAMESPACE}/{WHOLE_BUNDLE}",
-        ResourceScope.NAMESPACE,
         delete=changes(
             delete_bundle,
             "Delete what is in the only bundle; 409 while it has topics.",
@@ -258,8 +289,43 @@ RESOURCES = (
     ),
     Resource(
         f"/admin/v2/non-persistent/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}",
-        ResourceScope.NAMESPACE,
         get=reads(bundle_topics, "Non-persistent topics of the only bundle, while they are in memory."),
     ),
     *(row for at in (_NAMESPACE, f"{_NAMESPACE}/{WHOLE_BUNDLE}") for row in _rows_of_subscriptions(at)),
+)
+PROPERTIES_OF = stored_only(
+    PROPERTIES.kept,
+    Resource(
+        f"{_NAMESPACE}/properties",
+        get=reads(get_properties, "All properties."),
+        put=changes(put_properties, "Add these properties.", body=PROPERTIES_BODY),
+        delete=changes(delete_properties, "Remove all properties."),
+    ),
+    Resource(
+        f"{_NAMESPACE}/property/{{key}}",
+        get=reads(get_property, "One property; 204 if it does not exist.", text=True),
+        delete=changes(delete_property, "Remove one property and return its value."),
+    ),
+    Resource(f"{_NAMESPACE}/property/{{key}}/{{value}}", put=changes(put_property, "Set one note.")),
+)
+ANTI_AFFINITY_GROUPS = stored_only(
+    ANTI_AFFINITY.kept,
+    Resource(
+        f"{_NAMESPACE}/antiAffinity",
+        get=reads(get_group, "The namespace's anti-affinity group; 204 if it has none.", text=True),
+        post=changes(
+            set_group,
+            "Set the anti-affinity group. The body is its name, quoted as JSON or not.",
+            body=policy_body(ANTI_AFFINITY, or_text=True),
+        ),
+        delete=changes(delete_group, "Be in no group."),
+    ),
+    Resource(
+        "/admin/namespaces/{cluster}/antiAffinity/{group}",
+        get=reads(
+            group_members,
+            "Full names of the namespaces in a group.",
+            Query("tenant", "The requesting tenant; not checked.", str),
+        ),
+    ),
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from emulator.broker.admin import stats
-from emulator.broker.admin.context import topic_name
-from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.authorization import ResourceScope
-from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.request import AdminRequest, Content, full_topic_name
+from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
+from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.partitions import Exists
 from emulator.core.partitions import Partitioned, partition_names
 from emulator.errors import ProtocolError, ServerError
@@ -17,34 +17,29 @@ from emulator.model.transaction_names import COORDINATORS
 from emulator.model.values import NON_PERSISTENT, PARTITIONS_MAX, PERSISTENT, TopicName
 
 
-def _named(call: AdminRequest) -> TopicName:
-    return call.context.region.check_topic(topic_name(call.names))
-
-
-def _found(call: AdminRequest) -> tuple[TopicName, Partitioned]:
-    topic = _named(call)
-    found = call.context.region.partitioned.get(topic)
+def partitioned_topic(call: AdminRequest) -> tuple[TopicName, Partitioned]:
+    """The topic in the path. HttpError 404 when it is not partitioned."""
+    topic = call.topic_name()
+    found = call.region.partitioned.get(topic)
     if found is None:
         raise HttpError(404, f"Partitioned Topic {topic} not found")
     return topic, found
 
 
-async def get(call: AdminRequest) -> Response:
+async def get(call: AdminRequest) -> Content:
     """Also for a topic that does not exist: clients ask before they create it. And for the transaction coordinators."""
-    if topic_name(call.names) == COORDINATORS:
-        return Response({"partitions": call.context.region.coordinators.count})
-    topic, region = _named(call), call.context.region
+    if full_topic_name(call.names) == COORDINATORS:
+        return {"partitions": call.region.coordinators.count}
+    topic, region = call.topic_name(), call.region
     found = region.partitioned.get(topic)
     if found is None:
-        return Response({"partitions": 0})
-    return Response({"partitions": found.count, "properties": dict(found.properties)})
+        return {"partitions": 0}
+    return {"partitions": found.count, "properties": dict(found.properties)}
 
 
-async def create(call: AdminRequest) -> Response:
-    region, topic = call.context.region, _named(call)
-    if call.body is None:
-        raise HttpError(400, "the body must be a number of partitions")
-    made: Partitioned = call.body
+async def create(call: AdminRequest) -> None:
+    region, topic = call.region, call.topic_name()
+    made: Partitioned = call.required_body("a number of partitions")
     try:
         region.topic_rules.check_room(topic, made.count)
     except ProtocolError as problem:
@@ -55,73 +50,70 @@ async def create(call: AdminRequest) -> Response:
         raise HttpError(409, str(taken)) from None
     except ValueError as problem:
         raise HttpError(412, str(problem)) from None
-    return Response(status=204)
 
 
-async def grow(call: AdminRequest) -> Response:
-    region, (topic, _) = call.context.region, _found(call)
-    if call.body is None:
-        raise HttpError(400, "the body must be a number of partitions")
+async def grow(call: AdminRequest) -> None:
+    region, (topic, _) = call.region, partitioned_topic(call)
+    new: Partitioned = call.required_body("a number of partitions")
     try:
-        await region.partitioned.grow(topic, call.body.count)
+        await region.partitioned.grow(topic, new.count)
     except ValueError as problem:
         raise HttpError(406, str(problem)) from None
-    return Response(status=204)
 
 
-async def delete(call: AdminRequest) -> Response:
-    region, (topic, _) = call.context.region, _found(call)
+async def delete(call: AdminRequest) -> None:
+    region, (topic, _) = call.region, partitioned_topic(call)
+    await completed(region.partitioned.delete(topic, force=call.flag("force")))
+    await region.schemas.delete(topic)
+
+
+async def completed(deletion: Awaitable[None]) -> None:
+    """Wait for the deletion of a topic. HttpError 412 when it is not allowed without force."""
     try:
-        await region.partitioned.delete(topic, force=call.query.get("force", False))
+        await deletion
     except ProtocolError as problem:
         if problem.code is not ServerError.NotAllowedError:
             raise
         raise HttpError(412, str(problem)) from None
-    await region.schemas.delete(topic)
-    return Response(status=204)
 
 
-async def figures(call: AdminRequest) -> Response:
-    """The stats of the partitions, and their sum."""
-    region, (topic, found) = call.context.region, _found(call)
-    each: dict[str, dict[str, Any]] = {}
-    for name in partition_names(topic, found.count):
-        if region.directory.exists(name):
-            each[name] = stats.topic_stats(
-                await region.directory.acquire(name, OpenMode.EXISTING),
-                publishers=not call.query.get("excludePublishers", False),
-                consumers=not call.query.get("excludeConsumers", False),
-            )
-    per_partition = call.query.get("perPartition", True)
-    return Response(
-        {
-            "metadata": {"partitions": found.count, "properties": dict(found.properties)},
-            **stats.sum_of(list(each.values())),
-            "partitions": each if per_partition else {},
-        }
+def topic_figures(call: AdminRequest, topic: Topic) -> dict[str, Any]:
+    return stats.topic_stats(
+        topic, publishers=not call.flag("excludePublishers"), consumers=not call.flag("excludeConsumers")
     )
 
 
-async def internal_figures(call: AdminRequest) -> Response:
-    region, (topic, found) = call.context.region, _found(call)
-    each: dict[str, dict[str, Any]] = {}
-    for name in partition_names(topic, found.count):
-        if region.directory.exists(name):
-            each[name] = stats.internal_stats(await region.directory.acquire(name, OpenMode.EXISTING))
+async def _of_each(
+    call: AdminRequest, figures: Callable[[Topic], dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the metadata of the partitioned topic, and the figures of the partitions that exist, by name."""
+    topic, found = partitioned_topic(call)
+    names, exists = partition_names(topic, found.count), call.region.directory.exists
     metadata = {"partitions": found.count, "properties": dict(found.properties)}
-    return Response({"metadata": metadata, "partitions": each})
+    return metadata, {name: figures(await call.load(name)) for name in names if exists(name)}
 
 
-async def create_missed(call: AdminRequest) -> Response:
-    topic, _ = _found(call)
-    await call.context.region.partitioned.open_all(topic)
-    return Response(status=204)
+async def figures(call: AdminRequest) -> Content:
+    """The stats of the partitions, and their sum."""
+    metadata, each = await _of_each(call, lambda topic: topic_figures(call, topic))
+    shown = each if call.query.get("perPartition", True) else {}
+    return {"metadata": metadata, **stats.sum_of(list(each.values())), "partitions": shown}
 
 
-async def names(call: AdminRequest) -> Response:
-    name = call.context.namespace(call.names["tenant"], call.names["namespace"])
+async def internal_figures(call: AdminRequest) -> Content:
+    metadata, each = await _of_each(call, stats.internal_stats)
+    return {"metadata": metadata, "partitions": each}
+
+
+async def create_missed(call: AdminRequest) -> None:
+    topic, _ = partitioned_topic(call)
+    await call.region.partitioned.open_all(topic)
+
+
+async def names(call: AdminRequest) -> Content:
+    name = call.namespace()
     domain = f"{call.names['domain']}://"
-    return Response([one for one in call.context.region.partitioned.names(name) if one.startswith(domain)])
+    return [one for one in call.region.partitioned.names(name) if one.startswith(domain)]
 
 
 def _parse(raw: Any) -> Partitioned | None:
@@ -163,11 +155,10 @@ EXCLUDED: Final = (
 
 
 def _rows(domain: str) -> tuple[Resource, ...]:
-    topic, given = f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}", {"domain": domain}
+    topic = f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}"
     return (
         Resource(
             f"{topic}/partitions",
-            ResourceScope.TOPIC,
             get=reads(get, "The number of partitions; 0: none, or no such topic."),
             put=changes(create, "Create a partitioned topic and its partitions.", body=_COUNT),
             post=changes(grow, "Add partitions: the new number, which must be larger.", body=_COUNT),
@@ -176,36 +167,26 @@ def _rows(domain: str) -> tuple[Resource, ...]:
                 "Delete a partitioned topic with its partitions, in this cluster.",
                 Query("force", "Even if they have producers or consumers; these are disconnected."),
             ),
-            given=given,
         ),
         Resource(
             f"{topic}/partitioned-stats",
-            ResourceScope.TOPIC,
             get=reads(
                 figures,
                 "Statistics of all partitions together, and of each.",
                 Query("perPartition", "Each, too."),
                 *EXCLUDED,
             ),
-            given=given,
         ),
         Resource(
             f"{topic}/partitioned-internalStats",
-            ResourceScope.TOPIC,
             get=reads(internal_figures, "The log and the cursors of each partition."),
-            given=given,
         ),
         Resource(
-            f"{topic}/createMissedPartitions",
-            ResourceScope.TOPIC,
-            post=changes(create_missed, "Create missing partitions."),
-            given=given,
+            f"{topic}/createMissedPartitions", post=changes(create_missed, "Create missing partitions.")
         ),
         Resource(
             f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/partitioned",
-            ResourceScope.NAMESPACE,
             get=reads(names, "Full names of the namespace's partitioned topics."),
-            given=given,
         ),
     )
 

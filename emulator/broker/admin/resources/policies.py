@@ -1,41 +1,36 @@
 """Policies of namespaces and topics: rows generated from the registry, so that a declared policy has its paths.
 
 Pulsar defines the paths, so a policy's declaration names them; a test rejects a policy without. The method that sets a
-policy, and the path that removes it, are Pulsar's too, and as irregular.
+policy, and the path that removes it, are Pulsar's too, and as irregular. Backlog quotas of one kind and dispatch rates
+of one subscription are parts of a policy with paths of their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from emulator.broker.admin.context import topic_name
-from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
-from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.authorization import ResourceScope
-from emulator.core.json_fit import fits
-from emulator.core.policies.declaration import InPulsarsWords, OutOfRange, Policy, Scope
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.parsing import codec_body, policy_body
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import Query, Resource, changes, reads
+from emulator.broker.admin.resources.clusters import check_allowed, check_home, check_sharing
+from emulator.core.policies.declaration import Policy, Scope
+from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QUOTA, QuotaKind, Quotas, quota_kind_of
+from emulator.core.policies.limits import (
+    DISPATCH_RATE_FORM,
+    DISPATCH_RATES_BY_SUBSCRIPTION,
+    SUBSCRIPTION_DISPATCH_RATE,
+    SUBSCRIPTIONS_MAX,
+)
 from emulator.core.policies.registry import REGISTRY
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, EXCLUSIVE_HOME, REPLICATION_CLUSTERS
-from emulator.model.stored_keys import NamespacePath, StoredKey
-from emulator.model.values import TopicName
+from emulator.model.stored_keys import StoredKey
 
-SET_BY_PUT: Final = frozenset(
-    {
-        "compactionThreshold",
-        "offloadThreshold",
-        "offloadThresholdInSeconds",
-        "offloadDeletionLagMs",
-        "schemaCompatibilityStrategy",
-        "schemaAutoUpdateCompatibilityStrategy",
-    }
-)
-"""Policies of namespaces that are set by PUT; the others are set by POST."""
 UNSET_BY_NULL: Final = frozenset({"deduplicationSnapshotInterval"})
 """Policies that tools remove by setting null."""
-TOPICS_SET_BY_PUT: Final = frozenset({"schemaCompatibilityStrategy"})
 REMOVED_AT: Final = {
     "offloadPolicies": "removeOffloadPolicies",
     "maxUnackedMessagesPerConsumer": "removeMaxUnackedMessagesPerConsumer",
@@ -47,6 +42,44 @@ IS_GLOBAL = Query(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyLevel:
+    """Where policies are set: at a namespace, or at a topic."""
+
+    path: str
+    stored_at: Callable[[AdminRequest], StoredKey]
+    effective: Callable[[AdminRequest, Policy[Any]], Any]
+    """The value that applies, wider scopes included."""
+    set_by_put: frozenset[str]
+    """Path segments of policies that are set by PUT; the others are set by POST."""
+    query: tuple[Query, ...] = ()
+    """Parameters of every request."""
+
+
+NAMESPACE: Final = PolicyLevel(
+    "/admin/v2/namespaces/{tenant}/{namespace}",
+    AdminRequest.namespace_path,
+    lambda call, policy: call.region.policies.of_namespace(call.namespace(), policy),
+    frozenset(
+        {
+            "compactionThreshold",
+            "offloadThreshold",
+            "offloadThresholdInSeconds",
+            "offloadDeletionLagMs",
+            "schemaCompatibilityStrategy",
+            "schemaAutoUpdateCompatibilityStrategy",
+        }
+    ),
+)
+TOPIC: Final = PolicyLevel(
+    "/admin/v2/persistent/{tenant}/{namespace}/{topic}",
+    AdminRequest.topic_policies_path,
+    lambda call, policy: call.region.policies.of_topic(call.topic_name())[policy],
+    frozenset({"schemaCompatibilityStrategy"}),
+    (IS_GLOBAL,),
+)
+
+
 def policy_resources(registry: Iterable[Policy[Any]]) -> tuple[Resource, ...]:
     """The rows of all policies."""
     rows: list[Resource] = []
@@ -54,183 +87,189 @@ def policy_resources(registry: Iterable[Policy[Any]]) -> tuple[Resource, ...]:
         if policy.own_rows:
             continue
         if Scope.NAMESPACE in policy.scopes:
-            rows += _of_namespace(policy)
+            row = _row(policy, NAMESPACE, policy.at_namespace, also_put=policy.namespaces_put)
+            rows.append(row)
+            if removed_at := REMOVED_AT.get(policy.at_namespace):
+                path = f"{NAMESPACE.path}/{removed_at}"
+                rows.append(Resource(path, delete=row.delete, stored_only=policy.kept))
         if Scope.TOPIC in policy.scopes:
-            rows.append(_of_topic(policy))
+            rows.append(_row(policy, TOPIC, policy.at_topic, parameter=policy.query_at_topic))
     return tuple(rows)
 
 
-def _of_namespace(policy: Policy[Any]) -> list[Resource]:
-    at = "/admin/v2/namespaces/{tenant}/{namespace}"
-    rows = [
-        _row(
-            policy,
-            f"{at}/{policy.at_namespace}",
-            ResourceScope.NAMESPACE,
-            _at_namespace,
-            _namespace_place,
-            (),
-            (APPLIED,),
-        )
-    ]
-    removed_at = REMOVED_AT.get(policy.at_namespace)
-    if removed_at is not None:
-        remove = rows[0].delete
-        rows.append(Resource(f"{at}/{removed_at}", ResourceScope.NAMESPACE, delete=remove, kept=policy.kept))
-    return rows
-
-
-def _of_topic(policy: Policy[Any]) -> Resource:
-    path = f"/admin/v2/persistent/{{tenant}}/{{namespace}}/{{topic}}/{policy.at_topic}"
-    return _row(policy, path, ResourceScope.TOPIC, _at_topic, _topic_place, (IS_GLOBAL,), (APPLIED,))
-
-
 def _row(
-    policy: Policy[Any],
-    path: str,
-    scope: ResourceScope,
-    value_of: Callable[[AdminRequest, Policy[Any]], Any],
-    place_of: Callable[[AdminRequest], StoredKey],
-    where: tuple[Query, ...],
-    reading: tuple[Query, ...],
+    policy: Policy[Any], level: PolicyLevel, segment: str, *, also_put: bool = False, parameter: str = ""
 ) -> Resource:
-    async def get(call: AdminRequest) -> Response:
-        value = value_of(call, policy)
-        return Response(status=204) if value is None else Response(value)
+    """`parameter`: the one that may have the value, instead of a body."""
 
-    async def set_(call: AdminRequest) -> Response:
-        place, value = place_of(call), call.body
-        if value is None and behind in call.query:
-            value = parse_text(call.query[behind])
+    async def get(call: AdminRequest) -> Content:
+        path = level.stored_at(call)
+        if call.flag("applied"):
+            value = level.effective(call, policy)
+            return policy.unset if value is None else policy.codec.encode(value)
+        return call.region.policies.set_at(path).get(policy.name, policy.unset)
+
+    async def set_(call: AdminRequest) -> None:
+        path, value = level.stored_at(call), call.body
+        if value is None and parameter in call.query:
+            value = parse_text(call.query[parameter])
         if value is None and segment in UNSET_BY_NULL:
-            return await delete(call)
+            await delete(call)
+            return
         if value is None and policy.set_without_body:
             value = True
         if value is None:
             raise HttpError(400, f"{policy.name}: a value is required; use DELETE to remove it")
-        check(call, policy, value)
-        await call.context.region.policies.set(place, policy, value)
-        return Response(status=204)
+        _check(call, policy, value)
+        await call.region.policies.set(path, policy, value)
 
-    async def delete(call: AdminRequest) -> Response:
-        await call.context.region.policies.set(place_of(call), policy, None)
-        return Response(status=204)
-
-    segment = policy.at_topic if scope is ResourceScope.TOPIC else policy.at_namespace
-    parse = parser(policy, segment)
+    async def delete(call: AdminRequest) -> None:
+        await call.region.policies.set(level.stored_at(call), policy, None)
 
     def parse_text(text: str) -> Any:
         try:
-            raw = json.loads(text)
+            return body.parse(json.loads(text))
         except ValueError:
             raise HttpError(400, f"{policy.name}: {text!r} is not a value") from None
-        return parse(raw)
 
-    behind = policy.query_at_topic if scope is ResourceScope.TOPIC else ""
-    told = (Query(behind, "The value, instead of a body.", str),) if behind else ()
-    setting = changes(set_, f"Set `{policy.name}`.", *where, *told, body=Body(parse, policy.codec.schema))
-    is_put_too = policy.namespaces_put and scope is ResourceScope.NAMESPACE
-    by_put = segment in (TOPICS_SET_BY_PUT if scope is ResourceScope.TOPIC else SET_BY_PUT)
+    body = policy_body(policy, segment)
+    query = (
+        (*level.query, Query(parameter, "The value, instead of a body.", str)) if parameter else level.query
+    )
+    setting = changes(set_, f"Set `{policy.name}`.", *query, body=body)
+    by_put = segment in level.set_by_put
     unset = "204 if it is not set." if policy.unset is None else f"`{policy.unset}` if it is not set."
     return Resource(
-        path,
-        scope,
-        get=reads(get, f"`{policy.name}`: {policy.doc} {unset}", *where, *reading),
+        f"{level.path}/{segment}",
+        get=reads(get, f"`{policy.name}`: {policy.doc} {unset}", *level.query, APPLIED),
         post=None if by_put else setting,
-        put=setting if by_put or is_put_too else None,
-        delete=changes(delete, f"Unset `{policy.name}`: the value of the wider scope applies again.", *where),
-        kept=policy.kept,
+        put=setting if by_put or also_put else None,
+        delete=changes(
+            delete, f"Unset `{policy.name}`: the value of the wider scope applies again.", *level.query
+        ),
+        stored_only=policy.kept,
     )
 
 
-def parser(policy: Policy[Any], segment: str = "") -> Callable[[Any], Any]:
-    """Return the parser from a body to the policy's value. HttpError 400 for an invalid form, 412 for an invalid
-    value."""
-
-    def parse(raw: Any) -> Any:
-        try:
-            return None if raw is None else policy.codec.decode(raw)
-        except OutOfRange as problem:
-            raise HttpError(412, sentence(raw, problem)) from None
-        except ValueError as problem:
-            is_value = not isinstance(raw, list | str | bool) and fits(policy.codec.schema, raw)
-            raise HttpError(412 if is_value else 400, sentence(raw, problem)) from None
-
-    def sentence(raw: Any, problem: ValueError) -> str:
-        is_negative = isinstance(raw, int | str) and str(raw).startswith("-") and str(raw)[1:].isdecimal()
-        if isinstance(problem, InPulsarsWords):
-            return str(problem)
-        if policy.below_zero and is_negative:
-            return policy.below_zero.format(segment)
-        return f"{policy.name}: {problem}"
-
-    return parse
-
-
-def check(call: AdminRequest, policy: Policy[Any], value: Any) -> None:
+def _check(call: AdminRequest, policy: Policy[Any], value: Any) -> None:
     """HttpError for an invalid list of regions."""
-    region = call.context.region
     namespace = f"{call.names['tenant']}/{call.names['namespace']}"
     if policy is REPLICATION_CLUSTERS:
-        check_sharing(region, namespace, value)
+        check_sharing(call.region, namespace, value)
     elif policy is ALLOWED_CLUSTERS:
-        check_allowed(region, namespace, value)
+        check_allowed(call.region, namespace, value)
     elif policy is EXCLUSIVE_HOME and value:
-        check_home(region, value)
+        check_home(call.region, value)
 
 
-def _namespace_place(call: AdminRequest) -> StoredKey:
-    return NamespacePath(call.context.namespace(call.names["tenant"], call.names["namespace"]))
+async def unset_all(call: AdminRequest) -> None:
+    """Also of a topic that was deleted (PIP-422)."""
+    metadata, topic = call.region.metadata, call.topic_name()
+    for everywhere in (True, False):
+        path = call.region.policies.topic_place(topic, everywhere=everywhere).text
+        if metadata.get(path) is not None:
+            await metadata.put(path, None)
 
 
-def _topic(call: AdminRequest) -> TopicName:
-    return call.context.region.check_topic(topic_name(call.names))
+# Backlog quotas, as Pulsar's tools send them: one kind at a time. Reading them all is a row of the policy.
 
 
-def _topic_place(call: AdminRequest) -> StoredKey:
-    return call.context.region.policies.topic_place(
-        _topic(call), everywhere=call.query.get("isGlobal", False)
+def _kind(call: AdminRequest) -> QuotaKind:
+    try:
+        return quota_kind_of(call.query.get("backlogQuotaType", ""))
+    except ValueError as problem:
+        raise HttpError(400, str(problem)) from None
+
+
+def _quota_row(level: PolicyLevel) -> Resource:
+    async def post(call: AdminRequest) -> None:
+        path, quota = level.stored_at(call), _needed(call, "quota")
+        kind = _kind(call)
+        await call.region.policies.change(
+            path, BACKLOG_QUOTAS, lambda present: {**(present or {}), kind: quota}
+        )
+
+    async def delete(call: AdminRequest) -> None:
+        path, kind = level.stored_at(call), _kind(call)
+
+        def without(present: Quotas | None) -> Quotas | None:
+            return _without(present, kind) or None
+
+        await call.region.policies.change(path, BACKLOG_QUOTAS, without)
+
+    query = (Query("backlogQuotaType", "destination_storage (default) or message_age.", str), *level.query)
+    return Resource(
+        f"{level.path}/backlogQuota",
+        post=changes(post, "Set the backlog quota of one kind.", *query, body=codec_body(QUOTA)),
+        delete=changes(delete, "Remove the backlog quota of one kind.", *query),
     )
 
 
-def _at_namespace(call: AdminRequest, policy: Policy[Any]) -> Any:
-    """The namespace's own value as JSON; None: it sets none."""
-    place, policies = _namespace_place(call), call.context.region.policies
-    if call.query.get("applied", False):
-        name = f"{call.names['tenant']}/{call.names['namespace']}"
-        return _as_json(policy, policies.of_namespace(name, policy))
-    return policies.set_at(place).get(policy.name, policy.unset)
+def _needed(call: AdminRequest, what: str) -> Any:
+    if call.body is None:
+        raise HttpError(400, f"a {what} is required; use DELETE to remove it")
+    return call.body
 
 
-def _at_topic(call: AdminRequest, policy: Policy[Any]) -> Any:
-    policies = call.context.region.policies
-    place = _topic_place(call)
-    if call.query.get("applied", False):
-        return _as_json(policy, policies.of_topic(_topic(call))[policy])
-    return policies.set_at(place).get(policy.name, policy.unset)
+def _without(present: Mapping[Any, Any] | None, key: object) -> dict[Any, Any]:
+    return {one: value for one, value in (present or {}).items() if one != key}
 
 
-def _as_json(policy: Policy[Any], value: Any) -> Any:
-    return policy.unset if value is None else policy.codec.encode(value)
+# Dispatch rates of single subscriptions: one policy of the topic.
 
 
-async def unset_all(call: AdminRequest) -> Response:
-    """Also of a topic that was deleted (PIP-422)."""
-    region = call.context.region
-    for everywhere in (True, False):
-        place = region.policies.topic_place(_topic(call), everywhere=everywhere)
-        if region.metadata.get(place.text) is not None:
-            await region.metadata.put(place.text, None)
-    return Response(status=204)
+async def get_rate(call: AdminRequest) -> Content:
+    policies, name = call.region.policies, call.names["subscription"]
+    if call.flag("applied"):
+        applied = policies.of_topic(call.topic_name())
+        rate = applied[DISPATCH_RATES_BY_SUBSCRIPTION].get(name) or applied[SUBSCRIPTION_DISPATCH_RATE]
+        return DISPATCH_RATE_FORM.encode(rate)
+    return policies.set_at(call.topic_policies_path()).get(DISPATCH_RATES_BY_SUBSCRIPTION.name, {}).get(name)
+
+
+async def set_rate(call: AdminRequest) -> None:
+    rate = _needed(call, "rate")
+    await _change_rates(call, lambda rates: {**rates, call.names["subscription"]: rate})
+
+
+async def delete_rate(call: AdminRequest) -> None:
+    await _change_rates(call, lambda rates: rates)
+
+
+async def _change_rates(
+    call: AdminRequest, changed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> None:
+    """`changed`: from the rates of the other subscriptions to the new rates."""
+
+    def bounded(present: Any) -> Any:
+        rates = changed(_without(present, call.names["subscription"]))
+        if len(rates) > SUBSCRIPTIONS_MAX:
+            raise HttpError(412, f"{SUBSCRIPTIONS_MAX} subscriptions of a topic may have rates of their own")
+        return rates or None
+
+    await call.region.policies.change(call.topic_policies_path(), DISPATCH_RATES_BY_SUBSCRIPTION, bounded)
 
 
 RESOURCES = (
     *policy_resources(REGISTRY.values()),
     Resource(
-        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/policies",
-        ResourceScope.TOPIC,
+        f"{TOPIC.path}/policies",
         delete=changes(
             unset_all, "Unset all policies of the topic, those for all regions of the cluster too."
+        ),
+    ),
+    _quota_row(NAMESPACE),
+    _quota_row(TOPIC),
+    Resource(
+        f"{TOPIC.path}/{{subscription}}/dispatchRate",
+        get=reads(
+            get_rate, "The rate of one subscription. 204 where it has none of its own.", IS_GLOBAL, APPLIED
+        ),
+        post=changes(
+            set_rate, "Set the rate of one subscription.", IS_GLOBAL, body=codec_body(DISPATCH_RATE_FORM)
+        ),
+        delete=changes(
+            delete_rate, "Let the subscription follow `subscriptionDispatchRate` again.", IS_GLOBAL
         ),
     ),
 )

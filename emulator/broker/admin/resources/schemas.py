@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from emulator.broker.admin.context import topic_name
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import AdminRequest, Body, Operation, Query, Resource, reads
-from emulator.broker.authorization import Action, ResourceScope
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.core.schemas.key_value import data_as_text, data_from_text
 from emulator.core.schemas.problems import BadSchema
 from emulator.core.schemas.versions import Version
-from emulator.model.values import Schema, SchemaType, TopicName
+from emulator.model.values import Schema, SchemaType
 
 _NEVER_REGISTERED: Final = frozenset({SchemaType.NONE, SchemaType.AUTO_CONSUME})
-
-
-def _topic(call: AdminRequest) -> TopicName:
-    return call.context.region.check_topic(topic_name(call.names))
 
 
 def _shown(version: Version | None) -> dict[str, Any]:
@@ -38,61 +33,61 @@ def _shown(version: Version | None) -> dict[str, Any]:
     }
 
 
-async def newest(call: AdminRequest) -> Response:
-    return Response(_shown(call.context.region.schemas.newest(_topic(call))))
+async def newest(call: AdminRequest) -> Content:
+    return _shown(call.region.schemas.newest(call.topic_name()))
 
 
-async def one(call: AdminRequest) -> Response:
+async def one(call: AdminRequest) -> Content:
     text = call.names["version"]
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise HttpError(404, f"{text!r} is not a schema version")
-    return Response(_shown(await call.context.region.schemas.at(_topic(call), int(text))))
+    return _shown(await call.region.schemas.at(call.topic_name(), int(text)))
 
 
-async def every_one(call: AdminRequest) -> Response:
-    present = call.context.region.schemas.of(_topic(call)).present()
-    return Response({"getSchemaResponses": [_shown(version) for version in present]})
+async def every_one(call: AdminRequest) -> Content:
+    present = call.region.schemas.of(call.topic_name()).present()
+    return {"getSchemaResponses": [_shown(version) for version in present]}
 
 
-async def where(call: AdminRequest) -> Response:
+async def where(call: AdminRequest) -> Content:
     """Pulsar returns BookKeeper ledgers. Here versions are stored in the configuration store, not in a ledger."""
-    present = call.context.region.schemas.of(_topic(call)).present()
-    newest = _shown(call.context.region.schemas.newest(_topic(call)))["version"]
-    return Response({"info": _entry(newest), "index": [_entry(version.number) for version in present]})
+    present = call.region.schemas.of(call.topic_name()).present()
+    newest = _shown(call.region.schemas.newest(call.topic_name()))["version"]
+    return {"info": _entry(newest), "index": [_entry(version.number) for version in present]}
 
 
 def _entry(number: int) -> dict[str, int]:
     return {"ledgerId": -1, "entryId": -1, "version": number}
 
 
-async def register(call: AdminRequest) -> Response:
+async def register(call: AdminRequest) -> Content:
     """Register a schema, also where clients may not: the policy leaves that to administrators."""
-    number = await call.context.region.schemas.register(_topic(call), _brought(call))
-    return Response({"version": {"version": number}})
+    number = await call.region.schemas.register(call.topic_name(), _given(call))
+    return {"version": {"version": number}}
 
 
-async def delete(call: AdminRequest) -> Response:
-    number = await call.context.region.schemas.delete(_topic(call), force=call.query.get("force", False))
-    return Response({"version": number})
+async def delete(call: AdminRequest) -> Content:
+    number = await call.region.schemas.delete(call.topic_name(), force=call.flag("force"))
+    return {"version": number}
 
 
-async def try_out(call: AdminRequest) -> Response:
-    schemas, topic = call.context.region.schemas, _topic(call)
-    why_not = await schemas.why_incompatible(topic, _brought(call))
+async def compare(call: AdminRequest) -> Content:
+    schemas, topic = call.region.schemas, call.topic_name()
+    why_not = await schemas.why_incompatible(topic, _given(call))
     return Response(
         {"compatibility": not why_not, "schemaCompatibilityStrategy": schemas.strategy(topic).name},
         status=202,
     )
 
 
-async def number_of(call: AdminRequest) -> Response:
-    schemas, schema = call.context.region.schemas, _brought(call)
+async def number_of(call: AdminRequest) -> Content:
+    schemas, schema = call.region.schemas, _given(call)
     schemas.check_form(schema)
-    found = schemas.of(_topic(call)).find(schema)
-    return Response({"version": -1 if found is None else found.number})
+    found = schemas.of(call.topic_name()).find(schema)
+    return {"version": -1 if found is None else found.number}
 
 
-def _brought(call: AdminRequest) -> Schema:
+def _given(call: AdminRequest) -> Schema:
     if call.body is None:
         raise HttpError(400, "a schema is needed")
     schema: Schema = call.body
@@ -143,46 +138,34 @@ _PATH: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _FORCE = Query("force", "Delete older versions too: messages written with them can no longer be decoded.")
 
 
-def _tells(
-    run: Callable[[AdminRequest], Awaitable[Response]], doc: str, *query: Query, body: Body | None = None
-) -> Operation:
-    """Return an operation that may change something and has a response body."""
-    return Operation(run, doc, Action.CHANGE, query, body)
-
-
 RESOURCES = (
     Resource(
         f"{_PATH}/schema",
-        ResourceScope.TOPIC,
         get=reads(newest, "The schema of the topic. 404: it has none."),
-        post=_tells(
+        post=changes(
             register,
             "Register a schema and return its version. 409: it is incompatible.",
             body=_BODY,
+            empty=False,
         ),
-        delete=_tells(delete, "Delete the topic's schema. Its version numbers are not reused.", _FORCE),
+        delete=changes(
+            delete, "Delete the topic's schema. Its version numbers are not reused.", _FORCE, empty=False
+        ),
     ),
-    Resource(f"{_PATH}/schema/{{version}}", ResourceScope.TOPIC, get=reads(one, "One version.")),
-    Resource(
-        f"{_PATH}/schemas",
-        ResourceScope.TOPIC,
-        get=reads(every_one, "All versions since the last deletion, oldest first."),
-    ),
+    Resource(f"{_PATH}/schema/{{version}}", get=reads(one, "One version.")),
+    Resource(f"{_PATH}/schemas", get=reads(every_one, "All versions since the last deletion, oldest first.")),
     Resource(
         f"{_PATH}/metadata",
-        ResourceScope.TOPIC,
         get=reads(
             where, "Numbers of the newest and of all versions, each without a ledger. 404: it has none."
         ),
     ),
     Resource(
         f"{_PATH}/compatibility",
-        ResourceScope.TOPIC,
-        post=_tells(try_out, "Whether a schema is compatible.", body=_BODY),
+        post=changes(compare, "Whether a schema is compatible.", body=_BODY, empty=False),
     ),
     Resource(
         f"{_PATH}/version",
-        ResourceScope.TOPIC,
-        post=_tells(number_of, "The version of a schema; -1: none.", body=_BODY),
+        post=changes(number_of, "The version of a schema; -1: none.", body=_BODY, empty=False),
     ),
 )

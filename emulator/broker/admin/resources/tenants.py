@@ -4,68 +4,52 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.replication_rules import regions_of
-from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.authorization import ResourceScope
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
+from emulator.broker.admin.resources.clusters import known_clusters, regions_of
 from emulator.broker.metadata.tenancy import Tenant
 from emulator.broker.region import Region
-from emulator.model.stored_keys import ClusterPath, parse_path
 from emulator.model.values import is_valid_name
 
 NAMES_MAX = 1_000
-KEPT = "Requests are not authorized yet: `adminRoles` are stored and returned."
 
 
-async def names(call: AdminRequest) -> Response:
-    return Response(call.context.region.policies.tenants())
+async def names(call: AdminRequest) -> Content:
+    return call.region.policies.tenants()
 
 
-async def get(call: AdminRequest) -> Response:
-    region = call.context.region
-    tenant = region.tenancy.tenant(call.names["tenant"])
-    allowed = sorted(regions_of(region)) if tenant.allowed_clusters is None else list(tenant.allowed_clusters)
-    return Response({"adminRoles": list(tenant.admin_roles), "allowedClusters": allowed})
+async def get(call: AdminRequest) -> Content:
+    tenant = call.region.tenancy.tenant(call.names["tenant"])
+    allowed = tenant.allowed_clusters
+    clusters = sorted(regions_of(call.region)) if allowed is None else list(allowed)
+    return {"adminRoles": list(tenant.admin_roles), "allowedClusters": clusters}
 
 
-async def create(call: AdminRequest) -> Response:
-    region, name = call.context.region, call.names["tenant"]
-    await region.tenancy.create_tenant(name, _checked(region, call.body))
-    return Response(status=204)
+async def create(call: AdminRequest) -> None:
+    await call.region.tenancy.create_tenant(call.names["tenant"], _checked(call.region, call.body))
 
 
-async def change(call: AdminRequest) -> Response:
-    region, name = call.context.region, call.names["tenant"]
-    region.tenancy.tenant(name)
-    await region.tenancy.change_tenant(name, _checked(region, call.body))
-    return Response(status=204)
+async def change(call: AdminRequest) -> None:
+    tenancy, name = call.region.tenancy, call.names["tenant"]
+    tenancy.tenant(name)
+    await tenancy.change_tenant(name, _checked(call.region, call.body))
 
 
-async def delete(call: AdminRequest) -> Response:
-    region = call.context.region
-    force = call.query.get("force", False)
-    await region.tenancy.delete_tenant(call.names["tenant"], force=force)
-    return Response(status=204)
-
-
-def known_clusters(region: Region) -> list[str]:
-    """Regions, and clusters with a stored document."""
-    stored = [parse_path(change.path) for change in region.metadata.list(ClusterPath.prefix())]
-    return sorted(regions_of(region) | {key.name for key in stored if isinstance(key, ClusterPath)})
+async def delete(call: AdminRequest) -> None:
+    region = call.region
+    await region.tenancy.delete_tenant(call.names["tenant"], force=call.flag("force"))
 
 
 def _checked(region: Region, tenant: Tenant | None) -> Tenant:
     """HttpError 412 when it names no cluster, or an unknown one."""
-    if (
-        tenant is None
-        or not tenant.allowed_clusters
-        or not all(name.strip() for name in tenant.allowed_clusters)
-    ):
+    allowed = None if tenant is None else tenant.allowed_clusters
+    if tenant is None or not allowed or not all(name.strip() for name in allowed):
         raise HttpError(412, "Clusters can not be empty")
     known = known_clusters(region)
-    strangers = [name for name in tenant.allowed_clusters if name not in known]
-    if strangers:
-        raise HttpError(412, f"Clusters do not exist: {strangers[0]}; there are {', '.join(known)}")
+    unknown = [name for name in allowed if name not in known]
+    if unknown:
+        raise HttpError(412, f"Clusters do not exist: {unknown[0]}; there are {', '.join(known)}")
     return tenant
 
 
@@ -91,29 +75,21 @@ def _names(raw: dict[str, Any], field: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-_TENANT = "/admin/v2/tenants/{tenant}"
+_NAMES = {"type": ["array", "null"], "items": {"type": "string"}}
 _BODY = Body(
-    _parse,
-    {
-        "type": "object",
-        "properties": {
-            "adminRoles": {"type": ["array", "null"], "items": {"type": "string"}},
-            "allowedClusters": {"type": ["array", "null"], "items": {"type": "string"}},
-        },
-    },
+    _parse, {"type": "object", "properties": dict.fromkeys(("adminRoles", "allowedClusters"), _NAMES)}
 )
 
 RESOURCES = (
-    Resource("/admin/v2/tenants", ResourceScope.REGION, get=reads(names, "Names of all tenants.")),
+    Resource("/admin/v2/tenants", get=reads(names, "Names of all tenants.")),
     Resource(
-        _TENANT,
-        ResourceScope.TENANT,
+        "/admin/v2/tenants/{tenant}",
         get=reads(get, "Its admin roles, and the regions that its namespaces may use."),
         put=changes(create, "Create the tenant; 409 if it exists.", body=_BODY),
         post=changes(change, "Change the tenant.", body=_BODY),
         delete=changes(
             delete, "Delete the tenant; 409 while it has namespaces.", Query("force", "Delete them as well.")
         ),
-        kept=KEPT,
+        stored_only="Requests are not authorized yet: `adminRoles` are stored and returned.",
     ),
 )

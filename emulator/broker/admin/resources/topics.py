@@ -1,61 +1,61 @@
-"""One topic: its subscriptions and its stats."""
+"""One topic: create, delete, terminate and compact it; its stats and properties.
+
+Lookups of clients with an `http://` service URL, too.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from emulator.broker.admin import stats
-from emulator.broker.admin.context import topic_name
-from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.ledger_info import ledger_info
-from emulator.broker.admin.resource import AdminRequest, Query, Resource, changes, reads
-from emulator.broker.admin.resources.partitions import EXCLUDED
-from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY, change_properties
-from emulator.broker.admin.resources.unsupported import refuse_shadow
-from emulator.broker.authorization import ResourceScope
+from emulator.broker.admin.guard import host_in
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.parsing import PROPERTIES_BODY, bounded, message_id_json
+from emulator.broker.admin.request import AdminRequest, Content, full_topic_name
+from emulator.broker.admin.resource import Operation, Query, Resource, changes, reads
+from emulator.broker.admin.resources.partitions import EXCLUDED, completed, partitioned_topic, topic_figures
+from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE, refuse_shadow
+from emulator.broker.authorization import Action
+from emulator.broker.compaction.compaction import CompactionStatus
+from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
-from emulator.errors import ProtocolError, ServerError
-from emulator.model.values import NON_PERSISTENT, PERSISTENT
+from emulator.core.partitions import partition_names
+from emulator.model.stored_keys import TopicPropertiesKey
+from emulator.model.transaction_names import COORDINATORS
+from emulator.model.values import NON_PERSISTENT, PERSISTENT, TopicName
 
 
-async def _topic(call: AdminRequest) -> Topic:
-    return await call.context.region.directory.acquire(topic_name(call.names), OpenMode.EXISTING)
+async def subscriptions(call: AdminRequest) -> Content:
+    return sorted((await call.load()).subscriptions)
 
 
-async def subscriptions(call: AdminRequest) -> Response:
-    return Response(sorted((await _topic(call)).subscriptions))
+async def figures(call: AdminRequest) -> Content:
+    return topic_figures(call, await call.load())
 
 
-async def figures(call: AdminRequest) -> Response:
-    return Response(
-        stats.topic_stats(
-            await _topic(call),
-            publishers=not call.query.get("excludePublishers", False),
-            consumers=not call.query.get("excludeConsumers", False),
-        )
-    )
+async def internal_figures(call: AdminRequest) -> Content:
+    return stats.internal_stats(await call.load())
 
 
-async def internal_figures(call: AdminRequest) -> Response:
-    return Response(stats.internal_stats(await _topic(call)))
+async def stored(call: AdminRequest) -> Content:
+    return stats.ledger_info(await call.load())
 
 
-async def stored(call: AdminRequest) -> Response:
-    return Response(ledger_info(await _topic(call)))
-
-
-async def unload(call: AdminRequest) -> Response:
+async def unload(call: AdminRequest) -> None:
     """Disconnect all clients of the topic; the first to reconnect loads it again."""
-    name = str(call.context.region.check_topic(topic_name(call.names)))
-    directory = call.context.region.directory
+    name = str(call.topic_name())
+    directory = call.region.directory
     if not directory.exists(name):
         raise HttpError(404, f"Topic {name} not found")
     await directory.unload(name, "requested by the admin API")
-    return Response(status=204)
 
 
-async def create(call: AdminRequest) -> Response:
-    region = call.context.region
-    topic = region.check_topic(topic_name(call.names))
+async def create(call: AdminRequest) -> None:
+    region = call.region
+    topic = call.topic_name()
     refuse_shadow(call.body)
     if region.partitioned.get(topic) is not None or region.directory.exists(str(topic)):
         raise HttpError(409, "This topic already exists")
@@ -65,83 +65,240 @@ async def create(call: AdminRequest) -> Response:
     if call.body:
         given = call.body
         await change_properties(region, topic, lambda present: given)
-    return Response(status=204)
 
 
-async def delete(call: AdminRequest) -> Response:
-    region = call.context.region
-    topic = region.check_topic(topic_name(call.names))
+async def delete(call: AdminRequest) -> None:
+    region = call.region
+    topic = call.topic_name()
     if region.partitioned.get(topic) is not None:
         raise HttpError(412, f"{topic} has partitions: delete .../partitions")
     if not region.directory.exists(str(topic)):
         raise HttpError(404, f"Topic {topic} not found")
-    try:
-        await region.directory.delete(str(topic), force=call.query.get("force", False))
-    except ProtocolError as problem:
-        if problem.code is not ServerError.NotAllowedError:
-            raise
-        raise HttpError(412, str(problem)) from None
+    await completed(region.directory.delete(str(topic), force=call.flag("force")))
     if topic.partitioned is None:
         await region.schemas.delete(topic)
-    return Response(status=204)
 
 
+# Ending topics, and removing their messages.
+
+
+async def terminate(call: AdminRequest) -> Content:
+    topic = call.topic_name()
+    if call.region.partitioned.get(topic) is not None:
+        raise HttpError(405, f"{topic} has partitions: terminate .../terminate/partitions")
+    last = await (await call.load(str(topic))).ending.terminate()
+    return message_id_json(last, topic.partition_index)
+
+
+async def terminate_partitions(call: AdminRequest) -> Content:
+    topic, found = partitioned_topic(call)
+    ends: dict[str, Any] = {}
+    for index, name in enumerate(partition_names(topic, found.count)):
+        partition = await call.load(name, OpenMode.CREATE)
+        ends[str(index)] = message_id_json(await partition.ending.terminate(), index)
+    return ends
+
+
+async def _each(call: AdminRequest) -> list[Topic]:
+    """The topic, or those of its partitions that exist."""
+    topic, exists = str(call.topic_name()), call.region.directory.exists
+    return [await call.load(name) for name in call.partition_names() if name == topic or exists(name)]
+
+
+async def truncate(call: AdminRequest) -> None:
+    """Whatever the policies are: move every subscription to the end, and trim everything that other regions have."""
+    for topic in await _each(call):
+        await call.region.housekeeper.truncate(topic)
+
+
+async def trim(call: AdminRequest) -> None:
+    for topic in await _each(call):
+        await call.region.housekeeper.trim(topic)
+
+
+async def compact(call: AdminRequest) -> None:
+    compactions = [topic.compaction for topic in await call.load_partitions()]
+    idle = [one for one in compactions if not one.is_running]
+    if not idle:
+        raise HttpError(409, "Compaction already in progress")
+    for one in idle:
+        one.begin()
+
+
+async def compaction_status(call: AdminRequest) -> Content:
+    """Of several partitions, the status that is furthest from success."""
+    compactions = [topic.compaction for topic in await call.load_partitions()]
+    order = (
+        CompactionStatus.ERROR,
+        CompactionStatus.RUNNING,
+        CompactionStatus.NOT_RUN,
+        CompactionStatus.SUCCESS,
+    )
+    worst = min(compactions, key=lambda one: order.index(one.status))
+    return {"status": worst.status.value, "lastError": worst.last_error}
+
+
+# Properties, free for people and tools. Those of a partitioned topic are the cluster's, else the region's.
+
+
+def properties_of(region: Region, topic: TopicName) -> Mapping[str, str]:
+    """The properties of a topic, empty when it has none."""
+    partitioned = region.partitioned.get(topic)
+    if partitioned is not None:
+        return partitioned.properties
+    stored = region.store.get(TopicPropertiesKey(str(topic)).text)
+    found: Mapping[str, str] = {} if stored is None else json.loads(stored.value)
+    return found
+
+
+async def change_properties(
+    region: Region, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]
+) -> None:
+    """Change them; durable when it returns. HttpError 412 for too many."""
+    if region.partitioned.get(topic) is not None:
+        await region.partitioned.set_properties(topic, lambda present: bounded(changed(present), "topic"))
+        return
+    key = TopicPropertiesKey(str(topic)).text
+    new = bounded(changed(properties_of(region, topic)), "topic")
+    if new:
+        await region.store.put(key, json.dumps(new).encode())
+    else:
+        await region.store.delete(key)
+
+
+async def get_properties(call: AdminRequest) -> Content:
+    return dict(properties_of(call.region, call.existing_topic()))
+
+
+async def put_properties(call: AdminRequest) -> None:
+    given = call.body or {}
+    await change_properties(call.region, call.existing_topic(), lambda present: {**present, **given})
+
+
+async def delete_properties(call: AdminRequest) -> None:
+    key = call.query.get("key")
+    await change_properties(
+        call.region,
+        call.existing_topic(),
+        lambda present: {name: one for name, one in present.items() if key is not None and name != key},
+    )
+
+
+# Lookups.
+
+
+async def look_up(call: AdminRequest) -> Content:
+    region, name = call.region, full_topic_name(call.names)
+    if not (name.startswith(COORDINATORS) and region.coordinators.count):
+        region.check_topic(name)
+    url, http_url = call.service_url, call.url
+    # Both sides use the same port; a client inside uses our internal host name.
+    inside = region.config.internal_host.lower()
+    if inside and host_in(call.host) == inside:
+        url, http_url = region.clients.internal_url, f"http://{call.host}"
+    # Clients on the C++ library crash (SIGSEGV) if both of the last two are missing.
+    return {"brokerUrl": url, "nativeUrl": url, "httpUrl": http_url, "brokerUrlTls": "", "brokerUrlSsl": ""}
+
+
+async def bundle(call: AdminRequest) -> Content:
+    call.topic_name()
+    return WHOLE_BUNDLE
+
+
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _FORCE = Query("force", "Even if it has producers or consumers; these are disconnected.")
 
 
-def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
-    """Rows for topics of a domain; `kept`: the effect of creating one there."""
-    topic, given = f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}", {"domain": domain}
+def _rows(domain: str, created: str) -> tuple[Resource, ...]:
+    """Rows for topics of a domain; `created`: the effect of creating one there."""
+    topic = f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}"
     return (
         Resource(
             topic,
-            ResourceScope.TOPIC,
-            put=changes(create, f"{kept} The body: its properties.", body=PROPERTIES_BODY),
+            put=changes(create, f"{created} The body: its properties.", body=PROPERTIES_BODY),
             delete=changes(delete, "Delete the topic and all that belongs to it.", _FORCE),
-            given=given,
         ),
         Resource(
             f"{topic}/stats",
-            ResourceScope.TOPIC,
             get=reads(
-                figures,
-                "Publishers, subscriptions with their consumers, replication, sizes.",
-                *EXCLUDED,
+                figures, "Publishers, subscriptions with their consumers, replication, sizes.", *EXCLUDED
             ),
-            given=given,
         ),
         Resource(
             f"{topic}/internalStats",
-            ResourceScope.TOPIC,
             get=reads(internal_figures, "The log's ledger and the position of each cursor."),
-            given=given,
         ),
         Resource(
             f"{topic}/internal-info",
-            ResourceScope.TOPIC,
             get=reads(stored, "Stored state: the log's ledger and the position of each durable cursor."),
-            given=given,
         ),
         Resource(
             f"{topic}/unload",
-            ResourceScope.TOPIC,
             put=changes(
                 unload,
                 "Unload the topic; its clients reconnect. An exclusive producer keeps the topic, and "
                 "waiting producers keep their order.",
             ),
-            given=given,
         ),
-        Resource(
-            f"{topic}/subscriptions",
-            ResourceScope.TOPIC,
-            get=reads(subscriptions, "Names of the topic's subscriptions."),
-            given=given,
-        ),
+        Resource(f"{topic}/subscriptions", get=reads(subscriptions, "Names of the topic's subscriptions.")),
     )
 
 
 RESOURCES = (
     *_rows(PERSISTENT, "Create the topic, without partitions."),
     *_rows(NON_PERSISTENT, "Load the topic; it is removed after a time without use."),
+    Resource(
+        f"{_TOPIC}/terminate",
+        post=changes(
+            terminate,
+            "Terminate the topic in this region: no more publishes; consumers read to its end. Returns "
+            "the last position.",
+            empty=False,
+        ),
+    ),
+    Resource(
+        f"{_TOPIC}/terminate/partitions",
+        post=changes(
+            terminate_partitions, "The same for all partitions. Returns the last positions.", empty=False
+        ),
+    ),
+    Resource(
+        f"{_TOPIC}/truncate",
+        delete=changes(
+            truncate,
+            "Let every subscription of this region pass everything, and remove what other regions have.",
+        ),
+    ),
+    Resource(f"{_TOPIC}/trim", post=changes(trim, "Trim now what retention does not keep.")),
+    Resource(
+        f"{_TOPIC}/properties",
+        get=reads(get_properties, "All properties."),
+        put=changes(put_properties, "Add these properties.", body=PROPERTIES_BODY),
+        delete=changes(delete_properties, "Remove one property, or all.", Query("key", "Which one.", str)),
+    ),
+)
+COMPACTION = (
+    Resource(
+        f"{_TOPIC}/compaction",
+        get=reads(
+            compaction_status,
+            "NOT_RUN since the topic was loaded, RUNNING, SUCCESS or ERROR, with the last error.",
+        ),
+        put=changes(compact, "Compact the topic, or all its partitions, now; 409 while compaction runs."),
+    ),
+)
+LOOKUPS = (
+    Resource(
+        "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle",
+        get=Operation(bundle, "The one bundle that all topics are in.", Action.LOOK_UP, text=True),
+    ),
+    Resource(
+        "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
+        get=Operation(
+            look_up,
+            "Addresses for the topic, by the host name of the request. TLS is not supported: "
+            "`brokerUrlTls` and `brokerUrlSsl` are empty.",
+            Action.LOOK_UP,
+        ),
+    ),
 )

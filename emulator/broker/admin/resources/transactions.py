@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from emulator.broker.admin.context import topic_name
-from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
-from emulator.broker.authorization import ResourceScope
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.broker.transactions.coordinator import RunningCoordinator
 from emulator.broker.transactions.coordinators import NOT_ENABLED, TransactionCoordinators
 from emulator.core.transactions.coordinator import BY_OPERATOR, LiveTransaction, OfKey
@@ -25,7 +23,7 @@ NUMBER_MAX = 2**64 - 1
 
 
 def _coordinators(call: AdminRequest) -> TransactionCoordinators:
-    coordinators = call.context.region.coordinators
+    coordinators = call.region.coordinators
     if not coordinators.count:
         raise HttpError(503, NOT_ENABLED)
     return coordinators
@@ -37,51 +35,55 @@ def _number(text: str, what: str) -> int:
     return int(text)
 
 
-def _life(coordinators: TransactionCoordinators, text: str) -> RunningCoordinator:
+def _txn(call: AdminRequest) -> TxnId:
+    return TxnId(_number(call.names["most"], "coordinator"), _number(call.names["least"], "transaction"))
+
+
+def _coordinator(call: AdminRequest, text: str) -> RunningCoordinator:
+    coordinators = _coordinators(call)
     try:
-        return coordinators.life(_number(text, "coordinator"))
+        return coordinators.get(_number(text, "coordinator"))
     except ProtocolError as problem:
         raise HttpError(404, str(problem)) from None
 
 
-def _asked_lives(call: AdminRequest) -> list[RunningCoordinator]:
-    coordinators = _coordinators(call)
+def _named_coordinators(call: AdminRequest) -> list[RunningCoordinator]:
     number = call.query.get("coordinatorId")
-    return coordinators.lives if number is None else [_life(coordinators, number)]
+    return _coordinators(call).loaded if number is None else [_coordinator(call, number)]
 
 
 # Coordinators.
 
 
-async def coordinators(call: AdminRequest) -> Response:
+async def coordinators(call: AdminRequest) -> Content:
     url = call.service_url
-    return Response([{"id": number, "brokerServiceUrl": url} for number in range(_coordinators(call).count)])
+    return [{"id": number, "brokerServiceUrl": url} for number in range(_coordinators(call).count)]
 
 
-async def coordinator_stats(call: AdminRequest) -> Response:
-    lives = _asked_lives(call)
+async def coordinator_stats(call: AdminRequest) -> Content:
+    loaded = _named_coordinators(call)
     if "coordinatorId" in call.query:
-        return Response(_stats(lives[0]))
-    return Response({str(life.number): _stats(life) for life in lives})
+        return _stats(loaded[0])
+    return {str(coordinator.number): _stats(coordinator) for coordinator in loaded}
 
 
-def _stats(life: RunningCoordinator) -> dict[str, Any]:
+def _stats(coordinator: RunningCoordinator) -> dict[str, Any]:
     return {
         "state": "Ready",
-        "leastSigBits": life.core.next_least - 1,
-        "lowWaterMark": life.core.low_watermark,
-        "ongoingTxnSize": len(life.core.live),
-        "rememberedOutcomes": len(life.core.outcomes),
-        "transactionKeys": len(life.keys.book.keys),
+        "leastSigBits": coordinator.core.next_least - 1,
+        "lowWaterMark": coordinator.core.low_watermark,
+        "ongoingTxnSize": len(coordinator.core.live),
+        "rememberedOutcomes": len(coordinator.core.outcomes),
+        "transactionKeys": len(coordinator.keys.book.keys),
     }
 
 
-async def internal_stats(call: AdminRequest) -> Response:
-    life = _life(_coordinators(call), call.names["coordinator"])
-    return Response({"transactionLogStats": life.journal.figures()})
+async def internal_stats(call: AdminRequest) -> Content:
+    coordinator = _coordinator(call, call.names["coordinator"])
+    return {"transactionLogStats": coordinator.journal.figures()}
 
 
-async def set_replicas(call: AdminRequest) -> Response:
+async def set_replicas(call: AdminRequest) -> None:
     raise HttpError(
         406,
         "transaction_coordinators is a setting of the region: change it in the topology and restart the"
@@ -98,19 +100,17 @@ def _whole(body: Any) -> int:
 # Transactions.
 
 
-async def metadata(call: AdminRequest) -> Response:
-    life = _life(_coordinators(call), call.names["most"])
+async def metadata(call: AdminRequest) -> Content:
+    coordinator = _coordinator(call, call.names["most"])
     least = _number(call.names["least"], "transaction")
-    transaction = life.core.live.get(least)
+    transaction = coordinator.core.live.get(least)
     if transaction is not None:
-        return Response(_metadata(call, transaction))
-    outcome = life.core.outcomes.get(least)
+        return _metadata(call, transaction)
+    outcome = coordinator.core.outcomes.get(least)
     if outcome is None:
-        raise HttpError(404, f"transaction {TxnId(life.number, least).text} is not known")
-    text = TxnId(life.number, least).text
-    return Response(
-        {"txnId": text, "status": outcome.status.name, "why": outcome.why, **_named(outcome.holder)}
-    )
+        raise HttpError(404, f"transaction {TxnId(coordinator.number, least).text} is not known")
+    text = TxnId(coordinator.number, least).text
+    return {"txnId": text, "status": outcome.status.name, "why": outcome.why, **_named(outcome.holder)}
 
 
 def _metadata(call: AdminRequest, transaction: LiveTransaction) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _metadata(call: AdminRequest, transaction: LiveTransaction) -> dict[str, Any
         "why": transaction.why,
         "openTimestamp": opened_at_ms,
         "timeoutAt": transaction.timeout_ms,
-        "ageMs": call.context.region.environment.wall_clock_ms() - opened_at_ms,
+        "ageMs": call.region.environment.wall_clock_ms() - opened_at_ms,
         **_named(transaction.holder),
         "producedPartitions": {topic: {} for topic in transaction.topics},
         "ackedPartitions": acked,
@@ -139,27 +139,26 @@ def _named(holder: Holder | None) -> dict[str, str | None]:
     }
 
 
-async def slow(call: AdminRequest) -> Response:
+async def slow(call: AdminRequest) -> Content:
     timeout_ms = _number(call.names["timeout"], "timeout")
-    now_ms = call.context.region.environment.wall_clock_ms()
-    return Response(
-        {
-            transaction.txn.text: _metadata(call, transaction)
-            for life in _asked_lives(call)
-            for transaction in life.core.live.values()
-            if now_ms - transaction.opened_at_ms > timeout_ms
-        }
-    )
+    now_ms = call.region.environment.wall_clock_ms()
+    return {
+        transaction.txn.text: _metadata(call, transaction)
+        for coordinator in _named_coordinators(call)
+        for transaction in coordinator.core.live.values()
+        if now_ms - transaction.opened_at_ms > timeout_ms
+    }
 
 
-async def abort(call: AdminRequest) -> Response:
-    life = _life(_coordinators(call), call.names["most"])
+async def abort(call: AdminRequest) -> None:
+    coordinator = _coordinator(call, call.names["most"])
     try:
         least = _number(call.names["least"], "transaction")
-        await asyncio.shield(life.finish(least, commit=False, why=BY_OPERATOR))
+        await asyncio.shield(coordinator.finish(least, commit=False, why=BY_OPERATOR))
     except ProtocolError as problem:
-        raise HttpError(409 if life.core.status(int(call.names["least"])) else 404, str(problem)) from None
-    return Response(status=204)
+        raise HttpError(
+            409 if coordinator.core.status(int(call.names["least"])) else 404, str(problem)
+        ) from None
 
 
 # Transactions of a topic.
@@ -167,32 +166,30 @@ async def abort(call: AdminRequest) -> Response:
 
 async def _topic(call: AdminRequest) -> Topic:
     _coordinators(call)
-    return await call.context.region.directory.acquire(topic_name(call.names), OpenMode.EXISTING)
+    return await call.load()
 
 
-async def buffer_stats(call: AdminRequest) -> Response:
+async def buffer_stats(call: AdminRequest) -> Content:
     topic = await _topic(call)
     buffer = topic.state.buffer
-    return Response(
-        {
-            "state": "Ready",
-            "maxReadPosition": f"{topic.ledger_id}:{topic.readable_end - 1}",
-            "ongoingTxnSize": len(buffer.open),
-            "ongoingTransactions": [txn.text for txn in list(buffer.open)[:1_000]],
-            "totalCommitted": buffer.committed,
-            "totalAborted": buffer.aborted,
-        }
-    )
+    return {
+        "state": "Ready",
+        "maxReadPosition": f"{topic.ledger_id}:{topic.readable_end - 1}",
+        "ongoingTxnSize": len(buffer.open),
+        "ongoingTransactions": [txn.text for txn in list(buffer.open)[:1_000]],
+        "totalCommitted": buffer.committed,
+        "totalAborted": buffer.aborted,
+    }
 
 
-async def in_buffer(call: AdminRequest) -> Response:
+async def in_buffer(call: AdminRequest) -> Content:
     topic = await _topic(call)
-    txn = TxnId(_number(call.names["most"], "coordinator"), _number(call.names["least"], "transaction"))
+    txn = _txn(call)
     found = topic.state.buffer.open.get(txn)
     if found is None:
         raise HttpError(404, f"{topic.full_name} has no open messages of transaction {txn.text}")
     start = f"{topic.ledger_id}:{found.first_entry_id}"
-    return Response({"startPosition": start, "aborted": False, "messages": found.messages})
+    return {"startPosition": start, "aborted": False, "messages": found.messages}
 
 
 # Transactions of a subscription.
@@ -206,97 +203,90 @@ async def _pending_acks(call: AdminRequest) -> tuple[Topic, PendingAcks]:
     return topic, PendingAcks() if subscription.pending_acks is None else subscription.pending_acks.acks
 
 
-async def pending_ack_stats(call: AdminRequest) -> Response:
+async def pending_ack_stats(call: AdminRequest) -> Content:
     _, acks = await _pending_acks(call)
-    return Response(
-        {
-            "state": "Ready",
-            "ongoingTxnSize": len(acks.by_txn),
-            "ongoingTransactions": [txn.text for txn in list(acks.by_txn)[:1_000]],
-            "heldEntries": len(acks),
-        }
-    )
+    return {
+        "state": "Ready",
+        "ongoingTxnSize": len(acks.by_txn),
+        "ongoingTransactions": [txn.text for txn in list(acks.by_txn)[:1_000]],
+        "heldEntries": len(acks),
+    }
 
 
-async def in_pending_acks(call: AdminRequest) -> Response:
+async def in_pending_acks(call: AdminRequest) -> Content:
     topic, acks = await _pending_acks(call)
-    txn = TxnId(_number(call.names["most"], "coordinator"), _number(call.names["least"], "transaction"))
+    txn = _txn(call)
     held = acks.by_txn.get(txn)
     if held is None:
         raise HttpError(404, f"the subscription has no pending acknowledgements of transaction {txn.text}")
     cumulative = None if held.cumulative is None else f"{topic.ledger_id}:{held.cumulative.entry_id}"
-    return Response(
-        {"cumulativeAckPosition": cumulative, "individualAcks": len(held.entries) + len(held.batches)}
-    )
+    return {"cumulativeAckPosition": cumulative, "individualAcks": len(held.entries) + len(held.batches)}
 
 
-async def position_in_pending_acks(call: AdminRequest) -> Response:
+async def position_in_pending_acks(call: AdminRequest) -> Content:
     topic, acks = await _pending_acks(call)
     entry_id = _number(call.names["entry"], "entry")
     if _number(call.names["ledger"], "ledger") != topic.ledger_id or entry_id >= topic.readable_end:
-        return Response({"state": "InvalidPosition"})
+        return {"state": "InvalidPosition"}
     if topic.subscriptions[call.names["subscription"]].cursor.mark_delete >= entry_id:
-        return Response({"state": "MarkDelete"})
+        return {"state": "MarkDelete"}
     index = call.query.get("batchIndex")
     bits, _ = acks.held_bits(entry_id)
     part = bits > 0 if index is None else bool(bits >> min(index, 2**20) & 1)
     ends = (held.cumulative.entry_id for held in acks.by_txn.values() if held.cumulative is not None)
     held = acks.holds(entry_id) or part or any(entry_id <= end for end in ends)
-    return Response({"state": "PendingAck" if held else "NotInPendingAck"})
+    return {"state": "PendingAck" if held else "NotInPendingAck"}
 
 
-async def no_buffer_log(call: AdminRequest) -> Response:
+async def no_buffer_log(call: AdminRequest) -> Content:
     """There is none: the log of the topic itself contains the transaction of each entry."""
     await _topic(call)
-    return Response({"snapshotType": None})
+    return {"snapshotType": None}
 
 
-async def no_pending_ack_log(call: AdminRequest) -> Response:
+async def no_pending_ack_log(call: AdminRequest) -> Content:
     """There is none: pending acknowledgements are rows of the region's store."""
     await _pending_acks(call)
-    return Response({"pendingAckLogStats": None})
+    return {"pendingAckLogStats": None}
 
 
 # Keys.
 
 
-async def keys(call: AdminRequest) -> Response:
+async def keys(call: AdminRequest) -> Content:
     names = [
         full_text(state.owner, state.key)
-        for life in _coordinators(call).lives
-        for state in life.keys.book.keys.values()
+        for coordinator in _coordinators(call).loaded
+        for state in coordinator.keys.book.keys.values()
     ]
-    return Response(sorted(names))
+    return sorted(names)
 
 
-async def key(call: AdminRequest) -> Response:
-    life, state = _key(call)
-    status = None if state.least is None else life.core.status(state.least)
-    return Response(
-        {
-            "transactionKey": state.key,
-            "owner": state.owner,
-            "coordinatorId": life.number,
-            "epoch": state.epoch,
-            "transactionId": None if state.least is None else TxnId(life.number, state.least).text,
-            "transactionStatus": None if status is None else status.name,
-            "transactions": [_of_key(one) for one in life.core.known_of_key(state.owner, state.key)],
-            "connected": life.keys.is_connected(state.owner, state.key),
-            "lastClient": state.client or None,
-            "sinceMs": state.since_ms,
-            "createdMs": state.created_ms,
-        }
-    )
+async def key(call: AdminRequest) -> Content:
+    coordinator, state = _key(call)
+    status = None if state.least is None else coordinator.core.status(state.least)
+    return {
+        "transactionKey": state.key,
+        "owner": state.owner,
+        "coordinatorId": coordinator.number,
+        "epoch": state.epoch,
+        "transactionId": None if state.least is None else TxnId(coordinator.number, state.least).text,
+        "transactionStatus": None if status is None else status.name,
+        "transactions": [_of_key(one) for one in coordinator.core.known_of_key(state.owner, state.key)],
+        "connected": coordinator.keys.is_connected(state.owner, state.key),
+        "lastClient": state.client or None,
+        "sinceMs": state.since_ms,
+        "createdMs": state.created_ms,
+    }
 
 
 def _of_key(one: OfKey) -> dict[str, Any]:
     return {"txnId": one.txn.text, "status": one.status.name, "why": one.why, "epoch": one.epoch}
 
 
-async def delete_key(call: AdminRequest) -> Response:
-    life, state = _key(call)
-    await life.keys.delete(state.owner, state.key)
-    return Response(status=204)
+async def delete_key(call: AdminRequest) -> None:
+    coordinator, state = _key(call)
+    await coordinator.keys.delete(state.owner, state.key)
 
 
 def _key(call: AdminRequest) -> tuple[RunningCoordinator, KeyState]:
@@ -304,9 +294,9 @@ def _key(call: AdminRequest) -> tuple[RunningCoordinator, KeyState]:
     name = call.names["key"]
     owner, separator, short = name.rpartition(SEPARATOR)
     found = [
-        (life, state)
-        for life in _coordinators(call).lives
-        for state in life.keys.book.keys.values()
+        (coordinator, state)
+        for coordinator in _coordinators(call).loaded
+        for state in coordinator.keys.book.keys.values()
         if state.key == short and (not separator or state.owner == owner)
     ]
     if not found:
@@ -326,10 +316,9 @@ _OF_TOPIC = "{tenant}/{namespace}/{topic}"
 
 def _key_rows(base: str) -> tuple[Resource, ...]:
     return (
-        Resource(f"{base}/transaction-keys", ResourceScope.REGION, get=reads(keys, "All transaction keys.")),
+        Resource(f"{base}/transaction-keys", get=reads(keys, "All transaction keys.")),
         Resource(
             f"{base}/transaction-keys/{{key}}",
-            ResourceScope.REGION,
             get=reads(
                 key,
                 "A key's epoch, its last client, and every transaction of it that is not forgotten, with its status. "
@@ -346,22 +335,16 @@ def _key_rows(base: str) -> tuple[Resource, ...]:
 RESOURCES = (
     *_key_rows("/admin/v2/transactions"),
     *_key_rows(_V3),
-    Resource(
-        f"{_V3}/coordinators", ResourceScope.REGION, get=reads(coordinators, "The transaction coordinators.")
-    ),
+    Resource(f"{_V3}/coordinators", get=reads(coordinators, "The transaction coordinators.")),
     Resource(
         f"{_V3}/coordinatorStats",
-        ResourceScope.REGION,
         get=reads(coordinator_stats, "Figures of each coordinator, by its number.", _COORDINATOR),
     ),
     Resource(
-        f"{_V3}/coordinatorInternalStats/{{coordinator}}",
-        ResourceScope.REGION,
-        get=reads(internal_stats, "A coordinator's log."),
+        f"{_V3}/coordinatorInternalStats/{{coordinator}}", get=reads(internal_stats, "A coordinator's log.")
     ),
     Resource(
         f"{_V3}/transactionCoordinator/replicas",
-        ResourceScope.REGION,
         post=changes(
             set_replicas,
             "Refused (406): the number of coordinators is a setting.",
@@ -370,42 +353,30 @@ RESOURCES = (
     ),
     Resource(
         f"{_V3}/transactionMetadata/{{most}}/{{least}}",
-        ResourceScope.REGION,
         get=reads(metadata, "A transaction: status, age, key, participants; its outcome if it ended."),
     ),
     Resource(
         f"{_V3}/slowTransactions/{{timeout}}",
-        ResourceScope.REGION,
         get=reads(slow, "Transactions open for longer than this many milliseconds.", _COORDINATOR),
     ),
+    Resource(f"{_V3}/abortTransaction/{{most}}/{{least}}", post=changes(abort, "Abort a transaction.")),
     Resource(
-        f"{_V3}/abortTransaction/{{most}}/{{least}}",
-        ResourceScope.REGION,
-        post=changes(abort, "Abort a transaction."),
-    ),
-    Resource(
-        f"{_V3}/transactionBufferStats/{_OF_TOPIC}",
-        ResourceScope.TOPIC,
-        get=reads(buffer_stats, "Open transactions of a topic."),
+        f"{_V3}/transactionBufferStats/{_OF_TOPIC}", get=reads(buffer_stats, "Open transactions of a topic.")
     ),
     Resource(
         f"{_V3}/transactionInBufferStats/{_OF_TOPIC}/{{most}}/{{least}}",
-        ResourceScope.TOPIC,
         get=reads(in_buffer, "Where a transaction begins in a topic."),
     ),
     Resource(
         f"{_V3}/pendingAckStats/{_OF_TOPIC}/{{subscription}}",
-        ResourceScope.TOPIC,
         get=reads(pending_ack_stats, "Pending acknowledgements of a subscription."),
     ),
     Resource(
         f"{_V3}/transactionInPendingAckStats/{_OF_TOPIC}/{{subscription}}/{{most}}/{{least}}",
-        ResourceScope.TOPIC,
         get=reads(in_pending_acks, "Pending acknowledgements of one transaction on a subscription."),
     ),
     Resource(
         f"{_V3}/positionStatsInPendingAck/{_OF_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}",
-        ResourceScope.TOPIC,
         get=reads(
             position_in_pending_acks,
             "Whether an open transaction acknowledged an entry at a subscription: `state` is `PendingAck`, "
@@ -415,12 +386,10 @@ RESOURCES = (
     ),
     Resource(
         f"{_V3}/transactionBufferInternalStats/{_OF_TOPIC}",
-        ResourceScope.TOPIC,
         get=reads(no_buffer_log, "No log: the topic's own log holds what its transaction buffer needs."),
     ),
     Resource(
         f"{_V3}/pendingAckInternalStats/{_OF_TOPIC}/{{subscription}}",
-        ResourceScope.TOPIC,
         get=reads(no_pending_ack_log, "No log: the region's store holds pending acknowledgements."),
     ),
 )

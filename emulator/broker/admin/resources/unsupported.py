@@ -6,11 +6,11 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
-from emulator.broker.admin.context import topic_name
-from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import AdminRequest, Body, Query, Resource, changes, reads
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.parsing import OBJECT, names_body
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import Query, Resource, changes, reads
 from emulator.broker.admin.resources.clusters import described
-from emulator.broker.authorization import ResourceScope
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 """The property by which tools make a topic a shadow of another one."""
@@ -43,118 +43,77 @@ def refuse_shadow(properties: Any) -> None:
         raise HttpError(412, f"{SHADOW_SOURCE}: {_NO_SHADOWS}")
 
 
-def _topic(call: AdminRequest) -> str:
-    """HttpError 404 when it does not exist."""
-    region = call.context.region
-    topic = region.check_topic(topic_name(call.names))
-    if region.partitioned.get(topic) is None and not region.directory.exists(str(topic)):
-        raise HttpError(404, f"Topic {topic} not found")
-    return str(topic)
+async def shadows(call: AdminRequest) -> Content:
+    call.existing_topic()
+    return []
 
 
-async def shadows(call: AdminRequest) -> Response:
-    _topic(call)
-    return Response([])
-
-
-async def shadow(call: AdminRequest) -> Response:
-    _topic(call)
+async def shadow(call: AdminRequest) -> None:
+    call.existing_topic()
     if call.body:
         raise HttpError(412, _NO_SHADOWS)
-    return Response(status=204)
 
 
-async def offloading(call: AdminRequest) -> Response:
-    _topic(call)
-    return Response({"status": "NOT_RUN", "lastError": ""})
+async def offloading(call: AdminRequest) -> Content:
+    call.existing_topic()
+    return {"status": "NOT_RUN", "lastError": ""}
 
 
-async def offload(call: AdminRequest) -> Response:
-    _topic(call)
+async def offload(call: AdminRequest) -> None:
+    call.existing_topic()
     raise HttpError(412, "a region does not offload to another store")
 
 
-async def migration(call: AdminRequest) -> Response:
+async def migration(call: AdminRequest) -> Content:
     described(call, call.names["cluster"])
-    return Response({"migrated": False, "migratedClusterUrl": None})
+    return {"migrated": False, "migratedClusterUrl": None}
 
 
-async def migrate_cluster(call: AdminRequest) -> Response:
-    described(call, call.names["cluster"])
-    return _stays(call)
-
-
-async def migrate_namespace(call: AdminRequest) -> Response:
-    call.context.namespace(call.names["tenant"], call.names["namespace"])
-    return _stays(call)
-
-
-def _stays(call: AdminRequest) -> Response:
-    if call.query.get("migrated", False):
+async def migrate(call: AdminRequest) -> None:
+    """Of a cluster, or of a namespace."""
+    if "cluster" in call.names:
+        described(call, call.names["cluster"])
+    else:
+        call.namespace()
+    if call.flag("migrated"):
         raise HttpError(412, "migrated: true: a region does not migrate clients to another cluster")
-    return Response(status=204)
 
 
-async def hash_positions(call: AdminRequest) -> Response:
+async def hash_positions(call: AdminRequest) -> Content:
     """The positions that topics would have in Pulsar's ring of bundles: CRC32 of their full names."""
-    region = call.context.region
-    namespace = call.context.namespace(call.names["tenant"], call.names["namespace"])
-    directory = region.directory
+    namespace, directory = call.namespace(), call.region.directory
     present = [*directory.names(namespace), *directory.non_persistent_names(namespace)]
-    asked = [name for name in call.query.get("topics", "").split(",") if name]
-    positions = {name: zlib.crc32(name.encode()) for name in present if not asked or name in asked}
-    return Response({"namespace": namespace, "bundle": WHOLE_BUNDLE, "topicHashPositions": positions})
-
-
-def _names(raw: Any) -> Any:
-    if raw is not None and (not isinstance(raw, list) or not all(isinstance(one, str) for one in raw)):
-        raise HttpError(400, f"{str(raw)[:100]} is not a list of names of topics")
-    return raw
-
-
-def _any_object(raw: Any) -> Any:
-    if raw is not None and not isinstance(raw, dict):
-        raise HttpError(400, f"{str(raw)[:100]} is not a JSON object")
-    return raw
+    wanted = [name for name in call.query.get("topics", "").split(",") if name]
+    positions = {name: zlib.crc32(name.encode()) for name in present if not wanted or name in wanted}
+    return {"namespace": namespace, "bundle": WHOLE_BUNDLE, "topicHashPositions": positions}
 
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
-_NAMES = Body(_names, {"type": ["array", "null"], "items": {"type": "string"}})
 _MIGRATED = Query("migrated", "Only false: 412 for true.")
 
 RESOURCES = (
     Resource(
         f"{_TOPIC}/shadowTopics",
-        ResourceScope.TOPIC,
         get=reads(shadows, "None: `[]`."),
-        put=changes(shadow, "412, unless the list is empty.", body=_NAMES),
+        put=changes(shadow, "412, unless the list is empty.", body=names_body("topics")),
         delete=changes(shadow, "Succeeds: there are none."),
     ),
     Resource(
         f"{_TOPIC}/offload",
-        ResourceScope.TOPIC,
         get=reads(offloading, "NOT_RUN: a region does not offload."),
         put=changes(offload, "Refused (412): a region does not offload to another store."),
     ),
     Resource(
         "/admin/v2/clusters/{cluster}/migrate",
-        ResourceScope.REGION,
         get=reads(migration, "It is not migrated."),
-        post=changes(
-            migrate_cluster,
-            "412, unless `migrated` is false.",
-            _MIGRATED,
-            body=Body(_any_object, {"type": ["object", "null"]}),
-        ),
+        post=changes(migrate, "412, unless `migrated` is false.", _MIGRATED, body=OBJECT),
     ),
     Resource(
         "/admin/v2/namespaces/{tenant}/{namespace}/migration",
-        ResourceScope.NAMESPACE,
-        post=changes(migrate_namespace, "412, unless `migrated` is false.", _MIGRATED),
+        post=changes(migrate, "412, unless `migrated` is false.", _MIGRATED),
     ),
     Resource(
         f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}/topicHashPositions",
-        ResourceScope.NAMESPACE,
         get=reads(
             hash_positions,
             "The topics' positions in the hash ring of bundles; a namespace has one bundle here.",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.broker.admin.served import Served, served
+from tests.broker.admin.served import Served
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/orders"
@@ -19,12 +17,6 @@ PERSISTENCE = {
     "managedLedgerMaxMarkDeleteRate": 10.5,
 }
 AFFINITY = {"bookkeeperAffinityGroupPrimary": "one", "bookkeeperAffinityGroupSecondary": "two"}
-
-
-@pytest.fixture
-def us() -> Iterator[Served]:
-    with served() as region:
-        yield region
 
 
 @pytest.mark.parametrize(
@@ -42,9 +34,11 @@ def us() -> Iterator[Served]:
         ("POST", f"{NAMESPACE}/subscriptionAuthMode", "Prefix"),
     ],
 )
-def test_what_is_kept_is_given_back_and_says_so(us: Served, method: str, path: str, value: Any) -> None:
+def test_a_stored_only_value_is_returned_with_the_header(
+    us: Served, method: str, path: str, value: Any
+) -> None:
     before = us.ask("GET", path)
-    answers = [us.ask(method, path, json.dumps(value).encode()), us.ask("GET", path)]
+    answers = [us.ask(method, path, value), us.ask("GET", path)]
     assert [one.status for one in answers] == [204, 200]
     assert answers[1].json() == value
     assert {one.headers["x-geoemu-stored-only"] for one in answers} == {"docs/ADMIN.md#stored-without-effect"}
@@ -53,7 +47,7 @@ def test_what_is_kept_is_given_back_and_says_so(us: Served, method: str, path: s
     assert (after.status, after.body) == (before.status, before.body)
 
 
-def test_what_is_obeyed_does_not_say_so(us: Served) -> None:
+def test_an_enforced_policy_has_no_stored_only_header(us: Served) -> None:
     assert "x-geoemu-stored-only" not in us.ask("GET", f"{NAMESPACE}/deduplication").headers
 
 
@@ -71,7 +65,7 @@ def test_what_is_obeyed_does_not_say_so(us: Served) -> None:
         ("PUT", f"{NAMESPACE}/bundle/split", None, 412),
     ],
 )
-def test_what_a_test_would_count_on_is_refused(
+def test_values_that_a_test_would_rely_on_are_refused(
     us: Served, method: str, path: str, body: bytes | None, status: int
 ) -> None:
     reply = us.ask(method, path, body)
@@ -87,7 +81,7 @@ def test_an_offload_policy_is_removed_where_pulsar_removes_it(us: Served) -> Non
     assert us.ask("GET", f"{NAMESPACE}/offloadPolicies").status == 204
 
 
-def test_permissions_are_kept(us: Served) -> None:
+def test_permissions_are_stored(us: Served) -> None:
     assert us.ask("POST", f"{NAMESPACE}/permissions/ada", b'["produce"]').status == 204
     assert us.ask("POST", f"{TOPIC}/permissions/bob", b'["consume"]').status == 204
     assert us.get(f"{NAMESPACE}/permissions") == {"ada": ["produce"]}
@@ -99,7 +93,7 @@ def test_permissions_are_kept(us: Served) -> None:
     assert us.ask("POST", f"{NAMESPACE}/permissions/ada", b'["fly"]').status == 400
 
 
-def test_permissions_on_subscriptions_are_kept(us: Served) -> None:
+def test_permissions_on_subscriptions_are_stored(us: Served) -> None:
     of = f"{NAMESPACE}/permissions/subscription"
     assert us.ask("POST", f"{of}/billing", b'["ada", "bob"]').status == 204
     assert us.get(of) == {"billing": ["ada", "bob"]}
@@ -116,7 +110,7 @@ def test_a_role_is_revoked_also_where_the_subscription_is_named_subscription(us:
     assert us.get(of) == {"subscription": ["other"]}
 
 
-def test_resource_groups_are_kept(us: Served) -> None:
+def test_resource_groups_are_stored(us: Served) -> None:
     group = "/admin/v2/resourcegroups/small"
     assert us.ask("GET", group).status == 404
     assert us.ask("POST", f"{NAMESPACE}/resourcegroup/small").status == 404
@@ -131,11 +125,11 @@ def test_resource_groups_are_kept(us: Served) -> None:
     assert us.ask("DELETE", group).status == 204
 
 
-def test_clusters_that_somebody_describes(us: Served) -> None:
+def test_cluster_documents_are_stored_and_deleted(us: Served) -> None:
     mars = "/admin/v2/clusters/mars"
     assert us.ask("GET", mars).status == 404
     described = {"serviceUrl": "http://mars:8080", "brokerServiceUrl": "pulsar://mars:6650"}
-    assert us.ask("PUT", mars, json.dumps(described).encode()).status == 204
+    assert us.ask("PUT", mars, described).status == 204
     assert us.ask("PUT", mars, b"{}").status == 409
     assert us.get(mars) == described
     assert us.get("/admin/v2/clusters") == ["mars", "us"]
@@ -153,7 +147,7 @@ def test_a_region_is_a_cluster_that_only_the_topology_changes(us: Served) -> Non
     assert found["brokerServiceUrl"] == f"pulsar://127.0.0.1:{us.service_port}"
     assert us.ask("PUT", cluster, b"{}").status == 409
     assert us.ask("DELETE", cluster).status == 412
-    assert us.ask("POST", cluster, json.dumps(found).encode()).status == 204
+    assert us.ask("POST", cluster, found).status == 204
     assert us.ask("POST", cluster, b'{"brokerServiceUrl": "pulsar://elsewhere:1"}').status == 412
 
 
@@ -163,9 +157,9 @@ def test_permissions_on_several_topics_are_granted_and_revoked_at_once(us: Serve
         for name in ("orders", "bills")
     ]
     path = "/admin/v2/namespaces"
-    assert us.ask("POST", f"{path}/grantPermissionsOnTopics", json.dumps(options).encode()).status == 204
+    assert us.ask("POST", f"{path}/grantPermissionsOnTopics", options).status == 204
     assert us.get(f"{TOPIC}/permissions") == {"ada": ["produce"]}
-    assert us.ask("POST", f"{path}/revokePermissionsOnTopics", json.dumps(options).encode()).status == 204
+    assert us.ask("POST", f"{path}/revokePermissionsOnTopics", options).status == 204
     assert us.get(f"{TOPIC}/permissions") == {}
     for wrong, status in (
         (b'{"topic": "x"}', 400),

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.broker.admin.deleted_meanwhile import unless_gone
-from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.message_ids import MESSAGE_ID, NamedId, whole_number
-from emulator.broker.admin.resource import AdminRequest, Body, Operation, Query, Resource, changes, reads
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.parsing import MESSAGE_ID, PROPERTIES_BODY, NamedId, codec_body, whole_number
+from emulator.broker.admin.request import AdminRequest, Content
+from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.messages import nth_unacked
-from emulator.broker.admin.topics_named import (
-    every_subscription,
-    every_topic,
-    one_subscription,
-)
-from emulator.broker.authorization import Action, ResourceScope
+from emulator.broker.connection.consumers import PROPERTIES_LENGTH_MAX
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.core.policies.codecs import BOOLEAN
 from emulator.model.values import AFTER_EVERYTHING, Position
 
 ANALYSED_ENTRIES_MAX = 10_000
@@ -29,20 +25,19 @@ READ_ENTRIES = 500
 READ_BYTES = 4_194_304
 
 
-async def create(call: AdminRequest) -> Response:
+async def create(call: AdminRequest) -> None:
     """Create one at the end of the log, or at the id in the body. Creates the topic where topics are created on use."""
     name, named = call.names["subscription"], call.body
     check_subscription_name(name)
-    topics = await every_topic(call, OpenMode.CREATE)
+    topics = await call.load_partitions(OpenMode.CREATE)
     if any(name in topic.subscriptions for topic in topics):
         raise HttpError(409, "Subscription already exists for topic")
     for topic in topics:
         cursor = topic.region.environment.components.subscriptions.cursor(_begin(topic, named) - 1)
         subscription = topic.subscriptions.create(name, cursor)
-        if call.query.get("replicated", False):
+        if call.flag("replicated"):
             topic.subscriptions.replicate(subscription)
         await subscription.persisted()
-    return Response(status=204)
 
 
 def _begin(topic: Topic, named: NamedId | None) -> int:
@@ -52,22 +47,21 @@ def _begin(topic: Topic, named: NamedId | None) -> int:
     return min(begin + 1, topic.readable_end) if named is not None and named.is_excluded and is_one else begin
 
 
-async def delete(call: AdminRequest) -> Response:
-    force = call.query.get("force", False)
-    found = await every_subscription(call)
+async def delete(call: AdminRequest) -> None:
+    force = call.flag("force")
+    found = await call.subscriptions()
     if not force and any(one.consumers for _, one in found):
         raise HttpError(412, "Subscription has active connected consumers")
     for _, subscription in found:
         subscription.close_consumers()
         await subscription.delete()
-    return Response(status=204)
 
 
 # Skipping.
 
 
-async def skip(call: AdminRequest) -> Response:
-    topic, subscription = await one_subscription(call)
+async def skip(call: AdminRequest) -> None:
+    topic, subscription = await call.subscription()
     n = whole_number(call.names["count"], "count")
     if n < 1:
         raise HttpError(412, "count: at least one message must be skipped")
@@ -75,36 +69,31 @@ async def skip(call: AdminRequest) -> Response:
         await pass_over(topic, subscription, topic.readable_end)
     else:
         await pass_over(topic, subscription, nth_unacked(topic, subscription.cursor, n) + 1)
-    return Response(status=204)
 
 
-async def skip_all(call: AdminRequest) -> Response:
-    for topic, subscription in await every_subscription(call):
+async def skip_all(call: AdminRequest) -> None:
+    for topic, subscription in await call.subscriptions():
         await pass_over(topic, subscription, topic.readable_end)
-    return Response(status=204)
 
 
-async def expire(call: AdminRequest) -> Response:
+async def expire(call: AdminRequest) -> None:
     """Skip messages that are older than a time."""
-    for topic, subscription in await every_subscription(call):
+    for topic, subscription in await call.subscriptions():
         await _expire(topic, subscription, _age_ms(call))
-    return Response(status=204)
 
 
-async def expire_everywhere(call: AdminRequest) -> Response:
-    for topic in await every_topic(call):
+async def expire_everywhere(call: AdminRequest) -> None:
+    for topic in await call.load_partitions():
         for subscription in list(topic.subscriptions.values()):
-            await unless_gone(call, topic, subscription, _expire(topic, subscription, _age_ms(call)))
-    return Response(status=204)
+            await call.unless_gone(topic, subscription, _expire(topic, subscription, _age_ms(call)))
 
 
-async def expire_to(call: AdminRequest) -> Response:
+async def expire_to(call: AdminRequest) -> None:
     """Skip messages up to and including one."""
-    topic, subscription = await one_subscription(call)
-    named = _needed(call)
+    topic, subscription = await call.subscription()
+    named: NamedId = call.required_body("a message id")
     end_entry_id = _begin(topic, named._replace(is_excluded=not named.is_excluded))
     await pass_over(topic, subscription, end_entry_id)
-    return Response(status=204)
 
 
 def _age_ms(call: AdminRequest) -> int:
@@ -129,31 +118,22 @@ async def pass_over(topic: Topic, subscription: Subscription, end_entry_id: int)
 # Resetting.
 
 
-async def reset_to_time(call: AdminRequest) -> Response:
+async def reset_to_time(call: AdminRequest) -> None:
     timestamp_ms = whole_number(call.names["timestamp"], "timestamp")
-    for topic, subscription in await every_subscription(call):
+    for topic, subscription in await call.subscriptions():
         await subscription.seek(await positions.published_from(topic, timestamp_ms))
-    return Response(status=204)
 
 
-async def reset_to_id(call: AdminRequest) -> Response:
-    topic, subscription = await one_subscription(call)
-    await subscription.seek(_begin(topic, _needed(call)))
-    return Response(status=204)
-
-
-def _needed(call: AdminRequest) -> NamedId:
-    if call.body is None:
-        raise HttpError(400, "the body must be a message id")
-    named: NamedId = call.body
-    return named
+async def reset_to_id(call: AdminRequest) -> None:
+    topic, subscription = await call.subscription()
+    await subscription.seek(_begin(topic, call.required_body("a message id")))
 
 
 # Inspecting.
 
 
-async def analyze(call: AdminRequest) -> Response:
-    topic, subscription = await one_subscription(call)
+async def analyze(call: AdminRequest) -> Content:
+    topic, subscription = await call.subscription()
     at, cursor = subscription.cursor.mark_delete + 1, subscription.cursor
     figures = {"entries": 0, "messages": 0, "markerMessages": 0}
     seen, first, last = 0, -1, -1
@@ -169,62 +149,73 @@ async def analyze(call: AdminRequest) -> Response:
             figures["entries"] += 1
             figures["markerMessages" if entry.hidden else "messages"] += 1 if entry.hidden else entry.messages
         at = entries[-1].entry_id + 1
-    return Response(
-        {
-            **figures,
-            "filterAcceptedEntries": figures["entries"] - figures["markerMessages"],
-            "filterAcceptedMessages": figures["messages"],
-            "filterRejectedEntries": 0,
-            "filterRejectedMessages": 0,
-            "filterRescheduledEntries": 0,
-            "filterRescheduledMessages": 0,
-            "aborted": at < topic.readable_end,
-            "firstMessageId": str(Position(topic.ledger_id, first)) if first >= 0 else None,
-            "lastMessageId": str(Position(topic.ledger_id, last)) if last >= 0 else None,
-        }
-    )
+    return {
+        **figures,
+        "filterAcceptedEntries": figures["entries"] - figures["markerMessages"],
+        "filterAcceptedMessages": figures["messages"],
+        "filterRejectedEntries": 0,
+        "filterRejectedMessages": 0,
+        "filterRescheduledEntries": 0,
+        "filterRescheduledMessages": 0,
+        "aborted": at < topic.readable_end,
+        "firstMessageId": str(Position(topic.ledger_id, first)) if first >= 0 else None,
+        "lastMessageId": str(Position(topic.ledger_id, last)) if last >= 0 else None,
+    }
 
 
-async def get_replicated(call: AdminRequest) -> Response:
-    found = await every_subscription(call)
-    return Response({topic.full_name: one.cursor.replicated for topic, one in found})
+async def get_replicated(call: AdminRequest) -> Content:
+    found = await call.subscriptions()
+    return {topic.full_name: one.cursor.replicated for topic, one in found}
 
 
-async def set_replicated(call: AdminRequest) -> Response:
-    if call.body is None:
-        raise HttpError(400, "the body must be true or false")
-    found = await every_subscription(call)
-    if call.body:
+async def set_replicated(call: AdminRequest) -> None:
+    is_replicated = call.required_body("true or false")
+    found = await call.subscriptions()
+    if is_replicated:
         for topic, subscription in found:
             topic.subscriptions.check_replicable(subscription)
     for topic, subscription in found:
-        if call.body:
+        if is_replicated:
             topic.subscriptions.replicate(subscription)
         elif subscription.durable:
             topic.subscriptions.disable_replication(subscription)
         await subscription.persisted()
-    return Response(status=204)
 
 
-def _parse_boolean(raw: Any) -> bool | None:
-    if raw is not None and not isinstance(raw, bool):
-        raise HttpError(400, f"{str(raw)[:100]!r} is neither true nor false")
-    return raw
+# Properties, free for people and tools. They are stored with the cursor.
 
 
-_BOOLEAN = Body(_parse_boolean, {"type": "boolean"})
+async def get_properties(call: AdminRequest) -> Content:
+    """For several partitions: the union of their properties."""
+    found = await call.subscriptions()
+    return {name: one for _, each in found for name, one in each.cursor.properties.items()}
+
+
+async def put_properties(call: AdminRequest) -> None:
+    given = call.body or {}
+    length = sum(len(name) + len(one) for name, one in given.items())
+    if length > PROPERTIES_LENGTH_MAX:
+        raise HttpError(
+            412, f"properties of {length:,} characters; a subscription may have {PROPERTIES_LENGTH_MAX:,}"
+        )
+    found = await call.subscriptions()
+    for _, subscription in found:
+        subscription.move(lambda cursor: cursor.set_properties(given))
+    for _, subscription in found:
+        await subscription.persisted()
+
+
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION = f"{_TOPIC}/subscription/{{subscription}}"
 
 
 def _post(path: str, run: Any, doc: str, body: Body | None = None) -> Resource:
-    return Resource(f"{_SUBSCRIPTION}/{path}", ResourceScope.TOPIC, post=changes(run, doc, body=body))
+    return Resource(f"{_SUBSCRIPTION}/{path}", post=changes(run, doc, body=body))
 
 
 RESOURCES = (
     Resource(
         _SUBSCRIPTION,
-        ResourceScope.TOPIC,
         put=changes(
             create,
             "Create the subscription at the message id in the body, else at the end; 409 if it exists.",
@@ -243,7 +234,6 @@ RESOURCES = (
     _post("expireMessages", expire_to, "Acknowledge everything up to and including a message.", MESSAGE_ID),
     Resource(
         f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}",
-        ResourceScope.TOPIC,
         post=changes(expire_everywhere, "The same for all subscriptions."),
     ),
     _post(
@@ -254,23 +244,27 @@ RESOURCES = (
     _post("resetcursor", reset_to_id, "Continue at a message or, with `isExcluded`, after it.", MESSAGE_ID),
     Resource(
         f"{_SUBSCRIPTION}/analyzeBacklog",
-        ResourceScope.TOPIC,
-        post=Operation(
+        post=reads(
             analyze,
             f"What is in the backlog: entries, messages, markers; of {ANALYSED_ENTRIES_MAX} entries at most.",
-            Action.READ,
             body=MESSAGE_ID,
         ),
     ),
     Resource(
         f"{_SUBSCRIPTION}/replicatedSubscriptionStatus",
-        ResourceScope.TOPIC,
         get=reads(get_replicated, "Whether its position is replicated, by topic."),
         post=changes(
             set_replicated,
             "Carry its position to other regions, and theirs here, or stop both until it is turned on again here; "
             "405 for one that is not durable.",
-            body=_BOOLEAN,
+            body=codec_body(BOOLEAN),
+        ),
+    ),
+    Resource(
+        f"{_SUBSCRIPTION}/properties",
+        get=reads(get_properties, "All properties."),
+        put=changes(
+            put_properties, "Replace the properties; an empty object removes all.", body=PROPERTIES_BODY
         ),
     ),
 )

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from emulator.broker.admin.resources.unsupported import ABSENT
 from emulator.client import Client, ClientError, ConsumerType
-from tests.broker.admin.served import Served, served
+from tests.broker.admin.served import Served
 
 CLUSTER = "/admin/v2/clusters/us"
 NAMESPACE = "/admin/v2/namespaces/public/default"
@@ -23,14 +22,12 @@ NAME = "persistent://public/default/orders"
 SUBSCRIPTION = f"{TOPIC}/subscription/billing"
 
 
-@pytest.fixture
-def us() -> Iterator[Served]:
-    with served() as region:
-        assert region.ask("PUT", TOPIC).status == 204
-        yield region
+@pytest.fixture(autouse=True)
+def _topic(us: Served) -> None:
+    assert us.ask("PUT", TOPIC).status == 204
 
 
-def test_failure_domains_are_kept_and_given_back(us: Served) -> None:
+def test_failure_domains_are_stored_and_returned(us: Served) -> None:
     rack = f"{CLUSTER}/failureDomains/rack-1"
     assert us.get(f"{CLUSTER}/failureDomains") == {}
     assert us.ask("GET", rack).status == 404
@@ -46,7 +43,7 @@ def test_failure_domains_are_kept_and_given_back(us: Served) -> None:
 
 
 @pytest.mark.parametrize("body", [b'"apart"', b"apart"])
-def test_a_group_of_namespaces_is_kept_quoted_or_not(us: Served, body: bytes) -> None:
+def test_an_anti_affinity_group_is_stored_quoted_or_not(us: Served, body: bytes) -> None:
     """Java's client sends the name unquoted, although it declares the body as JSON."""
     path, members = f"{NAMESPACE}/antiAffinity", "/admin/namespaces/us/antiAffinity/apart?tenant=public"
     assert (us.ask("GET", path).status, us.get(members)) == (204, [])
@@ -119,13 +116,13 @@ def test_notes_on_a_subscription_come_and_go_with_it(us: Served) -> None:
     assert us.get(path) == {"b": "2"}
     assert us.ask("PUT", f"{TOPIC}/unload").status == 204
     assert us.get(path) == {"b": "2"}
-    assert us.ask("PUT", path, json.dumps({"b": "2" * 65_536}).encode()).status == 412
+    assert us.ask("PUT", path, {"b": "2" * 65_536}).status == 412
     assert us.ask("DELETE", SUBSCRIPTION).status == 204
     assert us.ask("PUT", SUBSCRIPTION).status == 204
     assert us.get(path) == {}
 
 
-def test_a_consumer_that_comes_too_often_is_refused(us: Served) -> None:
+def test_a_consumer_above_its_subscribe_rate_is_refused(us: Served) -> None:
     def come() -> None:
         async def scenario() -> None:
             async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
@@ -135,7 +132,7 @@ def test_a_consumer_that_comes_too_often_is_refused(us: Served) -> None:
 
     rate: dict[str, Any] = {"subscribeThrottlingRatePerConsumer": 2, "ratePeriodInSecond": 3_600}
     come()
-    assert us.ask("POST", f"{TOPIC}/subscribeRate", json.dumps(rate).encode()).status == 204
+    assert us.ask("POST", f"{TOPIC}/subscribeRate", rate).status == 204
     assert us.get(f"{TOPIC}/subscribeRate?applied=true") == rate
     come()
     come()
@@ -146,7 +143,7 @@ def test_a_consumer_that_comes_too_often_is_refused(us: Served) -> None:
     assert us.ask("POST", f"{NAMESPACE}/subscribeRate", b'{"ratePeriodInSecond": 0}').status == 412
 
 
-def test_what_is_stored_of_a_topic_is_told_until_its_end(us: Served) -> None:
+def test_internal_info_shows_the_stored_state_until_the_end_of_the_topic(us: Served) -> None:
     assert us.ask("PUT", SUBSCRIPTION).status == 204
 
     async def scenario() -> None:
@@ -211,9 +208,9 @@ def test_figures_of_partitions_leave_clients_out_on_request(us: Served) -> None:
         ("/admin/v2/resource-quotas/public/default/0x00000000_0xffffffff", {"memory": 7}, 200),
     ],
 )
-def test_documents_about_other_machines_are_kept(us: Served, path: str, body: Any, unset: int) -> None:
+def test_documents_about_other_machines_are_stored(us: Served, path: str, body: Any, unset: int) -> None:
     assert us.ask("GET", path).status == unset
-    answer = us.ask("POST", path, json.dumps(body | {"sinceAnotherVersion": 1}).encode())
+    answer = us.ask("POST", path, body | {"sinceAnotherVersion": 1})
     assert (answer.status, "x-geoemu-stored-only" in answer.headers) == (204, True)
     assert us.get(path) == body
     assert us.ask("POST", path, b'{"namespaces": 1, "rack": 1, "memory": "x"}').status == 400
@@ -258,7 +255,7 @@ def test_figures_of_a_broker(us: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ABSENT)
-def test_a_service_that_a_region_does_not_have_says_so(us: Served, path: str) -> None:
+def test_requests_for_a_missing_service_are_refused_with_its_reason(us: Served, path: str) -> None:
     status, reason = ABSENT[path]
     for method, target in (("GET", path), ("POST", f"{path}/public/default/x"), ("DELETE", f"{path}/x")):
         reply = us.ask(method, target)

@@ -1,0 +1,199 @@
+"""All metrics of a region.
+
+Their number is bounded: a limited number of topics have series of their own, and a metric counts the others. The
+sums of the broker (`pulsar_broker_…`) are of all topics in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from emulator import __version__
+from emulator.broker.admin import stats
+from emulator.broker.admin.exposition import MetricFamily, Metrics
+from emulator.broker.admin.topic_metrics import SERIES_MAX, add_to_sums, add_topic
+from emulator.broker.metadata.store import Metadata
+from emulator.broker.metadata_sync.settings import SyncSettings, differences
+from emulator.broker.region import Region
+from emulator.broker.transactions.coordinator import RunningCoordinator
+from emulator.errors import StorageDamaged
+from emulator.model.transaction_names import full_text
+from emulator.model.values import TopicName
+
+TOPICS_MAX: Final = 1_000
+
+
+async def families_of(region: Region) -> list[MetricFamily]:
+    """All metrics of a region, as they are now."""
+    metrics, cluster = Metrics(), region.config.region
+    topics = [topic for _, topic in sorted(region.directory.serving.items())]
+    series = 0
+    sums: Counter[str] = Counter()
+    for at, topic in enumerate(topics):
+        shown = stats.topic_stats(topic, consumers=False)
+        add_to_sums(sums, topic, shown)
+        if at < TOPICS_MAX and series < SERIES_MAX:
+            series += add_topic(metrics, topic, shown, cluster)
+        if at % 50 == 49:
+            await asyncio.sleep(0)  # other tasks run
+    _of_namespaces(metrics, region)
+    for name, value in sums.items():
+        metrics.add(f"pulsar_broker_{name}", "All loaded topics.", value, cluster=cluster)
+    without = max(0, len(topics) - TOPICS_MAX)
+    metrics.add("geoemu_topics_without_series", "Loaded topics without series of their own.", without)
+    _of_region(metrics, region)
+    return list(metrics.families.values())
+
+
+def _of_namespaces(metrics: Metrics, region: Region) -> None:
+    """Topics in memory or not."""
+    names = Counter(TopicName.parse(name).full_namespace for name in region.directory.all_names())
+    for namespace, count in sorted(names.items())[:TOPICS_MAX]:
+        labels = {"cluster": region.config.region, "namespace": namespace}
+        metrics.add("pulsar_topics_count", "Topics, loaded or not.", count, **labels)
+
+
+def _of_region(metrics: Metrics, region: Region) -> None:
+    cluster = {"cluster": region.config.region}
+    metrics.add("pulsar_version_info", "Of geoemu.", 1, **cluster, version=__version__)
+    metrics.add("pulsar_active_connections", "Of clients.", len(region.clients.connections), **cluster)
+    for name, peer in sorted(region.peers.items()):
+        connected = int(peer.connected)
+        metrics.add("geoemu_link_connected", "1: the link is up.", connected, **cluster, remote_cluster=name)
+    serving, counted, prefix = region.directory.serving, region.resources.access_figures, "geoemu_exclusive"
+    waiting = sum(topic.access.waiting_count for topic in serving.values())
+    metrics.add(f"{prefix}_waiting_sum", "Producers that wait for exclusive access, all topics.", waiting)
+    promoted = "Producers that were promoted from the wait queue."
+    metrics.add(f"{prefix}_promotions_total", promoted, counted.promotions)
+    fenced = "Producers that lost a topic, or their place in the wait queue, by fencing."
+    metrics.add(f"{prefix}_fences_total", fenced, counted.fences)
+    ownerless = "Seconds that producers waited for topics without an owner."
+    metrics.add(f"{prefix}_ownerless_seconds_total", ownerless, counted.ownerless_seconds)
+    for name, topic in sorted(serving.items())[:TOPICS_MAX]:
+        if topic.access.waiting_count:
+            help_ = "Producers that wait for exclusive access, by topic."
+            metrics.add("geoemu_exclusive_waiting", help_, topic.access.waiting_count, topic=name)
+    _add_transactions(metrics, region)
+    for name, help_, value in metadata_metrics(region):
+        metrics.add(name, help_, value)
+    metrics.add(
+        "geoemu_memory_bytes",
+        "Bytes held for clients and for other purposes.",
+        region.resources.memory.held_bytes,
+    )
+
+
+# Transactions and transaction keys, under upstream's names and those of the proposal.
+
+_OF_COORDINATORS: tuple[tuple[str, str, Callable[[RunningCoordinator], int]], ...] = (
+    ("pulsar_txn_active_count", "Open transactions.", lambda coordinator: len(coordinator.core.live)),
+    ("pulsar_txn_created_total", "Transactions created.", lambda coordinator: coordinator.figures.created),
+    (
+        "pulsar_txn_committed_total",
+        "Transactions committed.",
+        lambda coordinator: coordinator.figures.committed,
+    ),
+    ("pulsar_txn_aborted_total", "Transactions aborted.", lambda coordinator: coordinator.figures.aborted),
+    (
+        "pulsar_txn_timeout_total",
+        "Transactions aborted by time-out.",
+        lambda coordinator: coordinator.figures.timed_out,
+    ),
+)
+
+
+def _add_transactions(metrics: Metrics, region: Region) -> None:
+    """Nothing where transactions are not enabled."""
+    loaded, here = region.coordinators.loaded, {"cluster": region.config.region}
+    if not loaded:
+        return
+    for name, help_, figure in _OF_COORDINATORS:
+        for coordinator in loaded:
+            metrics.family(name, help_).add(
+                figure(coordinator), {**here, "coordinator_id": str(coordinator.number)}
+            )
+    _add_participants(metrics, region, here)
+    _add_keys(metrics, region, loaded, here)
+
+
+def _add_participants(metrics: Metrics, region: Region, here: dict[str, str]) -> None:
+    """Of topics and subscriptions that are in memory."""
+    topics = region.directory.serving.values()
+    pending = [one.pending_acks for topic in topics for one in topic.subscriptions.values()]
+    is_open = "Open transactions of all topics."
+    opened = sum(len(topic.state.buffer.open) for topic in topics)
+    metrics.family("pulsar_txn_tb_active_total", is_open, "gauge").add(opened, here)
+    claimed = "Entries with pending individual acknowledgements."
+    entries = sum(len(one.acks) for one in pending if one is not None)
+    metrics.family("geoemu_txn_pending_ack_entries", claimed).add(entries, here)
+
+
+def _add_keys(
+    metrics: Metrics, region: Region, loaded: list[RunningCoordinator], here: dict[str, str]
+) -> None:
+    states = [state for coordinator in loaded for state in coordinator.keys.book.keys.values()]
+    metrics.family("pulsar_txn_transaction_key_count", "Transaction keys in use.").add(len(states), here)
+    newest = sorted(states, key=lambda state: (-state.since_ms, state.owner, state.key))
+    epoch = metrics.family("pulsar_txn_transaction_key_epoch", "The newest epoch of a transaction key.")
+    lasted = "Seconds for which epochs of a transaction key were the newest."
+    age = metrics.family("pulsar_txn_transaction_key_age", lasted, "summary")
+    now_ms = region.environment.wall_clock_ms()
+    for state in newest[: region.config.settings.transaction_key_labels_max]:
+        labels = {**here, "transaction_key": full_text(state.owner, state.key)}
+        epoch.add(state.epoch, labels)
+        age.add(round(max(0, now_ms - state.created_ms) / 1_000, 3), labels, "_sum")
+        age.add(state.epoch - state.first_epoch + 1, labels, "_count")
+
+
+# Metadata events between clusters.
+
+
+def metadata_metrics(region: Region) -> Iterator[tuple[str, str, float]]:
+    """Name, help and value of what a region counts of metadata events between clusters (PIP-136); nothing without
+    metadata synchronisation."""
+    synchronizer = region.synchronizer
+    if synchronizer is None:
+        return
+    figures, leader = synchronizer.figures, synchronizer.leader
+    for name, help_, value in (
+        ("sent", "Metadata events that this region published to other clusters.", figures.sent),
+        ("applied", "Metadata events of other clusters that were applied here.", figures.won),
+        ("lost", "Metadata events of other clusters that lost to a later one.", figures.lost),
+        ("undone", "Changes of this cluster that lost to a later one of another cluster.", figures.undone),
+        (
+            "refused",
+            "Messages of the event topic that are not valid events of their sender.",
+            figures.refused,
+        ),
+        (
+            "ahead",
+            "Metadata events further in the future than metadata_sync_clock_ahead_ms_max.",
+            figures.from_the_future,
+        ),
+    ):
+        yield f"geoemu_metadata_events_{name}_total", help_, value
+    damaged = "Rows of metadata sync in the configuration store that could not be decoded."
+    yield "geoemu_metadata_rows_damaged_total", damaged, synchronizer.damage.count
+    failed = "Unexpected errors after which metadata sync began again."
+    yield "geoemu_metadata_sync_failures_total", failed, figures.failures
+    carries = "1 if this region is the sync leader of its cluster."
+    yield "geoemu_metadata_sync_leader", carries, 0 if leader is None else 1
+    waits = "Messages of the event topic that this region has not applied yet."
+    backlog = 0 if leader is None else leader.channel.backlog
+    yield "geoemu_metadata_events_backlog", waits, backlog
+    differ = "Clusters whose metadata_sync_excluded_paths differ from this one's."
+    unlike = _excluding_others(region.metadata, synchronizer.settings)
+    yield "geoemu_metadata_clusters_with_other_exclusions", differ, unlike
+    lags = "Delay between the newest applied change of another cluster and its application, by the clocks."
+    yield "geoemu_metadata_lag_seconds", lags, round(figures.lag_ms / 1000, 3)
+
+
+def _excluding_others(metadata: Metadata, settings: SyncSettings) -> int:
+    """Those whose row can be read."""
+    with suppress(StorageDamaged):
+        return sum(1 for _ in differences(metadata, settings))
+    return 0

@@ -1,0 +1,214 @@
+"""A request to the admin API: the region, the operation's arguments, and the objects that the path names."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.broker.admin.http import HttpError, RequestHead
+from emulator.broker.authorization import Action, ProtectedResource, ResourceScope, TrustLevel, authorize
+from emulator.broker.region import Region
+from emulator.broker.replication.link_emulation import EmulatedLink
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.core.partitions import partition_names
+from emulator.errors import GoneMeanwhile, ProtocolError
+from emulator.model.stored_keys import NamespacePath, StoredKey
+from emulator.model.values import PERSISTENT, TopicName, is_valid_name
+from emulator.net.addresses import in_url
+
+Authorize = Callable[[RequestHead, Action, ProtectedResource], None]
+"""Checks that the sender of a request may do something. ProtocolError (authentication or authorization) if not."""
+Content = Any
+"""What a handler returns: the content of the response as JSON, or as text where the operation declares text; None for
+204 without a body; or a whole `http.Response`."""
+
+
+def allow_clients(head: RequestHead, action: Action, resource: ProtectedResource) -> None:
+    """Authorize every sender as a client: requests are not authenticated yet."""
+    authorize(TrustLevel.CLIENT, action, resource)
+
+
+def full_topic_name(names: Mapping[str, str]) -> str:
+    """The full name of the topic in a path."""
+    domain = names.get("domain", PERSISTENT)
+    return f"{domain}://{names['tenant']}/{names['namespace']}/{names['topic']}"
+
+
+@dataclass(slots=True)
+class AdminContext:
+    """The part of a request that all requests to a region share. Created by `Admin`."""
+
+    region: Region
+    links: dict[str, EmulatedLink]
+    """By peer region; empty where links are not emulated in the region."""
+    authorize: Authorize = allow_clients
+    port: int = 0
+    """The server's port; known once it listens."""
+
+    def resource(self, scope: ResourceScope, names: Mapping[str, str]) -> ProtectedResource:
+        """Return the resource that a row addresses with these names in its path. HttpError 412 for an impossible name:
+        with a slash inside, two different paths would address the same topic."""
+        for kind in ("tenant", "namespace"):
+            if not is_valid_name(names.get(kind, "none")):
+                raise HttpError(412, f"{names[kind]!r} is not a valid {kind} name")
+        match scope:
+            case ResourceScope.REGION:
+                return ProtectedResource(scope.value, self.region.config.region)
+            case ResourceScope.TENANT:
+                return ProtectedResource(scope.value, names["tenant"])
+            case ResourceScope.NAMESPACE:
+                return ProtectedResource(scope.value, f"{names['tenant']}/{names['namespace']}")
+            case ResourceScope.TOPIC:
+                return ProtectedResource(scope.value, full_topic_name(names))
+
+
+@dataclass(frozen=True, slots=True)
+class AdminRequest:
+    """A request with its row, after all checks."""
+
+    context: AdminContext
+    names: Mapping[str, str]
+    """The named segments of the row's path, unquoted."""
+    query: Mapping[str, Any]
+    """Declared parameters of the request, parsed."""
+    body: Any
+    """Parsed; None where the row takes none, or the request has none."""
+    host: str
+    """The client's Host header."""
+    local_address: str = ""
+    """The address of ours that the client connected to."""
+    accept: str = ""
+    """The client's Accept header."""
+
+    @property
+    def region(self) -> Region:
+        return self.context.region
+
+    @property
+    def url(self) -> str:
+        """The URL of the HTTP port for clients outside."""
+        config = self.region.config
+        host = in_url(config.advertised_host or self.local_address)
+        return f"http://{host}:{config.advertised_admin_port or self.context.port}"
+
+    @property
+    def service_url(self) -> str:
+        """The service URL of the region for clients outside."""
+        return self.region.clients.service_url(self.local_address)
+
+    def flag(self, name: str) -> bool:
+        """The value of a Boolean parameter; False where the request has none."""
+        return bool(self.query.get(name, False))
+
+    def required_body(self, expected: str) -> Any:
+        """The body. HttpError 400 where the request has none."""
+        if self.body is None:
+            raise HttpError(400, f"the body must be {expected}")
+        return self.body
+
+    # The namespace.
+
+    def namespace(self) -> str:
+        """The full name of the namespace in the path. HttpError 404 when it does not exist."""
+        name = f"{self.names['tenant']}/{self.names['namespace']}"
+        if not self.region.policies.has_namespace(name):
+            missing = "Namespace" if self.names["tenant"] in self.region.policies.tenants() else "Tenant"
+            raise HttpError(404, f"{missing} does not exist")
+        return name
+
+    def namespace_path(self) -> NamespacePath:
+        """Where the policies of the namespace are stored. HttpError 404 when it does not exist."""
+        return NamespacePath(self.namespace())
+
+    # The topic.
+
+    def topic_name(self) -> TopicName:
+        """The topic in the path. ProtocolError for a topic that cannot exist."""
+        return self.region.check_topic(full_topic_name(self.names))
+
+    def existing_topic(self) -> TopicName:
+        """The topic in the path, with partitions or without. HttpError 404 when it does not exist."""
+        topic = self.topic_name()
+        if self.region.partitioned.get(topic) is None and not self.region.directory.exists(str(topic)):
+            raise HttpError(404, f"Topic {topic} not found")
+        return topic
+
+    def topic_policies_path(self) -> StoredKey:
+        """Where the policies of the topic are stored: those for all regions of the cluster with `?isGlobal`."""
+        return self.region.policies.topic_place(self.topic_name(), everywhere=self.flag("isGlobal"))
+
+    def partition_names(self) -> list[str]:
+        """Full names of the topic, or of its partitions."""
+        name = self.topic_name()
+        found = self.region.partitioned.get(name)
+        return [str(name)] if found is None else partition_names(name, found.count)
+
+    async def load(self, name: str = "", mode: OpenMode = OpenMode.EXISTING) -> Topic:
+        """Load the topic in the path, or the one with this full name. ProtocolError when it cannot be loaded."""
+        return await self.region.directory.acquire(name or full_topic_name(self.names), mode)
+
+    async def load_partitions(self, mode: OpenMode = OpenMode.EXISTING) -> list[Topic]:
+        """Load the topic, or its partitions. ProtocolError when one of them cannot be loaded."""
+        return [await self.load(name, mode) for name in self.partition_names()]
+
+    async def load_single(self) -> Topic:
+        """Load the topic. HttpError 405 for a partitioned one: a position is valid in one partition only."""
+        names, topic = self.partition_names(), self.topic_name()
+        if self.region.partitioned.get(topic) is not None:
+            raise HttpError(405, f"{topic} has partitions: name one of them, such as {names[0]}")
+        return await self.load(names[0])
+
+    # The subscription.
+
+    async def subscriptions(self) -> list[tuple[Topic, Subscription]]:
+        """Subscriptions with the name in the path: of the topic, or of those partitions that have it. HttpError 404
+        for none."""
+        name = self.names["subscription"]
+        topics = await self.load_partitions()
+        pairs = [(topic, topic.subscriptions.get(name)) for topic in topics]
+        found = [(topic, one) for topic, one in pairs if one is not None and not one.closed]
+        if not found:
+            raise self.no_subscription()
+        return found
+
+    async def subscription(self) -> tuple[Topic, Subscription]:
+        """HttpError 404 when it does not exist, 405 for a partitioned topic."""
+        topic = await self.load_single()
+        found = topic.subscriptions.get(self.names["subscription"])
+        if found is None or found.closed:
+            raise self.no_subscription()
+        return topic, found
+
+    def no_subscription(self) -> HttpError:
+        name = self.names["subscription"]
+        if name.startswith("pulsar.repl."):
+            return HttpError(
+                412, f"{name}: a replicator cannot skip messages; remove its region from replication_clusters"
+            )
+        return HttpError(404, f"Subscription {name} not found for topic {full_topic_name(self.names)}")
+
+    # Objects that are deleted during the request. Requests for many topics or subscriptions skip them.
+
+    async def unless_gone(self, topic: Topic, subscription: Subscription, work: Awaitable[None]) -> None:
+        """GoneMeanwhile only if the subscription still exists, and its topic is loaded again."""
+        try:
+            await work
+        except GoneMeanwhile:
+            with suppress(ProtocolError):
+                if subscription.name in (await self.load(topic.full_name)).subscriptions:
+                    raise
+
+    async def gone(self, problem: GoneMeanwhile) -> HttpError:
+        """Return 404 with Pulsar's reason if the object in the path does not exist any more; 409 if it was loaded
+        again. It is no failure of the store. ProtocolError."""
+        if "topic" in self.names:
+            for topic in await self.load_partitions():
+                if "subscription" in self.names and self.names["subscription"] not in topic.subscriptions:
+                    return self.no_subscription()
+        elif "namespace" in self.names:
+            self.namespace()
+        return HttpError(409, f"{problem}: it was loaded again during the request; repeat the request")
