@@ -115,7 +115,7 @@ class Region:
         await self.clients.listen()
         for peer in self.peers.values():
             peer.start()
-        self.coordinators.go_on()
+        self.coordinators.resume()
         if self.synchronizer is not None:
             self.spawn(self.synchronizer.run())
         owing = self._owing()

@@ -49,8 +49,8 @@ def test_the_verbs_list_show_and_delete_the_keys_of_a_region(monkeypatch: pytest
 
         async def connect() -> None:
             coordinators = at.region.coordinators
-            life: RunningCoordinator = coordinators.life(coordinators.coordinator_of(key))
-            await life.keys.connect("", key, FIRST, "p", connection)
+            coordinator: RunningCoordinator = coordinators.get(coordinators.coordinator_of(key))
+            await coordinator.keys.connect("", key, FIRST, "p", connection)
 
         assert typed("list").output == ""
         asyncio.run_coroutine_threadsafe(connect(), at.loop).result(10)

@@ -268,5 +268,5 @@ def _open_at_once(w: World) -> int:
 def _check_open(w: World) -> None:
     assert _open_at_once(w) <= 1
     broker: Any = w.regions["us"].broker
-    of_key = broker.coordinators.life(coordinator_of(KEY, 4)).core.of_key("", KEY)
+    of_key = broker.coordinators.get(coordinator_of(KEY, 4)).core.of_key("", KEY)
     assert sum(one.status is TransactionStatus.OPEN for one in of_key) <= 1

@@ -34,16 +34,16 @@ OWNER_WITHOUT_ROLE: Final = ""
 
 
 async def connect(connection: ClientConnection, command: ConnectCoordinator) -> None:
-    life = connection.region.coordinators.opening_life(command.coordinator)
+    coordinator = connection.region.coordinators.accepting(command.coordinator)
     if not command.key:
         connection.answer(CoordinatorConnected(command.request_id, None).encode())
         return
-    lock = connection.transaction_keys.requests.setdefault(life.number, asyncio.Lock())
+    lock = connection.transaction_keys.requests.setdefault(coordinator.number, asyncio.Lock())
     async with lock:  # of two concurrent requests the second one finds the grant of the first
         _check_key(connection, command)
-        life = connection.region.coordinators.opening_life(command.coordinator)
+        coordinator = connection.region.coordinators.accepting(command.coordinator)
         client = client_text(connection.client_version, connection.address)
-        epoch = await life.keys.connect(
+        epoch = await coordinator.keys.connect(
             OWNER_WITHOUT_ROLE, command.key, command.epoch, command.process, connection, client
         )
         holder = Holder(OWNER_WITHOUT_ROLE, command.key, epoch)
@@ -72,11 +72,11 @@ def _check_key(connection: ClientConnection, command: ConnectCoordinator) -> Non
 
 
 def begin(connection: ClientConnection, command: NewTransaction) -> Work:
-    life = connection.region.coordinators.opening_life(command.coordinator)
+    coordinator = connection.region.coordinators.accepting(command.coordinator)
     keyed = command.coordinator in connection.transaction_keys.requests
-    if keyed or not life.may_begin_at_once:
+    if keyed or not coordinator.may_begin_at_once:
         return _begin_when_possible(connection, command)
-    txn, written = life.begin_at_once(command.timeout_ms)
+    txn, written = coordinator.begin_at_once(command.timeout_ms)
     return PendingResponse(written, NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
 
 
@@ -85,9 +85,9 @@ async def _begin_when_possible(connection: ClientConnection, command: NewTransac
     lock = connection.transaction_keys.requests.get(command.coordinator)
     if lock is not None:
         await _key_granted(connection, command, lock)
-    life = connection.region.coordinators.opening_life(command.coordinator)
+    coordinator = connection.region.coordinators.accepting(command.coordinator)
     holder = connection.transaction_keys.held.get(command.coordinator)
-    txn = await life.begin(command.timeout_ms, holder)
+    txn = await coordinator.begin(command.timeout_ms, holder)
     connection.answer(NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
 
 
@@ -102,21 +102,21 @@ async def _key_granted(connection: ClientConnection, command: NewTransaction, lo
 
 def add_partitions(connection: ClientConnection, command: AddPartitions) -> PendingResponse:
     region = connection.region
-    life = region.coordinators.life(command.most)
+    coordinator = region.coordinators.get(command.most)
     topics = [_participant(region, topic) for topic in command.topics]
     return PendingResponse(
-        life.add_partitions(command.least, topics), response(AddPartitionsResponse, command)
+        coordinator.add_partitions(command.least, topics), response(AddPartitionsResponse, command)
     )
 
 
 def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> PendingResponse:
     region = connection.region
-    life = region.coordinators.life(command.most)
+    coordinator = region.coordinators.get(command.most)
     named = [
         (_participant(region, topic), _checked_subscription(name)) for topic, name in command.subscriptions
     ]
     return PendingResponse(
-        life.add_subscriptions(command.least, named), response(AddSubscriptionsResponse, command)
+        coordinator.add_subscriptions(command.least, named), response(AddSubscriptionsResponse, command)
     )
 
 
@@ -143,8 +143,8 @@ def _checked_subscription(name: str) -> str:
 def end(connection: ClientConnection, command: EndTransaction) -> PendingResponse:
     if command.commit is None:
         raise ProtocolError(ServerError.NotAllowedError, "END_TXN must say whether to commit or to abort")
-    life = connection.region.coordinators.life(command.most)
-    finished = life.finish(command.least, commit=command.commit, why=ASKED)
+    coordinator = connection.region.coordinators.get(command.most)
+    finished = coordinator.finish(command.least, commit=command.commit, why=ASKED)
     return PendingResponse(finished, response(EndTransactionResponse, command))
 
 

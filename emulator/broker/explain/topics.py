@@ -5,12 +5,14 @@ Answers are computed from the state machines themselves, and queries change noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
-from emulator.broker.explain.access import access_sentences, why_producer_waits
 from emulator.broker.explain.metadata import why_shared
 from emulator.broker.explain.transactions import (
+    Answer,
     explain_key,
     explain_transaction,
     known_keys,
@@ -20,6 +22,7 @@ from emulator.broker.explain.transactions import (
 from emulator.broker.region import Region
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import LoadState
 from emulator.core.metadata.event import readable
@@ -29,6 +32,8 @@ from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
 
 Words = tuple[str, ...]
+PRODUCERS_MAX: Final = 20
+"""Maximum number of producers, of those that wait or of those they wait for, that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Explainer:
 
     names: Callable[[Region], Iterable[Words]]
     """All names of the kind in this region."""
-    explain: Callable[[Region, Words], Explanation]
+    explain: Callable[[Region, Words, Answer], Explanation]
     """Explains one of them."""
 
 
@@ -53,7 +58,8 @@ def explain(region: Region, kind: str, name: str) -> Explanation:
     known = list(explainer.names(region))
     for words in known:
         if _means(wanted, words):
-            return explainer.explain(region, words)
+            answer = partial(explained, region.config.region, kind, " ".join(words))
+            return explainer.explain(region, words, answer)
     hint = nearest(" ".join(wanted), (" ".join(map(_typed, words)) for words in known))
     rule = "" if hint is None else f" (did you mean {hint!r}?)"
     shape = " ".join(KINDS[kind].words)
@@ -115,15 +121,13 @@ def _topics(region: Region) -> Iterable[Words]:
     return [(name,) for name in region.directory.all_names()]
 
 
-def _topic(region: Region, words: Words) -> Explanation:
+def _topic(region: Region, words: Words, answer: Answer) -> Explanation:
     topic = region.directory.serving.get(words[0])
     if topic is None:
         cause = _NOT_SERVED.get(region.directory.state_of(words[0]))
         if cause is None:
-            return _made(
-                region, "topic", words, "stored; it is loaded when a client or a remote region uses it"
-            )
-        return _made(region, "topic", words, "not served", None, cause())
+            return answer("stored; it is loaded when a client or a remote region uses it", None, [])
+        return answer("not served", None, [cause()])
     clients = [one for one in topic.producers.values() if one.source_region is None]
     consumers = sum(len(one.consumers) for one in topic.subscriptions.values())
     what = (
@@ -131,16 +135,8 @@ def _topic(region: Region, words: Words) -> Explanation:
         f"to {_count(len(topic.subscriptions), 'subscription')} with {_count(consumers, 'consumer')}; "
         f"{_count(len(clients), 'producer')} of clients"
     )
-    return _made(
-        region,
-        "topic",
-        words,
-        "; ".join([what, *access_sentences(topic)]),
-        topic.metrics.loaded_ms,
-        *_lacking(topic),
-        why_not_readable(region, topic),
-        why_producer_waits(topic),
-    )
+    reasons = [*_lacking(topic), why_not_readable(region, topic), _why_producer_waits(topic)]
+    return answer("; ".join([what, *access_sentences(topic)]), topic.metrics.loaded_ms, reasons)
 
 
 _NOT_SERVED: Mapping[LoadState, ReasonRow] = {
@@ -159,6 +155,79 @@ def _lacking(topic: Topic) -> list[Reason]:
     ]
 
 
+# Exclusive producers.
+
+
+def access_sentences(topic: Topic) -> list[str]:
+    """The current state: owner, epoch, wait queue, last change. Empty for a topic that never had an owner."""
+    access = topic.access
+    owner, line = access.owner, access.line
+    if access.epoch is None and owner is None and not line and not access.home:
+        return []
+    sentences = []
+    if access.home:
+        sentences.append(f"clients may publish in region {access.home} only")
+    if owner is not None and topic.producers.get(owner.producer_name) is owner:
+        sentences.append(f"{_producer(owner)} is the owner in epoch {access.epoch}")
+    elif owner is not None:
+        sentences.append(f"{_producer(owner)} is becoming the owner")
+    elif access.awaited is not None:
+        sentences.append(f"it is reserved for {access.awaited!r}, the owner of epoch {access.epoch}")
+    else:
+        sentences.append(
+            "no producer owns it"
+            + (f"; the newest epoch is {access.epoch}" if access.epoch is not None else "")
+        )
+    if line:
+        sentences.append(f"{len(line):,} wait: {_listed([_waiting_producer(one) for one in line])}")
+    if access.standing.last_change:
+        sentences.append(f"last change: {access.standing.last_change}")
+    return sentences
+
+
+def _why_producer_waits(topic: Topic) -> Reason:
+    """Return why the first producer of the queue waits; empty when none waits."""
+    access = topic.access
+    if not access.line:
+        return NO_REASON
+    first, owner = access.line[0].producer_name, access.owner
+    if access.home:
+        return Cause.ACCESS_ELSEWHERE(producer=first, region=access.home)
+    if access.awaited is not None:
+        return Cause.ACCESS_KEPT(producer=first, owner=access.awaited)
+    if owner is not None and topic.producers.get(owner.producer_name) is owner:
+        return Cause.ACCESS_OWNED(
+            producer=first,
+            owner=owner.producer_name,
+            published=_published(owner),
+            address=owner.connection.address,
+        )
+    shared = sorted(name for name, one in topic.producers.items() if one.source_region is None)
+    if owner is not None or not shared:
+        return Cause.ACCESS_CHANGES(producer=first)
+    return Cause.ACCESS_SHARED(producer=first, producers=_listed(shared))
+
+
+def _published(owner: ConnectedProducer) -> str:
+    """Whether the owner publishes: its client may have closed it without the broker receiving that."""
+    messages = owner.published.messages
+    return f"published {messages:,} messages since it was opened" if messages else "has published nothing"
+
+
+def _producer(producer: ConnectedProducer) -> str:
+    return f"{producer.producer_name!r} ({producer.access_mode.label}, {producer.connection.address})"
+
+
+def _waiting_producer(producer: ConnectedProducer) -> str:
+    priority = f" (priority {producer.queue_priority})" if producer.queue_priority else ""
+    return f"{producer.producer_name!r}{priority}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - PRODUCERS_MAX:,} more" if len(names) > PRODUCERS_MAX else ""
+    return ", ".join(names[:PRODUCERS_MAX]) + more
+
+
 # Subscriptions.
 
 
@@ -168,7 +237,7 @@ def _subscriptions(region: Region) -> Iterable[Words]:
     ]
 
 
-def _subscription(region: Region, words: Words) -> Explanation:
+def _subscription(region: Region, words: Words, answer: Answer) -> Explanation:
     topic = region.directory.serving[words[0]]
     subscription = topic.subscriptions[words[1]]
     backlog, consumers = subscription.backlog(), len(subscription.consumers)
@@ -176,15 +245,8 @@ def _subscription(region: Region, words: Words) -> Explanation:
         f"mark-delete is {topic.log.ledger_id}:{subscription.cursor.mark_delete}, {backlog} of the entries after it "
         f"are not acknowledged, {_count(consumers, 'consumer')}, {_replication_status(subscription)}"
     )
-    made = _made(
-        region,
-        "subscription",
-        words,
-        what,
-        None,
-        subscription.why_not() or why_not_readable(region, topic),
-        _why_position_stays(topic, subscription),
-    )
+    delivery = subscription.why_not() or why_not_readable(region, topic)
+    made = answer(what, None, [delivery, _why_position_stays(topic, subscription)])
     not_applied = tuple(sorted(subscription.cursor.unapplied))
     return replace(made, replicates_to=_replicates_to(topic, subscription), not_applied=not_applied)
 
@@ -223,24 +285,14 @@ def _replicators(region: Region) -> Iterable[Words]:
     ]
 
 
-def _replication(region: Region, words: Words) -> Explanation:
+def _replication(region: Region, words: Words, answer: Answer) -> Explanation:
     topic = region.directory.serving[words[0]]
     replicator = topic.replicators.get(words[1])
     if replicator is None:
-        return _made(
-            region, "replication", words, "not replicated", None, _why_not_replicated(region, topic, words[1])
-        )
+        return answer("not replicated", None, [_why_not_replicated(region, topic, words[1])])
     backlog = replicator.backlog
     what = f"{words[1]} has all entries" if not backlog else f"{words[1]} lacks {_entries(backlog)} at most"
-    return _made(
-        region,
-        "replication",
-        words,
-        what,
-        replicator.since_ms,
-        replicator.why_not(),
-        why_not_readable(region, topic),
-    )
+    return answer(what, replicator.since_ms, [replicator.why_not(), why_not_readable(region, topic)])
 
 
 def _why_not_replicated(region: Region, topic: Topic, remote: str) -> Reason:
@@ -260,7 +312,7 @@ def _replicated_topics(region: Region) -> Iterable[Words]:
     ]
 
 
-def _snapshot(region: Region, words: Words) -> Explanation:
+def _snapshot(region: Region, words: Words, answer: Answer) -> Explanation:
     sync = region.directory.serving[words[0]].subscriptions.replicated
     assert sync is not None
     summary = sync.summary()
@@ -268,7 +320,7 @@ def _snapshot(region: Region, words: Words) -> Explanation:
         f"{summary['completed']} of {_count(summary['started'], 'snapshot')} completed, "
         f"{summary['timed_out']} timed out, {summary['pending']} under way"
     )
-    return _made(region, "snapshot", words, f"{what}; {_newest(sync)}", None, sync.why_no_snapshot())
+    return answer(f"{what}; {_newest(sync)}", None, [sync.why_no_snapshot()])
 
 
 def _newest(sync: ReplicatedSubscriptions) -> str:
@@ -289,7 +341,7 @@ def _paths(region: Region) -> Iterable[Words]:
     return [(path,) for path in dict.fromkeys((*stored, *replaced))]
 
 
-def _path(region: Region, words: Words) -> Explanation:
+def _path(region: Region, words: Words, answer: Answer) -> Explanation:
     metadata = region.metadata
     change = metadata.get(words[0])
     if change is None:  # a row that was damaged and removed
@@ -298,8 +350,8 @@ def _path(region: Region, words: Words) -> Explanation:
         value = (change.value or b"").decode(errors="replace")
         what = f"version {change.version}, as of revision {metadata.revision}: {value}"
     if metadata.away is not None:
-        return _made(region, "metadata", words, what, None, Cause.STORE_AWAY(failure=str(metadata.away)))
-    return _made(region, "metadata", words, what, None, *why_shared(metadata, region.synchronizer, words[0]))
+        return answer(what, None, [Cause.STORE_AWAY(failure=str(metadata.away))])
+    return answer(what, None, why_shared(metadata, region.synchronizer, words[0]))
 
 
 # Links.
@@ -309,16 +361,10 @@ def _links(region: Region) -> Iterable[Words]:
     return [(region.config.region, peer) for peer in region.peers]
 
 
-def _link(region: Region, words: Words) -> Explanation:
+def _link(region: Region, words: Words, answer: Answer) -> Explanation:
     peer = region.peers[words[1]]
     what = "established" if peer.connected else "not established"
-    return _made(region, "link", words, what, peer.since_ms, peer.why_not)
-
-
-def _made(
-    region: Region, kind: str, words: Words, what: str, since_ms: int | None = None, *reasons: Reason
-) -> Explanation:
-    return explained(region.config.region, kind, " ".join(words), what, since_ms, reasons)
+    return answer(what, peer.since_ms, [peer.why_not])
 
 
 EXPLAINERS: Mapping[str, Explainer] = {

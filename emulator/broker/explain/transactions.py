@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.transactions.coordinator import LiveTransaction
 from emulator.core.transactions.names import TransactionStatus, TxnId
-from emulator.model.explanations import Explanation, explained
+from emulator.model.explanations import Explanation
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.transaction_names import SEPARATOR, full_text
 from emulator.model.values import Position
 
 NAMED_MAX = 10
+Answer = Callable[[str, int | None, Iterable[Reason]], Explanation]
+"""Makes the explanation of an object from its state, since when it has it, and the reasons."""
 
 
 def known_transactions(region: Region) -> Iterable[tuple[str]]:
     """Those that have not ended, and those whose outcome is remembered."""
-    for life in region.coordinators.lives:
-        for least in (*life.core.live, *life.core.outcomes):
-            yield (TxnId(life.number, least).text,)
+    for coordinator in region.coordinators.loaded:
+        for least in (*coordinator.core.live, *coordinator.core.outcomes):
+            yield (TxnId(coordinator.number, least).text,)
 
 
-def explain_transaction(region: Region, words: tuple[str, ...]) -> Explanation:
+def explain_transaction(region: Region, words: tuple[str, ...], answer: Answer) -> Explanation:
     """Explain a known transaction."""
     most, least = map(int, words[0].strip("()").split(","))
-    life = region.coordinators.life(most)
-    transaction = life.core.live.get(least)
-    name = region.config.region
+    coordinator = region.coordinators.get(most)
+    transaction = coordinator.core.live.get(least)
     if transaction is None:
-        outcome = life.core.outcomes[least]
-        what = f"{outcome.status.name}: {outcome.why}"
-        return explained(name, "transaction", words[0], what, None, [])
-    return explained(
-        name,
-        "transaction",
-        words[0],
-        f"{transaction.status.name}; {_holder(transaction)}; {_participants(transaction)}",
-        transaction.opened_at_ms,
-        _why_not_over(transaction, life.teller.refused.get(least, {})),
-    )
+        outcome = coordinator.core.outcomes[least]
+        return answer(f"{outcome.status.name}: {outcome.why}", None, [])
+    what = f"{transaction.status.name}; {_holder(transaction)}; {_participants(transaction)}"
+    refused = coordinator.notifier.refused.get(least, {})
+    return answer(what, transaction.opened_at_ms, _why_not_over(transaction, refused))
 
 
 def _why_not_over(
@@ -56,17 +51,17 @@ def _why_not_over(
 
 def known_keys(region: Region) -> Iterable[tuple[str]]:
     """Every transaction key, as `geoemu transactions list-transaction-keys` prints it."""
-    for life in region.coordinators.lives:
-        for state in life.keys.book.keys.values():
+    for coordinator in region.coordinators.loaded:
+        for state in coordinator.keys.book.keys.values():
             yield (full_text(state.owner, state.key),)
 
 
-def explain_key(region: Region, words: tuple[str, ...]) -> Explanation:
+def explain_key(region: Region, words: tuple[str, ...], answer: Answer) -> Explanation:
     """Explain a key that exists: its epoch, its last client, its transactions."""
     owner, _, key = words[0].rpartition(SEPARATOR)
-    life = next(one for one in region.coordinators.lives if (owner, key) in one.keys.book.keys)
-    state = life.keys.book.keys[owner, key]
-    known = life.core.known_of_key(owner, key)
+    coordinator = next(one for one in region.coordinators.loaded if (owner, key) in one.keys.book.keys)
+    state = coordinator.keys.book.keys[owner, key]
+    known = coordinator.core.known_of_key(owner, key)
     listed = ", ".join(f"{one.txn.text} {one.status.name}" for one in known[-NAMED_MAX:])
     more = f" and {len(known) - NAMED_MAX} older" if len(known) > NAMED_MAX else ""
     client = f"last used by {state.client}" if state.client else "its last client is not known"
@@ -76,7 +71,7 @@ def explain_key(region: Region, words: tuple[str, ...]) -> Explanation:
         Cause.KEY_IN_USE(transaction=one.txn.text, status=one.status.name)
         for one in reversed(blocking[-NAMED_MAX:])
     ]
-    return explained(region.config.region, "transaction-key", words[0], what, state.since_ms, reasons)
+    return answer(what, state.since_ms, reasons)
 
 
 def _participants(transaction: LiveTransaction) -> str:
@@ -116,5 +111,5 @@ def why_not_readable(region: Region, topic: Topic) -> Reason:
 
 
 def _live(region: Region, txn: TxnId) -> LiveTransaction | None:
-    lives = [life for life in region.coordinators.lives if life.number == txn.most]
-    return lives[0].core.live.get(txn.least) if lives else None
+    loaded = [coordinator for coordinator in region.coordinators.loaded if coordinator.number == txn.most]
+    return loaded[0].core.live.get(txn.least) if loaded else None

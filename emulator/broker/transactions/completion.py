@@ -26,7 +26,7 @@ Participant = tuple[str, str | None]
 """(full name of a topic, name of a subscription there); None: the topic itself."""
 
 
-class HasDirectory(Protocol):
+class TopicLoader(Protocol):
     """The region, as far as topics are requested from it."""
 
     @property
@@ -36,37 +36,36 @@ class HasDirectory(Protocol):
 class ParticipantNotifier:
     """The notifier of one coordinator."""
 
-    def __init__(self, region: HasDirectory, low_watermark: Callable[[], int]) -> None:
+    def __init__(self, region: TopicLoader, low_watermark: Callable[[], int]) -> None:
         self._region = region
         self._low_watermark = low_watermark
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self.refused: dict[int, dict[Participant, str]] = {}
         """Number of a transaction -> participants that could not be notified, and why. For explanations."""
 
-    def tell_at_once(self, transaction: LiveTransaction) -> asyncio.Future[Any] | None:
+    def notify_now(self, transaction: LiveTransaction) -> asyncio.Future[Any] | None:
         """Notify all participants. Done when every one has the outcome; it fails when one of them could not be
         notified. None: a participant cannot be notified without waiting for something first."""
         if transaction.subscriptions:
             return None
         serving = self._region.directory.serving
         topics = [serving.get(name) for name in transaction.topics]
-        told = []
+        confirmed = []
         for topic in topics:
             if topic is None or topic.closed:
                 return None
-            told.append(
-                topic.end_partition(transaction.txn, transaction.status.is_committed, self._low_watermark())
-            )
-        return told[0] if len(told) == 1 else asyncio.gather(*told)
+            committed = transaction.status.is_committed
+            confirmed.append(topic.end_partition(transaction.txn, committed, self._low_watermark()))
+        return confirmed[0] if len(confirmed) == 1 else asyncio.gather(*confirmed)
 
-    async def tell_all(self, transaction: LiveTransaction, stopped: Callable[[], bool]) -> None:
+    async def notify_all(self, transaction: LiveTransaction, stopped: Callable[[], bool]) -> None:
         """Notify until every participant has the outcome, or `stopped`."""
         waiting: list[Participant] = [(topic, None) for topic in transaction.topics]
         waiting += transaction.subscriptions
         delay_seconds = RETRY_SECONDS
         try:
             while waiting and not stopped():
-                await asyncio.gather(*(self._in_turn(transaction, each) for each in waiting))
+                await asyncio.gather(*(self._try(transaction, each) for each in waiting))
                 waiting = list(self.refused.get(transaction.txn.least, ()))
                 if waiting:
                     await asyncio.sleep(delay_seconds)
@@ -74,11 +73,11 @@ class ParticipantNotifier:
         finally:
             self.refused.pop(transaction.txn.least, None)
 
-    async def _in_turn(self, transaction: LiveTransaction, participant: Participant) -> None:
+    async def _try(self, transaction: LiveTransaction, participant: Participant) -> None:
         refused = self.refused.setdefault(transaction.txn.least, {})
         try:
-            async with self._turns:
-                await self._tell(transaction, *participant)
+            async with self._slots:
+                await self._notify(transaction, *participant)
         except (ProtocolError, StorageError) as problem:
             if not (isinstance(problem, ProtocolError) and problem.code in GONE):
                 refused[participant] = str(problem)
@@ -89,7 +88,7 @@ class ParticipantNotifier:
             return
         refused.pop(participant, None)
 
-    async def _tell(
+    async def _notify(
         self, transaction: LiveTransaction, topic_name: str, subscription_name: str | None
     ) -> None:
         topic = await self._region.directory.acquire(topic_name, OpenMode.EXISTING)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from emulator.broker.environment import RegionServices
-from emulator.broker.transactions.completion import HasDirectory, ParticipantNotifier
+from emulator.broker.transactions.completion import ParticipantNotifier, TopicLoader
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
 from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
@@ -23,14 +23,14 @@ from emulator.core.transactions.journal_format import Decided, Holder, JournalEn
 from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 
-Promised = asyncio.Future[Any]
+SharedFuture = asyncio.Future[Any]
 """Callers that wait for it must not cancel it: it is shared."""
 LOG: Final = "internal://pulsar/system/__transaction_log_"
 KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
 ROUNDING_SECONDS: Final = 0.001
 
 
-class CoordinatingRegion(RegionServices, HasDirectory, Protocol):
+class CoordinatingRegion(RegionServices, TopicLoader, Protocol):
     """The region, as its coordinators see it."""
 
 
@@ -101,7 +101,7 @@ class RunningCoordinator:
         self.figures = figures
         self.core = components.transactions.coordinator(number, bounds)
         self.over = False
-        self.teller = ParticipantNotifier(region, lambda: self.core.low_watermark)
+        self.notifier = ParticipantNotifier(region, lambda: self.core.low_watermark)
         self._region = region
         self._on_failure = on_failure
         self.journal = components.storage.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
@@ -116,7 +116,7 @@ class RunningCoordinator:
         self._written: asyncio.Future[int] | None = None
         self._entries: list[JournalEntry] = []
         """Entries of the journal's newest write."""
-        self._told: dict[int, asyncio.Future[None]] = {}
+        self._confirmations: dict[int, asyncio.Future[None]] = {}
         """Number of a decided transaction -> done when every participant has confirmed."""
         self._due = DueTimer(self.core, self._time_out)
 
@@ -134,12 +134,12 @@ class RunningCoordinator:
             raise damaged(self.journal.name, ValueError(str(problem))) from None
         await self.keys.load()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Finish decided transactions, abort fenced ones, and start the time-outs (TX6)."""
         for least, transaction in list(self.core.live.items()):
             holder = transaction.holder
             if transaction.status.is_decided:
-                self._carry_out(least, None)
+                self._complete(least, None)
             elif holder is not None and not self.keys.book.is_current(holder):
                 self.decide(least, commit=False, why=f"{FENCED}: its key has a newer connection")
         self._due.arm()
@@ -148,11 +148,11 @@ class RunningCoordinator:
         """Nothing may be decided any more. Fail all callers that wait."""
         self.over = True
         self._due.close()
-        for told in self._told.values():
-            if not told.done():
-                told.set_exception(failure)
-                told.exception()  # mark as retrieved: maybe no caller waits
-        self._told.clear()
+        for confirmed in self._confirmations.values():
+            if not confirmed.done():
+                confirmed.set_exception(failure)
+                confirmed.exception()  # mark as retrieved: maybe no caller waits
+        self._confirmations.clear()
 
     async def settled(self) -> None:
         """Wait until no write is under way: each failed, or is durable and will be read by the next load."""
@@ -182,7 +182,7 @@ class RunningCoordinator:
         """Whether `begin_at_once` is possible."""
         return self.journal.is_ready and not self.over
 
-    def begin_at_once(self, timeout_ms: int, holder: Holder | None = None) -> tuple[TxnId, Promised]:
+    def begin_at_once(self, timeout_ms: int, holder: Holder | None = None) -> tuple[TxnId, SharedFuture]:
         """Open a transaction without waiting, while `may_begin_at_once`. ProtocolError."""
         wall_ms = self._region.environment.wall_clock_ms()
         entry = self.core.begin(timeout_ms, wall_ms, holder, _now_ms())
@@ -191,36 +191,36 @@ class RunningCoordinator:
         self._due.arm()
         return TxnId(self.number, entry.least), written
 
-    def add_partitions(self, least: int, topics: Sequence[str]) -> Promised:
+    def add_partitions(self, least: int, topics: Sequence[str]) -> SharedFuture:
         """Add topics. Done when they are durable in the log; may fail with a StorageError or ProtocolError.
         ProtocolError."""
-        return self._sure(lambda: self._added(self.core.add_partitions(least, topics)))
+        return self._when_durable(lambda: self._added(self.core.add_partitions(least, topics)))
 
-    def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> Promised:
+    def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> SharedFuture:
         """Add (topic, subscription), in the same way."""
-        return self._sure(lambda: self._added(self.core.add_subscriptions(least, subscriptions)))
+        return self._when_durable(lambda: self._added(self.core.add_subscriptions(least, subscriptions)))
 
-    def _added(self, entry: JournalEntry | None) -> Promised:
+    def _added(self, entry: JournalEntry | None) -> SharedFuture:
         """Return what a request to add waits for. A repeated request waits for the first one, which may not be durable
         yet."""
         written = self.journal.newest if entry is None else self._issue(entry)
         return _done() if written is None else written
 
-    def finish(self, least: int, *, commit: bool, why: str) -> Promised:
+    def finish(self, least: int, *, commit: bool, why: str) -> SharedFuture:
         """Commit or abort. Done when every participant has confirmed; may fail with a StorageError. ProtocolError, now
         or then, when it cannot be ended this way."""
-        return self._sure(lambda: self.decide(least, commit=commit, why=why) or _done())
+        return self._when_durable(lambda: self.decide(least, commit=commit, why=why) or _done())
 
-    def _sure(self, ask: Callable[[], Promised]) -> Promised:
-        """Return the result of `ask`. A rejection reveals a decision: it waits until pending writes are durable
+    def _when_durable(self, decide: Callable[[], SharedFuture]) -> SharedFuture:
+        """Return the result of `decide`. A rejection reveals a decision: it waits until pending writes are durable
         (TX1)."""
         try:
-            return ask()
+            return decide()
         except ProtocolError as problem:
             newest = self.journal.newest
             if newest is None or newest.done():
                 raise
-            refused: Promised = asyncio.get_running_loop().create_future()
+            refused: SharedFuture = asyncio.get_running_loop().create_future()
             newest.add_done_callback(partial(_refuse, refused, problem))
             return refused
 
@@ -229,37 +229,36 @@ class RunningCoordinator:
         before. ProtocolError when the decision is not possible."""
         entry = self.core.decide(least, commit=commit, why=why)
         if entry is not None:
-            self._carry_out(least, entry)
-        return self._told.get(least)
+            self._complete(least, entry)
+        return self._confirmations.get(least)
 
-    def _carry_out(self, least: int, entry: Decided | None) -> None:
+    def _complete(self, least: int, entry: Decided | None) -> None:
         """Write a decision and notify the participants. `entry`: None when the log has it already. It is issued at
         once: a later transaction of the same key must follow it in the log (INV-57)."""
-        self._told[least] = asyncio.get_running_loop().create_future()
+        self._confirmations[least] = asyncio.get_running_loop().create_future()
         if entry is None:
-            self._tell(least)
+            self._notify(least)
         else:
             self._issue(entry)  # participants are notified when it is durable (TX3)
 
-    def _tell(self, least: int) -> None:
+    def _notify(self, least: int) -> None:
         """TX4: notify the participants. A task is needed only for those that have to be loaded or were not reached."""
-        told = self.teller.tell_at_once(self.core.live[least])
-        if told is None:
-            self._region.spawn(self._tell_patiently(least))
+        notified = self.notifier.notify_now(self.core.live[least])
+        if notified is None:
+            self._region.spawn(self._notify_until_confirmed(least))
         else:
+            notified.add_done_callback(partial(self._notified, least))
 
-            def told_at_once(done: Promised) -> None:
-                if self.over:
-                    return
-                if done.exception() is None:
-                    self._over(least)
-                else:
-                    self._region.spawn(self._tell_patiently(least))
+    def _notified(self, least: int, notified: SharedFuture) -> None:
+        if self.over:
+            return
+        if notified.exception() is None:
+            self._over(least)
+        else:
+            self._region.spawn(self._notify_until_confirmed(least))
 
-            told.add_done_callback(told_at_once)
-
-    async def _tell_patiently(self, least: int) -> None:
-        await self.teller.tell_all(self.core.live[least], lambda: self.over)
+    async def _notify_until_confirmed(self, least: int) -> None:
+        await self.notifier.notify_all(self.core.live[least], lambda: self.over)
         if not self.over:
             self._over(least)
 
@@ -269,7 +268,7 @@ class RunningCoordinator:
         self._issue(self.core.ended(least, _now_ms()))
         self.figures.committed += transaction.status.is_committed
         self.figures.aborted += not transaction.status.is_committed
-        self._told.pop(least).set_result(None)
+        self._confirmations.pop(least).set_result(None)
 
     # Interface for its keys (key_registry.KeyedTransactions).
 
@@ -289,7 +288,7 @@ class RunningCoordinator:
     ) -> list[asyncio.Future[None]]:
         """Abort the open transactions of a key. Returns the futures to wait for, also of one that was decided
         before."""
-        told = []
+        confirmations = []
         for transaction in self.core.of_key(owner, key):
             assert transaction.holder is not None
             if before_epoch is not None and transaction.holder.epoch >= before_epoch:
@@ -297,9 +296,9 @@ class RunningCoordinator:
             least = transaction.txn.least
             if transaction.status is TransactionStatus.OPEN:
                 self.decide(least, commit=False, why=why)
-            if least in self._told:
-                told.append(self._told[least])
-        return told
+            if least in self._confirmations:
+                confirmations.append(self._confirmations[least])
+        return confirmations
 
     # Time-outs.
 
@@ -318,7 +317,7 @@ class RunningCoordinator:
             written.add_done_callback(partial(self._stored, self._entries))
         self._entries.append(entry)
         core = self.core
-        if self.journal.unsummed > max(CHECKPOINT_ENTRIES, 4 * (len(core.live) + len(core.outcomes))):
+        if self.journal.since_checkpoint > max(CHECKPOINT_ENTRIES, 4 * (len(core.live) + len(core.outcomes))):
             everything = [journal_format.encode(entry) for entry in core.everything()]
             self.journal.checkpoint(everything).add_done_callback(partial(self._stored, ()))
         return written
@@ -332,7 +331,7 @@ class RunningCoordinator:
                 self.core.durable(entry)
             for entry in entries:
                 if type(entry) is Decided and not self.over:
-                    self._tell(entry.least)
+                    self._notify(entry.least)
         elif not self.over:
             assert isinstance(failure, StorageError), failure
             self._on_failure(self, failure)
@@ -342,14 +341,14 @@ def _now_ms() -> float:
     return asyncio.get_running_loop().time() * 1_000
 
 
-def _refuse(refused: Promised, problem: ProtocolError, newest: asyncio.Future[int]) -> None:
+def _refuse(refused: SharedFuture, problem: ProtocolError, newest: asyncio.Future[int]) -> None:
     refused.set_exception(newest.exception() or problem)
     refused.exception()  # mark as retrieved: the caller may be gone
 
 
-def _done() -> Promised:
+def _done() -> SharedFuture:
     """Return a future that is done."""
-    done: Promised = asyncio.get_running_loop().create_future()
+    done: SharedFuture = asyncio.get_running_loop().create_future()
     done.set_result(None)
     return done
 

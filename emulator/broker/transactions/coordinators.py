@@ -34,7 +34,7 @@ class TransactionCoordinators:
     def __init__(self, region: CoordinatingRegion) -> None:
         self._region = region
         self.count = region.config.settings.transaction_coordinators
-        self._lives: dict[int, RunningCoordinator] = {}
+        self._loaded: dict[int, RunningCoordinator] = {}
         self._figures: dict[int, CoordinatorMetrics] = {}
         self._damaged: dict[int, str] = {}
         """Number -> why its log cannot be read."""
@@ -48,16 +48,16 @@ class TransactionCoordinators:
         await asyncio.gather(*map(self._load, sorted(numbers)))
         await self._bind_keys()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Finish decided transactions and start the time-outs. Topics may be loaded from now on."""
-        for life in self._lives.values():
-            life.go_on()
+        for coordinator in self._loaded.values():
+            coordinator.resume()
 
     def close(self) -> None:
         """The region stops."""
         stopping = StorageError("the region is stopping", definite=False)
-        for life in self._lives.values():
-            life.end(stopping)
+        for coordinator in self._loaded.values():
+            coordinator.end(stopping)
 
     def _stored_numbers(self) -> list[int]:
         tails = (name.removeprefix(LOG) for name in self._region.store.log_names() if name.startswith(LOG))
@@ -65,28 +65,28 @@ class TransactionCoordinators:
 
     async def _load(self, number: int, former: RunningCoordinator | None = None) -> RunningCoordinator | None:
         figures = self._figures.setdefault(number, CoordinatorMetrics())
-        life = RunningCoordinator(number, self._region, figures, self._failed)
+        coordinator = RunningCoordinator(number, self._region, figures, self._failed)
         if former is not None:
-            life.keys.holders = former.keys.holders
+            coordinator.keys.holders = former.keys.holders
         try:
-            await life.load()
+            await coordinator.load()
         except StorageDamaged as damage:
             logger.error("transaction coordinator %d cannot be used: %s", number, damage)
             self._damaged[number] = str(damage)
             return None
-        self._lives[number] = life
-        return life
+        self._loaded[number] = coordinator
+        return coordinator
 
     async def _bind_keys(self) -> None:
         """Bind keys to coordinators. The binding depends on the number of coordinators."""
-        books = [life.keys.book for life in self._lives.values()]
+        books = [coordinator.keys.book for coordinator in self._loaded.values()]
         if not self.count or all(book.coordinators in (None, self.count) for book in books):
             return
         self._check_unbound(books)
         self._check_readable()
         floor = max((book.highest_epoch() for book in books), default=FIRST)
         for number in range(self.count):
-            await self.life(number).keys.raise_floor(floor, self.count)
+            await self.get(number).keys.raise_floor(floor, self.count)
 
     def _check_unbound(self, books: list[KeyBook]) -> None:
         held = sum(len(book.keys) for book in books)
@@ -110,15 +110,15 @@ class TransactionCoordinators:
 
     # Failure.
 
-    def _failed(self, life: RunningCoordinator, failure: StorageError) -> None:
+    def _failed(self, coordinator: RunningCoordinator, failure: StorageError) -> None:
         """A coordinator's log failed. It may contain less, or more, than the memory."""
-        logger.error("storage of transaction coordinator %d failed: %s", life.number, failure)
-        del self._lives[life.number]
-        life.end(failure)
+        logger.error("storage of transaction coordinator %d failed: %s", coordinator.number, failure)
+        del self._loaded[coordinator.number]
+        coordinator.end(failure)
         if isinstance(failure, StorageFenced):
             self._region.topic_failed("", failure)
         else:
-            self._region.spawn(self._load_again(life))
+            self._region.spawn(self._load_again(coordinator))
 
     async def _load_again(self, former: RunningCoordinator) -> None:
         await former.settled()
@@ -126,7 +126,7 @@ class TransactionCoordinators:
         delay_seconds = RETRY_SECONDS
         while True:
             try:
-                life = await self._load(number, former)
+                coordinator = await self._load(number, former)
             except Exception as failure:  # any: a coordinator that is not loaded answers no client
                 known = isinstance(failure, StorageError)
                 logger.warning(
@@ -136,8 +136,8 @@ class TransactionCoordinators:
                     exc_info=None if known else failure,
                 )
             else:
-                if life is not None:
-                    life.go_on()
+                if coordinator is not None:
+                    coordinator.resume()
                 return
             await asyncio.sleep(delay_seconds)
             delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
@@ -149,16 +149,16 @@ class TransactionCoordinators:
     # Interface for commands and the admin port.
 
     @property
-    def lives(self) -> list[RunningCoordinator]:
+    def loaded(self) -> list[RunningCoordinator]:
         """Loaded coordinators, by number."""
-        return [self._lives[number] for number in sorted(self._lives)]
+        return [self._loaded[number] for number in sorted(self._loaded)]
 
-    def life(self, number: int) -> RunningCoordinator:
+    def get(self, number: int) -> RunningCoordinator:
         """Return a loaded coordinator. ProtocolError TransactionCoordinatorNotFound when it is not loaded or does not
         exist."""
-        life = self._lives.get(number)
-        if life is not None:
-            return life
+        coordinator = self._loaded.get(number)
+        if coordinator is not None:
+            return coordinator
         if not self.count:
             raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
         if number >= self.count:
@@ -168,27 +168,27 @@ class TransactionCoordinators:
             raise ProtocolError(ServerError.TransactionCoordinatorNotFound, self._damaged[number])
         raise loading(number)
 
-    def opening_life(self, number: int) -> RunningCoordinator:
-        """Return one that accepts new transactions; errors as `life`."""
-        life = self.life(number)
+    def accepting(self, number: int) -> RunningCoordinator:
+        """Return one that accepts new transactions; errors as `get`."""
+        coordinator = self.get(number)
         if number >= self.count:
             sentence = f"transaction coordinator {number} accepts no new transactions"
             raise ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)
-        return life
+        return coordinator
 
     # Interface for participants (contract.TransactionAuthority).
 
     def status(self, txn: TxnId) -> TransactionStatus | None:
-        life = self._lives.get(txn.most)
-        if life is not None:
-            return life.core.status(txn.least)
-        self._without_life(txn.most)
+        coordinator = self._loaded.get(txn.most)
+        if coordinator is not None:
+            return coordinator.core.status(txn.least)
+        self._check_unloaded(txn.most)
         return None
 
     def check_publish(self, txn: TxnId, topic: str) -> None:
-        life = self._participated(txn)
+        coordinator = self._participated(txn)
         try:
-            life.core.check_publish(txn.least, topic)
+            coordinator.core.check_publish(txn.least, topic)
         except ProtocolError as problem:
             # The only error of a SEND upon which every client fails the message alone.
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
@@ -197,20 +197,20 @@ class TransactionCoordinators:
         self._participated(txn).core.check_acknowledge(txn.least, topic, subscription)
 
     def abort(self, txn: TxnId, why: str) -> None:
-        life = self._lives.get(txn.most)
-        if life is not None:
+        coordinator = self._loaded.get(txn.most)
+        if coordinator is not None:
             with contextlib.suppress(ProtocolError):  # it has ended, or is decided
-                life.decide(txn.least, commit=False, why=why)
+                coordinator.decide(txn.least, commit=False, why=why)
 
     def _participated(self, txn: TxnId) -> RunningCoordinator:
-        life = self._lives.get(txn.most)
-        if life is None:
-            self._without_life(txn.most)
+        coordinator = self._loaded.get(txn.most)
+        if coordinator is None:
+            self._check_unloaded(txn.most)
             sentence = f"transaction {txn.text} was never begun" if self.count else NOT_ENABLED
             raise ProtocolError(ServerError.NotAllowedError, sentence)
-        return life
+        return coordinator
 
-    def _without_life(self, number: int) -> None:
+    def _check_unloaded(self, number: int) -> None:
         """ProtocolError for a coordinator that exists and is not loaded: the outcome of its transactions is open."""
         if number < self.count or number in self._damaged:
             why = self._damaged.get(number, "it is being loaded")

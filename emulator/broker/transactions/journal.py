@@ -28,7 +28,7 @@ class TransactionJournal:
         self._spawn = spawn
         self._log: Log | None = None
         self._creating = asyncio.Lock()
-        self.unsummed = 0
+        self.since_checkpoint = 0
         """Entries since the last checkpoint."""
         self.newest: asyncio.Future[int] | None = None
         """The newest write; when it is done, all earlier ones are."""
@@ -45,7 +45,7 @@ class TransactionJournal:
         while read := await self._log.read(at, READ_ENTRIES, READ_BYTES):
             entries.extend(entry.data for entry in read)
             at = read[-1].entry_id + 1
-        self.unsummed = len(entries)
+        self.since_checkpoint = len(entries)
         return entries
 
     async def ready(self) -> None:
@@ -64,7 +64,7 @@ class TransactionJournal:
         """Write entries; they are durable in the order of the calls. Everything of one turn of the loop is one atomic
         write with one future, which callers must not cancel."""
         assert self._log is not None, f"{self.name} is not ready"
-        self.unsummed += len(entries)
+        self.since_checkpoint += len(entries)
         if not self._batch:
             loop = asyncio.get_running_loop()
             self.newest = loop.create_future()
@@ -86,7 +86,7 @@ class TransactionJournal:
         assert self._log is not None, f"{self.name} is not ready"
         self.flush()
         self.newest = self._log.append(entries)
-        self.unsummed = 0
+        self.since_checkpoint = 0
         self.newest.add_done_callback(self._written)
         return self.newest
 
@@ -103,7 +103,7 @@ class TransactionJournal:
             "managedLedgerName": self.name,
             "numberOfEntries": log.next_entry_id - log.first_entry_id,
             "totalSize": log.size_bytes,
-            "entriesSinceCheckpoint": self.unsummed,
+            "entriesSinceCheckpoint": self.since_checkpoint,
         }
 
     async def _trim(self, before_entry_id: int) -> None:
@@ -114,13 +114,13 @@ class TransactionJournal:
             logger.warning("%s is not trimmed: %s", self.name, failure)
 
 
-def _pass_on(promised: asyncio.Future[int], written: asyncio.Future[int]) -> None:
+def _pass_on(shared: asyncio.Future[int], written: asyncio.Future[int]) -> None:
     failure = written.exception()
     if failure is None:
-        promised.set_result(written.result())
+        shared.set_result(written.result())
     else:
-        promised.set_exception(failure)
-        promised.exception()  # mark as retrieved: maybe no caller waits
+        shared.set_exception(failure)
+        shared.exception()  # mark as retrieved: maybe no caller waits
 
 
 def damaged(name: str, problem: ValueError) -> StorageDamaged:

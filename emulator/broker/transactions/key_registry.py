@@ -149,11 +149,11 @@ class KeyRegistry:
             _Fence(owner, key, deleted.epoch, f"{FENCED}: its key was deleted", former), written
         )
 
-    async def holder(self, asked: Holder) -> Holder:
+    async def holder(self, claimed: Holder) -> Holder:
         """Return the holder under which a connection may begin transactions. ProtocolError when a newer one has the
         key; StorageError."""
         try:
-            return self.book.holder(asked.owner, asked.key, asked.epoch)
+            return self.book.holder(claimed.owner, claimed.key, claimed.epoch)
         except ProtocolError:
             await self._settled()
             raise
@@ -186,9 +186,9 @@ class KeyRegistry:
             await asyncio.shield(written)
             self._close_former(fence)
             if not self._transactions.over:
-                told = self._transactions.abort_of(fence.owner, fence.key, fence.why, fence.epoch)
-                if told:
-                    await asyncio.wait(told, timeout=FENCE_SECONDS)
+                aborted = self._transactions.abort_of(fence.owner, fence.key, fence.why, fence.epoch)
+                if aborted:
+                    await asyncio.wait(aborted, timeout=FENCE_SECONDS)
         except StorageError as failure:
             done.set_exception(failure)
             done.exception()
@@ -210,7 +210,7 @@ class KeyRegistry:
         self._transactions.issue_all()
         written = self._journal.append([encode_key_entry(entry) for entry in entries])
         written.add_done_callback(self._transactions.key_stored)
-        if self._journal.unsummed > max(CHECKPOINT_ENTRIES, 16 * len(self.book.keys)):
+        if self._journal.since_checkpoint > max(CHECKPOINT_ENTRIES, 16 * len(self.book.keys)):
             everything = [encode_key_entry(entry) for entry in self.book.everything()]
             self._journal.checkpoint(everything).add_done_callback(self._transactions.key_stored)
         return written

@@ -22,7 +22,7 @@ def test_every_kind_has_an_explainer() -> None:
     assert EXPLAINERS.keys() == KINDS.keys()
 
 
-async def test_every_thing_has_an_explanation_of_one_shape() -> None:
+async def test_explanations_of_all_kinds_have_the_same_fields() -> None:
     """E1, for every object of two linked regions with a replicated subscription."""
     async with regions("us", "eu") as world, world.client("us") as us:
         await us.subscribe(TOPIC, "billing", replicated=True)
@@ -40,18 +40,13 @@ async def test_every_thing_has_an_explanation_of_one_shape() -> None:
                     assert not one.waits_for or one.why, one
 
 
-async def test_what_is_as_it_should_be_needs_no_reason() -> None:
+async def test_a_normal_state_has_no_reason() -> None:
     async with regions("us", "eu") as world, world.client("us") as us:
         await (await us.producer(TOPIC)).send(b"hello")
         replicator = world.running["us"].directory.serving[TOPIC].replicators["eu"]
         await until(lambda: replicator.backlog == 0)
         one = asked(world, "us", "replication", "orders eu")
-        assert (one.name, one.what, one.why, one.waits_for) == (
-            f"{TOPIC} eu",
-            "eu has all entries",
-            "",
-            (),
-        )
+        assert (one.name, one.what, one.why, one.waits_for) == (f"{TOPIC} eu", "eu has all entries", "", ())
         link = asked(world, "us", "link", "us eu")
         assert (link.what, link.why, link.waits_for) == ("established", "", ())
         assert asked(world, "us", "topic", "orders").why == ""
@@ -80,7 +75,7 @@ async def test_a_replicator_that_cannot_send_names_the_link_and_the_link_its_rea
         assert "replication orders eu" in asked(world, "us", "topic", "orders").waits_for
 
 
-async def test_a_subscription_nobody_reads_waits_for_a_consumer() -> None:
+async def test_a_subscription_without_consumers_waits_for_one() -> None:
     async with regions("us") as world, world.client("us") as us:
         consumer = await us.subscribe(TOPIC, "billing")
         await consumer.close()
@@ -117,7 +112,7 @@ async def test_a_snapshot_that_cannot_complete_names_the_link() -> None:
         ("topic", "", "has no topic ''"),
     ],
 )
-async def test_what_is_not_known_is_refused_with_the_nearest_that_is(
+async def test_an_unknown_kind_or_name_is_refused_with_the_nearest_known_one(
     kind: str, name: str, sentence: str
 ) -> None:
     async with regions("us", "eu") as world, world.client("us") as us:
@@ -127,20 +122,20 @@ async def test_what_is_not_known_is_refused_with_the_nearest_that_is(
         assert sentence in str(refused.value)
 
 
-async def test_asking_loads_nothing() -> None:
+async def test_an_explanation_loads_no_topic() -> None:
     async with regions("us") as world:
         with pytest.raises(NotKnown):
             asked(world, "us", "topic", "orders")
         assert not world.running["us"].directory.all_names()
 
 
-def test_the_page_of_the_room_lists_the_kinds() -> None:
+def test_the_component_page_lists_the_kinds() -> None:
     page = (Path(__file__).parents[3] / "docs" / "components" / "explain.md").read_text()
     for name, kind in KINDS.items():
         assert f"| `{name}` | {' '.join(kind.words)} |" in page
 
 
-async def test_what_a_region_knows_of_the_configuration_is_shown_with_its_version() -> None:
+async def test_a_path_of_the_configuration_is_shown_with_its_version() -> None:
     async with regions("us") as world:
         (path,) = [one for one in names(world.running["us"], "metadata") if one.startswith("namespace/")]
         one = asked(world, "us", "metadata", path)

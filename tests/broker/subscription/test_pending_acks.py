@@ -16,7 +16,7 @@ from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until
-from tests.broker.transactions.transacting import (
+from tests.broker.transactions.controlled_coordinator import (
     T1,
     T2,
     TOPIC,

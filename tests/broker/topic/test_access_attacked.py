@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from emulator.broker.explain.access import access_sentences
+from emulator.broker.explain.topics import access_sentences
 from emulator.broker.topic import recovery as loading
 from emulator.broker.topic import topic as topics
 from emulator.broker.topic.exclusive_access import newest_grant

@@ -12,7 +12,16 @@ from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
-from tests.broker.transactions.transacting import T1, T2, T3, TOPIC, Transacting, authority_of, end, topic_of
+from tests.broker.transactions.controlled_coordinator import (
+    T1,
+    T2,
+    T3,
+    TOPIC,
+    Transacting,
+    authority_of,
+    end,
+    topic_of,
+)
 
 
 async def readable(world: Regions, name: str = "us") -> list[bytes]:

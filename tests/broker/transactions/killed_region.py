@@ -1,4 +1,4 @@
-"""A region on SQLite or Kafka in a process of its own, killed behind its n-th commit (test_killed_behind_steps.py).
+"""A region on SQLite or Kafka in a process of its own, killed behind its n-th commit (test_killed_after_commits.py).
 
 It processes messages in a transaction, with its own client over a socket, and reports responses through the pipe:
 

@@ -11,22 +11,24 @@ from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
 from tests.broker.replication.test_replication import drained
 from tests.broker.topic.test_transaction_buffer import readable
-from tests.broker.transactions.transacting import T1, T2, T3, TOPIC, Transacting, authority_of, end, topic_of
+from tests.broker.transactions.controlled_coordinator import (
+    T1,
+    T2,
+    T3,
+    TOPIC,
+    Transacting,
+    authority_of,
+    end,
+    topic_of,
+)
 
 
-async def test_only_what_is_committed_crosses_in_the_order_of_the_log() -> None:
+async def test_only_committed_messages_are_replicated_in_the_order_of_the_log() -> None:
     """The replicated messages name no transaction."""
     async with regions("us", "eu") as world, raw_client(world) as raw:
         authority_of(world).open(T1, T2)
         producer = await Transacting.opened(raw)
-        for payload, txn in (
-            (b"a", None),
-            (b"b", T1),
-            (b"c", None),
-            (b"d", T2),
-            (b"e", T1),
-            (b"f", None),
-        ):
+        for payload, txn in ((b"a", None), (b"b", T1), (b"c", None), (b"d", T2), (b"e", T1), (b"f", None)):
             await producer.send(payload, txn)
         await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world), 30)
         assert await readable(world, "eu") == [b"a"]

@@ -10,13 +10,13 @@ from emulator.broker.connection.consumers import NAME_LENGTH_MAX
 from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import StorageError
 from emulator.model.values import TopicName
-from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import build_entry
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
-from tests.broker.transactions.asking import (
+from tests.broker.transactions.coordinator_requests import (
+    KEY,
     NO_EPOCH,
     TOPIC,
     add_partition,
@@ -24,17 +24,10 @@ from tests.broker.transactions.asking import (
     begin,
     connect,
     end,
+    home,
+    status,
+    store_of,
 )
-
-KEY = "task"
-
-
-def status(world: Regions, txn: pb.CommandNewTxnResponse) -> TransactionStatus | None:
-    return world.running["us"].coordinators.status(TxnId(txn.txnid_most_bits, txn.txnid_least_bits))
-
-
-def home(world: Regions, key: str = KEY) -> int:
-    return world.running["us"].coordinators.coordinator_of(key)
 
 
 def connect_command(coordinator: int, key: str, epoch: int = -1, request_id: int = 7) -> pb.BaseCommand:
@@ -49,7 +42,7 @@ def begin_command(coordinator: int, timeout_ms: int = 60_000) -> pb.BaseCommand:
     return pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body)
 
 
-async def test_a_transaction_that_is_asked_for_right_behind_its_key_is_of_that_key() -> None:
+async def test_a_transaction_requested_right_after_its_key_belongs_to_that_key() -> None:
     async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
         number = home(world)
         first.send(connect_command(number, KEY))
@@ -61,7 +54,7 @@ async def test_a_transaction_that_is_asked_for_right_behind_its_key_is_of_that_k
         assert status(world, txn) is not TransactionStatus.OPEN
 
 
-async def test_of_two_keys_that_are_asked_for_at_once_a_connection_gets_one() -> None:
+async def test_of_two_concurrent_requests_for_keys_a_connection_gets_one() -> None:
     async with regions("us") as world, raw_client(world) as client:
         keys = [key for key in map(str, range(100)) if home(world, key) == 0][:2]
         for request_id, key in enumerate(keys):
@@ -91,7 +84,7 @@ async def test_a_refused_request_for_a_transaction_leaves_the_key_s_open_one_alo
 
 
 @pytest.mark.parametrize("coordinator", [4, 2**31, 2**63, 2**64 - 1])
-async def test_a_coordinator_that_is_none_is_said_to_be_none(coordinator: int) -> None:
+async def test_a_coordinator_that_does_not_exist_is_refused(coordinator: int) -> None:
     async with regions("us") as world, raw_client(world) as client:
         assert (await connect(client, coordinator)).HasField("error")
         assert (await begin(client, coordinator)).HasField("error")
@@ -113,7 +106,7 @@ async def test_a_key_that_may_not_be_is_refused_in_a_short_sentence(key: str) ->
 
 
 @pytest.mark.parametrize("epoch", [-2, 0, 1, 2**62, 2**63 - 1, -(2**63)])
-async def test_an_epoch_that_nobody_was_granted_is_refused(epoch: int) -> None:
+async def test_an_epoch_that_was_never_granted_is_refused(epoch: int) -> None:
     async with regions("us") as world, raw_client(world) as client:
         number = home(world)
         assert (await connect(client, number, key=KEY, epoch=epoch)).error == pb.NotAllowedError
@@ -143,7 +136,7 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: repr(place)[-40:])
 @pytest.mark.parametrize("commit", [True, False])
-async def test_wherever_it_was_told_to_go_a_transaction_ends(place: str, commit: bool) -> None:
+async def test_a_transaction_ends_whatever_participants_were_added(place: str, commit: bool) -> None:
     async with regions("us") as world, raw_client(world) as client:
         await _places(world)
         txn = await begin(client)
@@ -167,7 +160,7 @@ async def _places(world: Regions) -> None:
     await region.directory.serving["persistent://public/default/over"].ending.terminate()
 
 
-async def test_nobody_but_its_coordinator_ends_a_transaction_at_a_participant() -> None:
+async def test_only_its_coordinator_ends_a_transaction_at_a_participant() -> None:
     async with regions("us") as world, raw_client(world) as owner, raw_client(world) as forger:
         await owner.open_producer()
         txn = await begin(owner)
@@ -242,24 +235,23 @@ async def test_many_more_participants_than_are_allowed_are_refused() -> None:
         assert not (await end(client, txn)).HasField("error")
 
 
-async def test_what_a_failed_coordinator_had_under_way_is_known_to_the_next_life() -> None:
+async def test_pending_writes_of_a_failed_coordinator_are_read_by_its_next_load() -> None:
     """Only one of its two logs failed: an append to the other may still become durable, and its number is taken."""
     async with regions("us") as world, raw_client(world) as first, raw_client(world) as second:
         await end(first, await begin(first))
         region = world.running["us"]
-        coordinators, store = region.coordinators, region.store
-        assert isinstance(store, MemoryStore)
-        life = coordinators.life(0)
+        coordinators, store = region.coordinators, store_of(world)
+        coordinator = coordinators.get(0)
         store.hold()
         first.send(begin_command(0))
-        await until(lambda: 1 in life.core.live)
-        coordinators._failed(life, StorageError("the log of keys is away", definite=False))
+        await until(lambda: 1 in coordinator.core.live)
+        coordinators._failed(coordinator, StorageError("the log of keys is away", definite=False))
         for _ in range(50):
             await asyncio.sleep(0)
         store.release()
         told = (await first.next()).newTxnResponse
         assert told.HasField("error") or told.txnid_least_bits == 1
-        await until(lambda: 0 in coordinators._lives)
+        await until(lambda: 0 in coordinators._loaded)
         assert (await begin(second)).txnid_least_bits == 2
 
 

@@ -9,18 +9,24 @@ import pytest
 from emulator.config.region import BrokerSettings
 from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
-from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.connection.test_refusals import partitions
 from tests.broker.regions import Regions, regions, until
-from tests.broker.transactions.asking import TOPIC, add_partition, add_subscription, begin, connect, end
+from tests.broker.transactions.coordinator_requests import (
+    KEY,
+    TOPIC,
+    add_partition,
+    add_subscription,
+    begin,
+    connect,
+    end,
+    home,
+    status,
+    store_of,
+)
 
 COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
-
-
-def status(world: Regions, txn: pb.CommandNewTxnResponse) -> TransactionStatus | None:
-    return world.running["us"].coordinators.status(TxnId(txn.txnid_most_bits, txn.txnid_least_bits))
 
 
 async def restarted(world: Regions) -> RawClient:
@@ -58,7 +64,7 @@ async def test_a_transaction_begins_and_ends(commit: bool) -> None:
         assert status(world, txn) is (TransactionStatus.COMMITTED if commit else TransactionStatus.ABORTED)
 
 
-async def test_a_lost_answer_to_the_end_is_asked_again() -> None:
+async def test_an_end_request_whose_response_was_lost_may_be_repeated() -> None:
     """Also after a restart of the region. The other outcome is rejected, and so is any further operation."""
     async with regions("us") as world, raw_client(world) as client:
         txn = await begin(client)
@@ -80,7 +86,7 @@ async def test_an_open_transaction_survives_a_restart() -> None:
         assert (await begin(again)).txnid_least_bits == 1
 
 
-async def test_what_is_not_known_is_not_found() -> None:
+async def test_unknown_transactions_are_not_found() -> None:
     async with regions("us") as world, raw_client(world) as client:
         nobody = pb.CommandNewTxnResponse(request_id=0, txnid_most_bits=1, txnid_least_bits=5)
         assert (await end(client, nobody)).error == pb.TransactionNotFound
@@ -99,14 +105,14 @@ async def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
         assert "timed out" in answer.message
 
 
-async def test_a_time_out_goes_on_after_a_restart() -> None:
+async def test_a_time_out_continues_after_a_restart() -> None:
     async with regions("us") as world, raw_client(world) as client:
         txn = await begin(client, timeout_ms=100)
         await restarted(world)
         await until(lambda: status(world, txn) is TransactionStatus.ABORTED)
 
 
-async def test_a_topic_that_is_gone_counts_as_told() -> None:
+async def test_a_deleted_topic_counts_as_notified() -> None:
     async with regions("us") as world, raw_client(world) as client:
         txn = await begin(client)
         await add_partition(client, txn, "persistent://public/default/nowhere")
@@ -118,11 +124,10 @@ async def test_a_coordinator_whose_log_fails_is_loaded_again() -> None:
     """An unacknowledged request may have happened or not; an acknowledged one has."""
     async with regions("us") as world, raw_client(world) as client:
         kept = await begin(client)
-        store = world.running["us"].store
-        assert isinstance(store, MemoryStore)
+        store = store_of(world)
         store.fail_next_group(StorageError("the disk is away", definite=True))
         assert (await begin(client)).error == pb.PersistenceError
-        await until(lambda: 0 in world.running["us"].coordinators._lives)
+        await until(lambda: 0 in world.running["us"].coordinators._loaded)
         assert status(world, kept) is TransactionStatus.OPEN
         assert not (await end(client, kept)).HasField("error")
         assert (await begin(client)).txnid_least_bits == 1
@@ -144,16 +149,9 @@ async def test_the_log_is_summed_up_and_trimmed() -> None:
 # Keys.
 
 
-KEY = "task"
-
-
-async def coordinator_of_key(client: RawClient, world: Regions) -> int:
-    return world.running["us"].coordinators.coordinator_of(KEY)
-
-
 async def test_a_newer_connection_fences_the_older_and_its_transaction() -> None:
     async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
-        number = await coordinator_of_key(old, world)
+        number = home(world)
         assert (await connect(old, number, key=KEY)).epoch == 0
         txn = await begin(old, number)
         assert (await connect(new, number, key=KEY)).epoch == 1
@@ -175,7 +173,7 @@ async def test_a_newer_connection_fences_the_older_and_its_transaction() -> None
 async def test_the_same_connection_may_connect_again() -> None:
     """Its transaction is aborted all the same, and the connection stays."""
     async with regions("us") as world, raw_client(world) as client:
-        number = await coordinator_of_key(client, world)
+        number = home(world)
         await connect(client, number, key=KEY)
         txn = await begin(client, number)
         assert (await connect(client, number, key=KEY, epoch=0)).epoch == 1
@@ -185,16 +183,16 @@ async def test_the_same_connection_may_connect_again() -> None:
 
 async def test_a_key_has_one_open_transaction() -> None:
     async with regions("us") as world, raw_client(world) as client:
-        number = await coordinator_of_key(client, world)
+        number = home(world)
         await connect(client, number, key=KEY)
         first, second = await begin(client, number), await begin(client, number)
         await until(lambda: status(world, first) is TransactionStatus.ABORTED)
         assert status(world, second) is TransactionStatus.OPEN
 
 
-async def test_what_was_fenced_stays_so_after_a_restart() -> None:
+async def test_a_fenced_transaction_stays_fenced_after_a_restart() -> None:
     async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
-        number = await coordinator_of_key(old, world)
+        number = home(world)
         await connect(old, number, key=KEY)
         txn = await begin(old, number)
         await connect(new, number, key=KEY)
@@ -206,7 +204,7 @@ async def test_what_was_fenced_stays_so_after_a_restart() -> None:
 
 async def test_a_key_is_bound_to_its_coordinator_and_checked() -> None:
     async with regions("us") as world, raw_client(world) as client:
-        number = await coordinator_of_key(client, world)
+        number = home(world)
         wrong = await connect(client, (number + 1) % 4, key=KEY)
         assert wrong.error == pb.NotAllowedError
         assert f"bound to coordinator {number}" in wrong.message
@@ -217,7 +215,7 @@ async def test_a_key_is_bound_to_its_coordinator_and_checked() -> None:
 
 async def test_the_number_of_coordinators_cannot_change_while_there_are_keys() -> None:
     async with regions("us") as world, raw_client(world) as client:
-        number = await coordinator_of_key(client, world)
+        number = home(world)
         await connect(client, number, key=KEY)
         await world.crash("us")
         world.settings["us"] = _with_coordinators(world, 5)
@@ -225,13 +223,13 @@ async def test_the_number_of_coordinators_cannot_change_while_there_are_keys() -
             await world.start("us")
         world.settings["us"] = _with_coordinators(world, 4)
         await world.start("us")
-        life = world.running["us"].coordinators.life(number)
-        await life.keys.delete("", KEY)
+        coordinator = world.running["us"].coordinators.get(number)
+        await coordinator.keys.delete("", KEY)
         await world.crash("us")
         world.settings["us"] = _with_coordinators(world, 5)
         await world.start("us")
         again = await RawClient.connect(world)
-        answer = await connect(again, await coordinator_of_key(again, world), key=KEY)
+        answer = await connect(again, home(world), key=KEY)
         assert answer.epoch > 1
 
 

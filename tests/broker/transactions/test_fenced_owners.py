@@ -11,7 +11,7 @@ from emulator.core.transactions.names import TransactionStatus
 from emulator.model.values import AccessMode
 from tests.broker.regions import regions, until
 from tests.broker.topic.test_transaction_buffer import readable
-from tests.broker.transactions.transacting import TOPIC
+from tests.broker.transactions.controlled_coordinator import TOPIC
 
 
 async def test_a_fenced_owner_s_transaction_is_aborted_and_the_next_one_s_messages_are_readable() -> None:
@@ -33,7 +33,7 @@ async def test_a_fenced_owner_s_transaction_is_aborted_and_the_next_one_s_messag
             await transaction.commit()
 
 
-async def test_so_is_that_of_an_owner_whose_region_was_killed_when_another_one_gets_the_topic() -> None:
+async def test_an_owner_s_transaction_is_aborted_when_another_producer_gets_the_topic_after_a_kill() -> None:
     async with (
         asyncio.timeout(60),
         regions("us", exclusive_patience_ms=50) as world,

@@ -16,20 +16,20 @@ from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until
-from tests.broker.transactions.asking import TOPIC, add_partition, add_subscription, begin, connect, end
+from tests.broker.transactions.coordinator_requests import (
+    KEY,
+    TOPIC,
+    add_partition,
+    add_subscription,
+    begin,
+    connect,
+    end,
+    home,
+    status,
+)
 
-KEY = "task"
 
-
-def home(world: Regions) -> int:
-    return world.running["us"].coordinators.coordinator_of(KEY)
-
-
-def status(world: Regions, txn: pb.CommandNewTxnResponse) -> TransactionStatus | None:
-    return world.running["us"].coordinators.status(TxnId(txn.txnid_most_bits, txn.txnid_least_bits))
-
-
-async def test_who_was_refused_a_key_begins_nothing_that_no_key_would_fence() -> None:
+async def test_a_client_that_was_refused_a_key_begins_no_transaction() -> None:
     """Not even after it has read the refusal, until it is granted the key."""
     async with regions("us") as world, raw_client(world) as stale, raw_client(world) as newest:
         number = home(world)
@@ -60,7 +60,7 @@ async def flooded(world: Regions, client: RawClient, *, entries: int = 300) -> N
     await until(lambda: consumer.blocked)
 
 
-async def test_a_fenced_client_that_does_not_read_loses_what_it_was_given_at_once() -> None:
+async def test_a_fenced_client_that_does_not_read_loses_its_consumers_at_once() -> None:
     """A task that lost contact does not read; its consumer must not outlive its key."""
     async with regions("us") as world, raw_client(world) as frozen, raw_client(world) as newcomer:
         number = home(world)
@@ -73,29 +73,29 @@ async def test_a_fenced_client_that_does_not_read_loses_what_it_was_given_at_onc
         assert taken.type == pb.BaseCommand.SUCCESS, taken
 
 
-async def test_a_key_that_is_deleted_while_it_is_asked_for_fences_who_was_granted_it() -> None:
+async def test_deleting_a_key_during_a_connect_fences_the_client_that_was_granted_it() -> None:
     async with regions("us") as world, raw_client(world) as client:
         number = home(world)
-        life = world.running["us"].coordinators.life(number)
+        coordinator = world.running["us"].coordinators.get(number)
         for _ in range(20):
             async with raw_client(world) as racer:
                 asked = asyncio.ensure_future(connect(racer, number, key=KEY))
-                await until(lambda: ("", KEY) in life.keys.book.keys)
-                await life.keys.delete("", KEY)
+                await until(lambda: ("", KEY) in coordinator.keys.book.keys)
+                await coordinator.keys.delete("", KEY)
                 await asyncio.wait([asked])
                 assert asked.exception() is None or isinstance(asked.exception(), EOFError)
-        assert ("", KEY) not in life.keys.book.keys
+        assert ("", KEY) not in coordinator.keys.book.keys
         assert (await connect(client, number, key=KEY)).epoch == 40
 
 
-async def test_of_two_who_delete_a_key_at_once_one_is_told_that_there_is_none() -> None:
+async def test_of_two_concurrent_deletions_of_a_key_one_is_refused() -> None:
     async with regions("us") as world, raw_client(world) as client:
         number = home(world)
         await connect(client, number, key=KEY)
         txn = await begin(client, number)
-        life = world.running["us"].coordinators.life(number)
+        coordinator = world.running["us"].coordinators.get(number)
         outcomes = await asyncio.gather(
-            *(life.keys.delete("", KEY) for _ in range(2)), return_exceptions=True
+            *(coordinator.keys.delete("", KEY) for _ in range(2)), return_exceptions=True
         )
         assert [type(outcome) for outcome in outcomes] == [type(None), ProtocolError]
         assert status(world, txn) is TransactionStatus.ABORTED
@@ -121,12 +121,12 @@ async def test_of_two_clients_that_race_for_a_key_the_one_with_the_higher_epoch_
             racer.writer.transport.abort()
 
 
-async def test_nobody_goes_on_with_the_transaction_of_a_deleted_key() -> None:
+async def test_no_client_continues_the_transaction_of_a_deleted_key() -> None:
     async with regions("us") as world, raw_client(world) as owner, raw_client(world) as other:
         number = home(world)
         await connect(owner, number, key=KEY)
         txn = await begin(owner, number)
-        await world.running["us"].coordinators.life(number).keys.delete("", KEY)
+        await world.running["us"].coordinators.get(number).keys.delete("", KEY)
         for answer in (
             await add_partition(other, txn),
             await add_subscription(other, txn, "s"),
@@ -143,7 +143,7 @@ async def test_beside_a_log_of_keys_that_cannot_be_read_the_number_of_coordinato
         number = home(world)
         await connect(client, number, key=KEY)
         await connect(client, (other := (number + 1) % 4), key=(deleted := key_at(other)))
-        await world.running["us"].coordinators.life(other).keys.delete("", deleted)
+        await world.running["us"].coordinators.get(other).keys.delete("", deleted)
         await world.crash("us")
         await damage_keys(world, number)
         await world.start("us")
@@ -167,7 +167,7 @@ async def damage_keys(world: Regions, number: int) -> None:
     await store.close()
 
 
-async def test_what_was_acknowledged_at_a_subscription_that_is_deleted_is_forgotten_with_it() -> None:
+async def test_pending_acknowledgements_end_with_their_subscription() -> None:
     """The transaction ends all the same, and a new subscription of that name starts with every message."""
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
@@ -183,7 +183,7 @@ async def test_what_was_acknowledged_at_a_subscription_that_is_deleted_is_forgot
 
 
 @pytest.mark.parametrize("version", ["", "\x1b[2J\n", "'; DROP --", "\u202e" * 10, "v" * 60_000])
-async def test_whatever_a_client_calls_itself_its_key_names_it_in_a_short_printable_text(
+async def test_the_client_version_is_stored_with_a_key_as_a_short_printable_text(
     version: str,
 ) -> None:
     """The client sends its own name; it is stored, and shown to operators."""
@@ -197,7 +197,7 @@ async def test_whatever_a_client_calls_itself_its_key_names_it_in_a_short_printa
             await connect(client, home(world), key=KEY)
             await world.crash("us")
         await world.start("us")
-        named = world.running["us"].coordinators.life(home(world)).keys.book.keys["", KEY].client
+        named = world.running["us"].coordinators.get(home(world)).keys.book.keys["", KEY].client
         assert named.isprintable()
         assert len(named) < 200
 
@@ -213,14 +213,14 @@ async def test_the_transactions_of_a_key_survive_checkpoints_deletion_and_restar
             for _ in range(300):
                 await end(client, await begin(client, number))
                 await end(plain, await begin(plain, number))
-            await world.running["us"].coordinators.life(number).keys.delete("", KEY)
+            await world.running["us"].coordinators.get(number).keys.delete("", KEY)
         async with raw_client(world) as client:
             epoch = (await connect(client, number, key=KEY)).epoch
             newest = await begin(client, number)
-            before = world.running["us"].coordinators.life(number).core.known_of_key("", KEY)
+            before = world.running["us"].coordinators.get(number).core.known_of_key("", KEY)
             await world.crash("us")
         await world.start("us")
-        after = world.running["us"].coordinators.life(number).core.known_of_key("", KEY)
+        after = world.running["us"].coordinators.get(number).core.known_of_key("", KEY)
         assert after == before
         assert [one.txn.least for one in after] == sorted({one.txn.least for one in after})
         assert after[-1] == (TxnId(number, newest.txnid_least_bits), epoch, TransactionStatus.OPEN, "")

@@ -8,22 +8,20 @@ from emulator.core.transactions.names import TxnId
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import regions
-from tests.broker.transactions.asking import begin, connect, end
-from tests.broker.transactions.test_stories import keyed, soon, stored
-
-KEY = "task"
+from tests.broker.transactions.coordinator_requests import KEY, begin, connect, end, home
+from tests.broker.transactions.test_client_transactions import keyed, soon, stored
 
 
-async def test_a_key_s_epoch_and_newest_transaction_survive_a_kill_as_soon_as_they_are_told() -> None:
+async def test_a_key_s_epoch_and_newest_transaction_survive_a_kill_after_the_response() -> None:
     async with regions("us") as world:
-        number = world.running["us"].coordinators.coordinator_of(KEY)
+        number = home(world)
         for life in range(3):
             async with raw_client(world) as client:
                 assert (await connect(client, number, key=KEY)).epoch == life
                 txn = await begin(client, number)
                 await world.crash("us")
             await world.start("us")
-            after = world.running["us"].coordinators.life(number)
+            after = world.running["us"].coordinators.get(number)
             state = after.keys.book.keys["", KEY]
             assert (state.epoch, state.least) == (life, txn.txnid_least_bits)
             assert " at 127.0.0.1:" in state.client
@@ -32,7 +30,7 @@ async def test_a_key_s_epoch_and_newest_transaction_survive_a_kill_as_soon_as_th
 
 async def test_a_region_s_keys_are_in_no_other_region_and_clients_cannot_open_their_log() -> None:
     async with regions("us", "eu") as world, raw_client(world) as client:
-        number = world.running["us"].coordinators.coordinator_of(KEY)
+        number = home(world)
         await connect(client, number, key=KEY)
         await end(client, await begin(client, number))
         async with world.client("us") as plain:
@@ -48,11 +46,11 @@ async def test_a_region_s_keys_are_in_no_other_region_and_clients_cannot_open_th
         assert f"{KEY_LOG}{number}" in world.running["us"].store.log_names()
         assert not [name for name in world.running["eu"].store.log_names() if "transaction_key" in name]
         coordinators = world.running["eu"].coordinators
-        assert not any(life.keys.book.keys for life in coordinators.lives)
+        assert not any(coordinator.keys.book.keys for coordinator in coordinators.loaded)
         assert coordinators.status(TxnId(number, 0)) is None
 
 
-async def test_who_gives_its_key_up_goes_on_without_one_and_leaves_nothing_behind() -> None:
+async def test_a_client_may_continue_without_its_key() -> None:
     """The proposal's rollback: remove the key from the client's settings."""
     async with regions("us") as world:
         async with keyed(world) as with_key:

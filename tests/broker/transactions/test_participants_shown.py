@@ -6,12 +6,12 @@ from typing import Any
 
 from emulator.client import Client, InitialPosition
 from tests.broker.admin.served import served
-from tests.broker.transactions.test_operators import V3, play
+from tests.broker.transactions.test_admin import V3, play
 
 OF_S = "public/default/orders/s"
 
 
-def test_what_a_transaction_acknowledged_is_shown_at_its_subscription() -> None:
+def test_pending_acknowledgements_of_a_transaction_are_shown_at_their_subscription() -> None:
     async def read_and_hold(client: Client) -> Any:
         producer = await client.producer("orders")
         for number in range(3):

@@ -13,19 +13,11 @@ from emulator.broker.region import Region
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.transactions import key_registry
 from emulator.broker.transactions.completion import RETRY_SECONDS
-from emulator.client import (
-    Client,
-    ClientError,
-    Consumer,
-    ConsumerType,
-    InitialPosition,
-    Message,
-    Transaction,
-)
+from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, Transaction
 from emulator.core.transactions.names import TransactionStatus
 from emulator.errors import ProtocolError, ServerError
 from tests.broker.regions import Regions, regions, until
-from tests.broker.transactions.test_stories import TOPIC, keyed, soon, status, stored
+from tests.broker.transactions.test_client_transactions import TOPIC, keyed, soon, status, stored
 
 MESSAGES = [b"%d" % number for number in range(5)]
 PROCESSED = 3
@@ -105,7 +97,7 @@ def wants_messages(region: Region, topic: str = TOPIC) -> bool:
     return active is not None and active.can_receive
 
 
-async def test_a_successor_is_given_what_is_left_once_the_acknowledgement_is_applied(
+async def test_a_successor_receives_the_rest_once_the_acknowledgement_is_applied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with with_messages() as world:
@@ -128,7 +120,7 @@ async def test_a_successor_is_given_what_is_left_once_the_acknowledgement_is_app
             assert await stored(second, "bills") == MESSAGES[:PROCESSED]
 
 
-async def test_a_successor_is_given_everything_again_that_an_aborted_transaction_held(
+async def test_a_successor_receives_everything_that_an_aborted_transaction_held(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with with_messages() as world:
@@ -143,7 +135,7 @@ async def test_a_successor_is_given_everything_again_that_an_aborted_transaction
             assert unreachable.refused > 0
 
 
-async def test_what_an_open_transaction_holds_is_given_again_to_who_takes_over(
+async def test_messages_held_by_an_open_transaction_are_redelivered_after_a_failover(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As upstream, which has no keys (P4)."""

@@ -6,11 +6,12 @@ codes of the reasons that are given now. Resumed, it ends the condition and yiel
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 from emulator.model.reasons import Reason, ReasonRow
 
 Codes = Callable[[], Iterable[str]]
+Ask = Callable[[], Reason]
 Situation = Callable[[], AsyncIterator[Codes]]
 SITUATIONS: dict[ReasonRow, Situation] = {}
 
@@ -26,6 +27,22 @@ def situation(cause: ReasonRow) -> Callable[[Situation], Situation]:
     return register
 
 
-def of_reason(ask: Callable[[], Reason]) -> Codes:
+def of_machine(cause: ReasonRow) -> Callable[[Callable[[], Iterator[Ask]]], object]:
+    """Register a situation of a pure state machine: a generator that yields a function for the reason given now."""
+
+    def register(act: Callable[[], Iterator[Ask]]) -> object:
+        @situation(cause)
+        async def scene() -> AsyncIterator[Codes]:
+            steps = act()
+            yield of_reason(next(steps))
+            next(steps, None)
+            yield tuple
+
+        return act
+
+    return register
+
+
+def of_reason(ask: Ask) -> Codes:
     """The codes of one reason."""
     return lambda: tuple(filter(None, [ask().code]))

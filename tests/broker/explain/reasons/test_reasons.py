@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import pytest
 
-import tests.broker.explain.reasons.of_machines
-import tests.broker.explain.reasons.of_metadata
-import tests.broker.explain.reasons.of_regions  # noqa: F401
+import tests.broker.explain.reasons.machine_situations
+import tests.broker.explain.reasons.metadata_situations
+import tests.broker.explain.reasons.region_situations  # noqa: F401
 from emulator.broker.explain.topics import explain
 from emulator.model.reasons import NO_REASON, REASON_ROWS, Cause, ReasonRow, first_of, rows_of
-from tests.broker.explain.reasons.of_regions import linked, replicated_subscription
+from tests.broker.explain.reasons.region_situations import linked, replicated_subscription
 from tests.broker.explain.reasons.situations import SITUATIONS
 from tests.broker.regions import until
 
@@ -45,7 +45,7 @@ async def drive(cause: ReasonRow) -> None:
 
 
 @pytest.mark.parametrize("cause", REASON_ROWS, ids=lambda cause: cause.code)
-def test_a_reason_is_given_alone_under_its_condition_and_ends_with_it(cause: ReasonRow) -> None:
+def test_a_reason_is_returned_alone_while_its_condition_holds(cause: ReasonRow) -> None:
     asyncio.run(drive(cause))
 
 
@@ -110,7 +110,7 @@ def test_no_reason_is_a_text_beside_the_table() -> None:
 # Several causes at once.
 
 
-async def test_when_a_cause_ends_the_next_one_is_given() -> None:
+async def test_when_a_cause_ends_the_next_one_is_returned() -> None:
     async with linked("us", "eu", "ap") as (world, us):
         await replicated_subscription(world, us)
         await world.crash("eu")
@@ -139,13 +139,13 @@ def test_a_reason_has_the_details_that_its_row_names_and_no_others() -> None:
     assert copy.deepcopy(reason).cause is Cause.LINK_DOWN
 
 
-def test_what_a_remote_region_sends_stays_on_one_line_of_bounded_length() -> None:
+def test_a_message_of_a_remote_region_stays_on_one_line_of_bounded_length() -> None:
     reason = Cause.LINK_REFUSED(region="eu", message="{here}\n\x1b[31mno\r\n" + "x" * 10_000)
     assert reason.startswith("eu refuses the link: {here} [31mno xxx")
     assert len(reason) < 600
 
 
-def test_of_several_reasons_the_first_of_the_table_is_given() -> None:
+def test_of_several_reasons_the_first_of_the_table_is_returned() -> None:
     full, down = Cause.LINK_FULL(), Cause.LINK_DOWN(here="us", region="eu")
     assert first_of([full, NO_REASON, down]) is down
     assert first_of([NO_REASON]) is NO_REASON

@@ -21,7 +21,7 @@ from emulator.model.stored_keys import NamespacePath
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until
-from tests.broker.transactions.asking import add_partition, add_subscription, begin, connect
+from tests.broker.transactions.coordinator_requests import add_partition, add_subscription, begin, connect
 
 TOPIC = "non-persistent://public/default/ticks"
 PERSISTENT = "persistent://public/default/orders"

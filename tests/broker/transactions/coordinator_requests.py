@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from emulator.core.transactions.names import TransactionStatus, TxnId
+from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import RawClient
+from tests.broker.regions import Regions
 
 TOPIC = "persistent://public/default/orders"
+KEY = "task"
 NO_EPOCH = 2**64 - 1
+
+
+def home(world: Regions, key: str = KEY) -> int:
+    """The number of the coordinator that a key is bound to."""
+    return world.running["us"].coordinators.coordinator_of(key)
+
+
+def status(world: Regions, txn: pb.CommandNewTxnResponse) -> TransactionStatus | None:
+    return world.running["us"].coordinators.status(TxnId(txn.txnid_most_bits, txn.txnid_least_bits))
+
+
+def store_of(world: Regions) -> MemoryStore:
+    store = world.running["us"].store
+    assert isinstance(store, MemoryStore)
+    return store
 
 
 async def connect(

@@ -59,7 +59,7 @@ async def test_a_delayed_message_waits_for_its_commit_and_for_its_time(world: Wo
     assert world.simulation.now * 1000 + EPOCH_MS >= due_ms
 
 
-async def test_a_log_is_kept_from_the_first_message_of_what_is_open() -> None:
+async def test_a_log_is_retained_from_the_first_message_of_an_open_transaction() -> None:
     async with asyncio.timeout(60), regions("us") as at, at.client("us") as client:
         producer = await client.producer(TOPIC)
         for number in range(3):
@@ -75,10 +75,7 @@ async def test_a_log_is_kept_from_the_first_message_of_what_is_open() -> None:
         await at.crash("us")
         await at.start("us")
         await transaction.commit()
-        assert [payload for _, payload in await left(client, read_compacted=False)] == [
-            b"open",
-            b"behind",
-        ]
+        assert [payload for _, payload in await left(client, read_compacted=False)] == [b"open", b"behind"]
 
 
 async def test_a_key_s_messages_stay_in_order_while_transactions_commit_and_abort(world: World) -> None:
@@ -112,7 +109,7 @@ async def test_a_key_s_messages_stay_in_order_while_transactions_commit_and_abor
     assert given == {f"key-{key}": expected for key in range(4)}
 
 
-async def test_many_transactions_time_out_at_times_that_no_clock_can_say(world: World) -> None:
+async def test_many_transactions_time_out_at_times_between_milliseconds(world: World) -> None:
     """A time in milliseconds is rounded when it becomes seconds: a coordinator that is woken too early sets another
     timer."""
     client = world.client("us")
@@ -126,7 +123,7 @@ async def test_many_transactions_time_out_at_times_that_no_clock_can_say(world: 
     )
 
 
-async def test_nothing_of_what_is_open_nor_behind_it_expires_before_its_end() -> None:
+async def test_messages_of_an_open_transaction_and_later_ones_do_not_expire() -> None:
     """However old it is: no consumer could have read it. After the end it expires like everything else."""
     async with asyncio.timeout(60), regions("us") as at, at.client("us") as client:
         producer = await client.producer(TOPIC)

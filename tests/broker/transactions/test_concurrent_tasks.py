@@ -9,7 +9,7 @@ import pytest
 
 from emulator.client import ClientError, ExpiredTransaction
 from tests.broker.regions import Regions, regions
-from tests.broker.transactions.test_stories import keyed, soon, stored
+from tests.broker.transactions.test_client_transactions import keyed, soon, stored
 
 KEYS, RIVALS, TRANSACTIONS = 25, 4, 6
 
@@ -44,7 +44,7 @@ async def task(world: Regions, key: int, rival: int, told: Told) -> None:
 @pytest.mark.filterwarnings(
     "error:coroutine .* was never awaited:RuntimeWarning", "error::pytest.PytestUnraisableExceptionWarning"
 )
-async def test_of_many_tasks_that_race_for_many_keys_one_of_each_key_comes_to_its_end_and_nothing_counts_in_part() -> (
+async def test_of_many_tasks_that_race_for_keys_one_of_each_key_finishes_and_no_transaction_counts_in_part() -> (
     None
 ):
     told = Told()
@@ -52,9 +52,9 @@ async def test_of_many_tasks_that_race_for_many_keys_one_of_each_key_comes_to_it
         tasks = [task(world, key, rival, told) for rival in range(RIVALS) for key in range(KEYS)]
         await soon(asyncio.gather(*tasks))
         found = Counter(await stored(reader, "orders"))
-        lives = world.running["us"].coordinators.lives
-        assert not any(life.core.live for life in lives), "a transaction is open, or not over"
-        assert sum(len(life.keys.book.keys) for life in lives) == KEYS
+        loaded = world.running["us"].coordinators.loaded
+        assert not any(coordinator.core.live for coordinator in loaded), "a transaction is open, or not over"
+        assert sum(len(coordinator.keys.book.keys) for coordinator in loaded) == KEYS
     assert set(found.values()) == {1}
     assert told.committed <= found.keys()
     assert not told.refused & found.keys()

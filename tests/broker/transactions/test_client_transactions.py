@@ -59,7 +59,7 @@ def keyed(world: Regions, key: str = KEY) -> Client:
     )
 
 
-async def test_what_is_sent_in_a_transaction_is_visible_when_it_commits_all_at_once() -> None:
+async def test_messages_of_a_transaction_become_visible_together_when_it_commits() -> None:
     async with regions("us") as world, world.client("us") as client:
         orders, bills = await client.producer("orders"), await client.producer("bills")
         transaction = await client.new_transaction()
@@ -90,7 +90,7 @@ async def _fail_within(client: Client, producer: Producer) -> None:
         raise KeyError
 
 
-async def test_a_topic_takes_nothing_of_a_transaction_that_was_not_told_of_it() -> None:
+async def test_a_topic_refuses_messages_of_a_transaction_it_was_not_added_to() -> None:
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
         transaction = await client.new_transaction()
@@ -104,9 +104,9 @@ async def test_a_decision_reaches_its_topic_after_a_crash() -> None:
         producer = await client.producer("orders")
         transaction = await client.new_transaction()
         await soon(producer.send(b"1", transaction=transaction))
-        life = world.running["us"].coordinators.life(transaction.id.most)
-        life.teller.tell_at_once = lambda _: None  # type: ignore[method-assign]
-        life.teller.tell_all = _never  # type: ignore[method-assign]
+        coordinator = world.running["us"].coordinators.get(transaction.id.most)
+        coordinator.notifier.notify_now = lambda _: None  # type: ignore[method-assign]
+        coordinator.notifier.notify_all = _never  # type: ignore[method-assign]
         ending = asyncio.ensure_future(transaction.commit())
         await until(lambda: status(world, transaction) is TransactionStatus.COMMITTING)
         await world.crash("us")
@@ -119,7 +119,7 @@ async def _never(*anything: object) -> None:
     await asyncio.get_running_loop().create_future()
 
 
-async def test_a_topic_whose_store_fails_is_told_again() -> None:
+async def test_a_topic_whose_store_fails_is_notified_again() -> None:
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
         transaction = await client.new_transaction()
@@ -145,7 +145,7 @@ def _fail_the_marker(region: Region) -> None:
     topic.append_own_soon = failing  # type: ignore[method-assign]
 
 
-async def test_a_transaction_without_its_client_blocks_nobody_for_longer_than_its_time_out() -> None:
+async def test_a_transaction_without_its_client_blocks_a_topic_no_longer_than_its_time_out() -> None:
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
         transaction = await client.new_transaction(timeout_seconds=0.2)
@@ -164,7 +164,7 @@ async def test_coordinators_take_turns() -> None:
         assert {transaction.id.most for transaction in begun} == {0, 1, 2, 3}
 
 
-async def test_a_client_is_told_where_transactions_are_not_enabled() -> None:
+async def test_a_client_gets_an_error_where_transactions_are_not_enabled() -> None:
     async with regions("us", transaction_coordinators=0) as world, world.client("us") as client:
         with pytest.raises(ClientError, match="not enabled"):
             await soon(client.new_transaction())
@@ -296,7 +296,7 @@ async def test_a_fenced_client_may_not_begin_again() -> None:
         assert problem.value.code is ServerError.NotAllowedError
 
 
-async def test_a_client_goes_on_with_its_key_after_a_crash_of_the_region() -> None:
+async def test_a_client_continues_with_its_key_after_a_crash_of_the_region() -> None:
     async with regions("us") as world, keyed(world) as client:
         lost = await client.new_transaction()
         await world.crash("us")
@@ -319,6 +319,6 @@ async def test_clients_of_different_keys_and_of_none_do_not_disturb_each_other()
             await soon(transaction.commit())
 
 
-def test_a_key_with_the_separator_is_refused_before_anything_is_asked() -> None:
+def test_a_key_with_the_separator_is_refused_before_any_request() -> None:
     with pytest.raises(ValueError, match="must not contain '&'"):
         Client("pulsar://localhost", transaction_key="a&b")

@@ -12,7 +12,7 @@ from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
 from tests.broker.topic.test_transaction_buffer import readable
-from tests.broker.transactions.transacting import TOPIC
+from tests.broker.transactions.controlled_coordinator import TOPIC
 
 PATIENCE_SECONDS = 60
 
@@ -32,12 +32,8 @@ def status(world: Regions, transaction: Transaction) -> TransactionStatus | None
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_what_is_open_survives_that_its_topic_leaves_memory(committed: bool) -> None:
-    async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        regions("us") as world,
-        world.client("us") as client,
-    ):
+async def test_an_open_transaction_survives_the_unloading_of_its_topic(committed: bool) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS), regions("us") as world, world.client("us") as client:
         transaction = await _opened(client)
         directory = world.running["us"].directory
         await directory.unload(TOPIC, "a test")
@@ -53,11 +49,7 @@ async def test_what_is_open_survives_that_its_topic_leaves_memory(committed: boo
 async def test_a_deleted_topic_ends_with_its_transactions_and_a_new_one_knows_nothing_of_them(
     committed: bool,
 ) -> None:
-    async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        regions("us") as world,
-        world.client("us") as client,
-    ):
+    async with asyncio.timeout(PATIENCE_SECONDS), regions("us") as world, world.client("us") as client:
         transaction = await _opened(client)
         await world.running["us"].directory.delete(TOPIC, force=True)
         producer = await client.producer(TOPIC)
@@ -104,12 +96,10 @@ async def test_a_terminated_topic_ends_once_its_transactions_have(committed: boo
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_what_was_acknowledged_plainly_is_not_given_again_by_an_abort(committed: bool) -> None:
-    async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        regions("us") as world,
-        world.client("us") as client,
-    ):
+async def test_an_abort_does_not_redeliver_messages_that_were_acknowledged_outside_of_it(
+    committed: bool,
+) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS), regions("us") as world, world.client("us") as client:
         producer = await client.producer(TOPIC)
         for number in range(3):
             await producer.send(b"%d" % number)
@@ -131,12 +121,8 @@ async def test_what_was_acknowledged_plainly_is_not_given_again_by_an_abort(comm
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_another_region_gets_what_was_committed_of_a_topic_that_came_and_went(committed: bool) -> None:
-    async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        regions("us", "eu") as world,
-        world.client("us") as client,
-    ):
+async def test_a_remote_region_receives_the_committed_messages_of_a_reloaded_topic(committed: bool) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS), regions("us", "eu") as world, world.client("us") as client:
         transaction = await _opened(client)
         await world.running["us"].directory.unload(TOPIC, "a test")
         await world.crash("us")

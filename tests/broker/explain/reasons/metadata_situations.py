@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 from emulator.broker.explain.metadata import why_shared
+from emulator.client import Client
 from emulator.core.metadata.event import SyncStamp
 from emulator.core.metadata.record import DocumentRecord, ElementState, Loser
 from emulator.errors import StorageError
@@ -20,10 +21,13 @@ from emulator.model.stored_keys import (
     SyncRecordPath,
 )
 from emulator.model.values import Change
-from tests.broker.explain.reasons.of_regions import codes_of, linked
+from tests.broker.explain.reasons.region_situations import Steps, in_regions
 from tests.broker.explain.reasons.situations import Codes, situation
+from tests.broker.regions import Regions
 
 PATH = NamespacePath("acme/orders").text
+EUROPE = SyncPeerPath("europe").text
+"""What europe has confirmed."""
 EVENT = SyncStamp(1, 0, "americas", 1, "i")
 LATER = SyncStamp(2, 0, "europe", 1, "i")
 
@@ -52,7 +56,7 @@ class Shared:
     def confirm(self) -> None:
         """Let europe report that it has everything."""
         known = {stamp.origin: stamp.sequence for stamp in (EVENT, LATER)}
-        self.rows[SyncPeerPath("europe").text] = json.dumps(known).encode()
+        self.rows[EUROPE] = json.dumps(known).encode()
 
     def get(self, path: str) -> Change | None:
         value = self.rows.get(path)
@@ -60,123 +64,109 @@ class Shared:
             value = self.record.encode()
         return None if value is None else Change(1, path, value, 0)
 
-    def only(self, cause: ReasonRow) -> Codes:
-        """Return the reasons of one kind: the history of a path has several."""
-        this = cast(Any, self)
-        return lambda: {one.code for one in why_shared(this, this, PATH)} & {cause.code}
+
+def of_path(cause: ReasonRow) -> Callable[[Callable[[Shared], Iterator[None]]], object]:
+    """Register a situation of a shared path. Codes are those of one kind: the history of a path has several."""
+
+    def register(act: Callable[[Shared], Iterator[None]]) -> object:
+        @situation(cause)
+        async def scene() -> AsyncIterator[Codes]:
+            here = cast(Any, Shared())
+            steps = act(here)
+            next(steps)
+            yield lambda: {one.code for one in why_shared(here, here, PATH)} & {cause.code}
+            next(steps, None)
+            yield tuple
+
+        return act
+
+    return register
 
 
-@situation(Cause.STORE_AWAY)
-async def store_away() -> AsyncIterator[Codes]:
-    async with linked("us") as (world, _):
-        metadata = world.running["us"].metadata
-        metadata.away = StorageError("no answer", definite=True)
-        yield codes_of(world, "us", "metadata", "namespace/public/default")
-        metadata.away = None
-        yield tuple
+@in_regions(Cause.STORE_AWAY, "metadata", "namespace/public/default", names=("us",))
+async def store_away(world: Regions, us: Client) -> Steps:
+    metadata = world.running["us"].metadata
+    metadata.away = StorageError("no answer", definite=True)
+    yield
+    metadata.away = None
 
 
-@situation(Cause.PATH_EXCLUDED)
-async def path_excluded() -> AsyncIterator[Codes]:
-    here = Shared()
+@of_path(Cause.PATH_EXCLUDED)
+def path_excluded(here: Shared) -> Iterator[None]:
     here.settings.excluded = ("namespace/acme",)
-    yield here.only(Cause.PATH_EXCLUDED)
+    yield
     here.settings.excluded = ()
-    yield tuple
 
 
-@situation(Cause.PATH_NOT_COMPARED)
-async def path_not_compared() -> AsyncIterator[Codes]:
-    here = Shared()
+@of_path(Cause.PATH_NOT_COMPARED)
+def path_not_compared(here: Shared) -> Iterator[None]:
     here.is_compared = False
-    yield here.only(Cause.PATH_NOT_COMPARED)
+    yield
     here.is_compared = True
-    yield tuple
 
 
-@situation(Cause.EVENT_APPLIED)
-async def event_applied() -> AsyncIterator[Codes]:
-    here = Shared()
-    yield here.only(Cause.EVENT_APPLIED)
+@of_path(Cause.EVENT_APPLIED)
+def event_applied(here: Shared) -> Iterator[None]:
+    yield
     here.record.entries.clear()
-    yield tuple
 
 
-@situation(Cause.EVENT_LOST)
-async def event_lost() -> AsyncIterator[Codes]:
-    here = Shared()
+@of_path(Cause.EVENT_LOST)
+def event_lost(here: Shared) -> Iterator[None]:
     here.record.losers.append(Loser("policies/deduplication", EVENT, False, LATER))
-    yield here.only(Cause.EVENT_LOST)
+    yield
     here.record.losers.clear()
-    yield tuple
 
 
-@situation(Cause.CLUSTER_EXCLUDES)
-async def cluster_excludes() -> AsyncIterator[Codes]:
-    here = Shared()
+@of_path(Cause.CLUSTER_EXCLUDES)
+def cluster_excludes(here: Shared) -> Iterator[None]:
     row = SyncExcludedPath("europe").text
     here.rows[row] = json.dumps(["namespace/acme"]).encode()
-    yield here.only(Cause.CLUSTER_EXCLUDES)
+    yield
     del here.rows[row]
-    yield tuple
 
 
-def behind() -> Shared:
-    here = Shared()
-    del here.rows[SyncPeerPath("europe").text]
-    return here
-
-
-@situation(Cause.CLUSTERS_BEHIND)
-async def clusters_behind() -> AsyncIterator[Codes]:
-    here = behind()
+@of_path(Cause.CLUSTERS_BEHIND)
+def clusters_behind(here: Shared) -> Iterator[None]:
+    here.rows.pop(EUROPE)
     here.record.entries["policies/x"] = ElementState(EVENT, False, True, 0)
-    yield here.only(Cause.CLUSTERS_BEHIND)
+    yield
     here.confirm()
-    yield tuple
 
 
-@situation(Cause.EVENTS_NOT_CARRIED)
-async def events_not_carried() -> AsyncIterator[Codes]:
-    here = behind()
+@of_path(Cause.EVENTS_NOT_CARRIED)
+def events_not_carried(here: Shared) -> Iterator[None]:
+    here.rows.pop(EUROPE)
     here.lease.holder = ""
     here.failure = "no link"
-    yield here.only(Cause.EVENTS_NOT_CARRIED)
+    yield
     here.lease.holder = "us"
-    yield tuple
 
 
-@situation(Cause.EVENT_TOPIC_FAILS)
-async def event_topic_fails() -> AsyncIterator[Codes]:
-    here = behind()
+@of_path(Cause.EVENT_TOPIC_FAILS)
+def event_topic_fails(here: Shared) -> Iterator[None]:
+    here.rows.pop(EUROPE)
     here.failure = "no link"
-    yield here.only(Cause.EVENT_TOPIC_FAILS)
+    yield
     here.lease.holder = "us-west"  # whose failure would be the reason
-    yield tuple
 
 
-@situation(Cause.ROW_DAMAGED)
-async def row_damaged() -> AsyncIterator[Codes]:
-    here = Shared()
+@of_path(Cause.ROW_DAMAGED)
+def row_damaged(here: Shared) -> Iterator[None]:
     here.damage.found[PATH] = "the row is damaged"
-    yield here.only(Cause.ROW_DAMAGED)
+    yield
     here.damage.found.clear()
-    yield tuple
 
 
-@situation(Cause.ROW_REPLACED)
-async def row_replaced() -> AsyncIterator[Codes]:
-    here = Shared()
+@of_path(Cause.ROW_REPLACED)
+def row_replaced(here: Shared) -> Iterator[None]:
     here.damage.reports[PATH] = SimpleNamespace(problem="the row is damaged", at_ms=0)
-    yield here.only(Cause.ROW_REPLACED)
+    yield
     here.damage.reports.clear()  # the region starts again
-    yield tuple
 
 
-@situation(Cause.RECORDS_INCOMPLETE)
-async def records_incomplete() -> AsyncIterator[Codes]:
-    here = Shared()
+@of_path(Cause.RECORDS_INCOMPLETE)
+def records_incomplete(here: Shared) -> Iterator[None]:
     here.rows[SYNC_INCOMPLETE_PATH.text] = json.dumps(["europe"]).encode()
-    yield here.only(Cause.RECORDS_INCOMPLETE)
+    yield
     del here.rows[SYNC_INCOMPLETE_PATH.text]
-    yield tuple

@@ -55,14 +55,14 @@ def test_keys_are_listed_shown_and_deleted(path: str) -> None:
         assert at.ask("DELETE", f"{path}/task-1").status == 404
 
 
-def test_a_key_that_two_owners_have_is_asked_for_with_its_owner() -> None:
+def test_a_key_of_two_owners_is_addressed_with_its_owner() -> None:
     """Regions whose clients have no roles have no owners, so the test writes the second one."""
     with served() as at:
         play(at, begin)
 
         async def another() -> None:
-            life = at.region.coordinators.life(at.region.coordinators.coordinator_of("task-1"))
-            life.keys.book.connect("joe", "task-1", -1, "", 0)
+            coordinator = at.region.coordinators.get(at.region.coordinators.coordinator_of("task-1"))
+            coordinator.keys.book.connect("joe", "task-1", -1, "", 0)
 
         asyncio.run_coroutine_threadsafe(another(), at.loop).result(30)
         assert at.get(KEYS[0]) == ["joe&task-1", "task-1"]
@@ -111,7 +111,9 @@ def test_a_transaction_is_shown_while_it_is_open_and_after_it() -> None:
         ("POST", "transactionCoordinator/replicas", 406),
     ],
 )
-def test_what_cannot_be_shown_is_refused_in_words(method: str, target: str, status: int) -> None:
+def test_requests_for_unknown_transactions_are_refused_with_a_reason(
+    method: str, target: str, status: int
+) -> None:
     with served() as at:
         reply = at.ask(method, f"{V3}/{target}", b"5" if "replicas" in target else None)
         assert reply.status == status
@@ -129,7 +131,9 @@ ODD = ["a/b", "..", ".", "a%2Fb", "%", 'say "so"\\', "?x#y", "ключ 🗝", " 
 
 
 @pytest.mark.parametrize("path", KEYS)
-def test_a_key_of_odd_characters_is_asked_for_by_its_encoded_name_and_stands_in_metrics(path: str) -> None:
+def test_a_key_with_special_characters_is_addressed_by_its_encoded_name_and_listed_in_metrics(
+    path: str,
+) -> None:
     with served() as at:
         for key in ODD:
             play(at, begin, key)
@@ -215,7 +219,7 @@ def test_a_key_shows_each_of_its_transactions_with_its_state_and_its_last_client
         fenced, also_fenced, committed = play(at, two)
         play(
             at,
-            lambda client: at.region.coordinators.life(committed.id.most).finish(
+            lambda client: at.region.coordinators.get(committed.id.most).finish(
                 committed.id.least, commit=True, why="requested by its client"
             ),
         )
@@ -250,7 +254,7 @@ async def test_explain_names_the_epoch_the_last_client_and_the_transactions_of_a
             assert (after.why, after.waits_for) == ("", ())
 
 
-def test_a_key_whose_client_went_away_is_not_connected() -> None:
+def test_a_key_whose_client_closed_is_not_connected() -> None:
     with served() as at:
 
         async def scenario(client: Client) -> list[Any]:

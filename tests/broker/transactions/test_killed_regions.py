@@ -53,7 +53,7 @@ async def _results(world: Regions) -> Counter[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_message_is_processed_once_whatever_is_killed(seed: int) -> None:
+def test_every_message_is_processed_once_despite_kills(seed: int) -> None:
     expected = Counter({b"result of %d" % number: 1 for number in range(MESSAGES)})
 
     async def scenario() -> None:

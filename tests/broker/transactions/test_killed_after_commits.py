@@ -108,14 +108,16 @@ def on_kafka(server: KafkaServer) -> Callable[[int], Place]:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_region_that_is_killed_behind_any_commit_has_all_of_a_transaction_or_nothing(
+def test_a_region_on_sqlite_that_is_killed_after_any_commit_has_all_of_a_transaction_or_nothing(
     commit: bool, tmp_path: Path
 ) -> None:
     killed_behind_every_commit(on_sqlite(tmp_path), Work(commit))
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_so_has_one_on_kafka(commit: bool, kafka_server: KafkaServer) -> None:
+def test_a_region_on_kafka_that_is_killed_after_any_commit_has_all_of_a_transaction_or_nothing(
+    commit: bool, kafka_server: KafkaServer
+) -> None:
     killed_behind_every_commit(on_kafka(kafka_server), Work(commit))
 
 
@@ -146,7 +148,7 @@ async def _asked(region: Region) -> None:
         await asyncio.sleep(0.002)
 
 
-def test_the_next_task_of_a_key_does_what_is_left_behind_whatever_commit_its_region_died(
+def test_the_next_task_of_a_key_processes_the_rest_after_a_kill_at_any_commit(
     tmp_path: Path,
 ) -> None:
     """Acknowledged cumulatively, so only the region can know that two tasks did the same."""

@@ -16,7 +16,7 @@ from emulator.recording.tap.connection import TappedConnection
 from emulator.recording.tap.tap import Tap
 from emulator.run.history import HistoryWriter
 from tests.broker.regions import QUICK, Regions, regions
-from tests.broker.transactions.test_stories import soon, stored
+from tests.broker.transactions.test_client_transactions import soon, stored
 
 POINTS_MAX = 100
 
@@ -95,7 +95,7 @@ async def succeed(world: Regions, number: int) -> None:
         await transaction.commit()
 
 
-async def test_wherever_its_proxy_dies_in_a_transaction_everything_is_processed_once(tmp_path: Path) -> None:
+async def test_every_message_is_processed_once_wherever_the_proxy_fails(tmp_path: Path) -> None:
     async with regions("us") as world, world.client("us") as client:
         inbox = await client.producer("inbox")
         for number in count(1):

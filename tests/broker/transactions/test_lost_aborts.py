@@ -13,7 +13,7 @@ from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import PendingAckKey
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import regions, until
-from tests.broker.transactions.test_stories import TOPIC, shared, soon, status
+from tests.broker.transactions.test_client_transactions import TOPIC, shared, soon, status
 from tests.broker.transactions.test_successors import subscription
 
 
@@ -31,7 +31,7 @@ def _fail_one_deletion(region: Region, prefix: str) -> None:
     store.delete = failing  # type: ignore[method-assign]
 
 
-async def test_what_it_held_is_given_out_again_though_nobody_tells_it_once_more(
+async def test_a_subscription_redelivers_what_a_lost_abort_had_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another participant has not responded: so the abort is decided and not over when the topic is loaded. It is over

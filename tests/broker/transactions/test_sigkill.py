@@ -96,7 +96,7 @@ class Worker:
                 return message.payload, transaction
 
 
-def test_what_a_killed_region_had_of_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+def test_a_killed_region_has_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
     async def scenario(run: ProcessRuntime) -> None:
         async with Client(await url_of(run), settings=QUICK, transaction_key="worker") as client:
             inbox = await client.producer("inbox")

@@ -1,0 +1,759 @@
+"""Situations of regions that run: links, replicators, topics, subscriptions, producers and transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+
+import tests.broker.regions as set_up
+from emulator.broker.explain.topics import explain
+from emulator.broker.replication import replicator as replicator_module
+from emulator.broker.replication.link import PeerLink
+from emulator.broker.replication.replicator import Replicator
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.client import EARLIEST, Client, ConsumerType, InitialPosition
+from emulator.core.flow.rate_limit import UNLIMITED, RateLimit
+from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
+from emulator.core.transactions.names import TransactionStatus
+from emulator.errors import ProtocolError, ServerError
+from emulator.model.explanations import with_conflicts
+from emulator.model.reasons import Cause, ReasonRow
+from emulator.model.stored_keys import NamespacePath
+from emulator.model.values import AccessMode
+from tests.broker.explain.reasons.situations import Codes, of_reason, situation
+from tests.broker.regions import Regions, regions, until
+
+TOPIC = "persistent://public/default/orders"
+NAMESPACE = NamespacePath("public/default")
+FROM_THE_START = InitialPosition.EARLIEST
+NEVER_SECONDS = 3_600.0
+
+
+@contextlib.asynccontextmanager
+async def linked(*names: str, **changes: Any) -> AsyncIterator[tuple[Regions, Client]]:
+    """Run regions with a client of the first one."""
+    async with regions(*names, **changes) as world, world.client("us") as us:
+        yield world, us
+
+
+LINK, REPLICATION, SNAPSHOT = ("link", "us eu"), ("replication", "orders eu"), ("snapshot", "orders")
+SUBSCRIPTION, ORDERS = ("subscription", "orders s"), ("topic", "orders")
+Steps = AsyncIterator[Codes | None]
+
+
+def in_regions(
+    cause: ReasonRow, kind: str = "", name: str = "", *, names: tuple[str, ...] = ("us", "eu"), **changes: Any
+) -> Callable[[Callable[[Regions, Client], Steps]], object]:
+    """Register a situation of running regions, with a client of the first one. It yields None for the explanation of an
+    object of `us`, or other codes; if it yields again, what follows is its clean-up."""
+
+    def register(act: Callable[[Regions, Client], Steps]) -> object:
+        @situation(cause)
+        async def scene() -> AsyncIterator[Codes]:
+            async with (
+                linked(*names, **changes) as (world, us),
+                contextlib.aclosing(act(world, us)) as steps,  # type: ignore[type-var]
+            ):
+                yield await anext(steps) or codes_of(world, "us", kind, name)
+                await anext(steps, None)
+                yield tuple
+                await anext(steps, None)
+
+        return act
+
+    return register
+
+
+def codes_of(world: Regions, region: str, kind: str, name: str) -> Codes:
+    return lambda: explain(world.running[region], kind, name).causes
+
+
+def topic_of(world: Regions, region: str = "us") -> Topic:
+    return world.running[region].directory.serving[TOPIC]
+
+
+def subscription_of(world: Regions, region: str = "us") -> Subscription:
+    return topic_of(world, region).subscriptions["s"]
+
+
+def replicator_of(world: Regions) -> Replicator:
+    return topic_of(world).replicators["eu"]
+
+
+async def replicated(world: Regions, us: Client) -> Any:
+    """Create a producer of a topic that eu has completely."""
+    producer = await us.producer(TOPIC)
+    await producer.send(b"first")
+    await until(lambda: replicator_of(world).backlog == 0)
+    return producer
+
+
+# Links.
+
+
+@in_regions(Cause.LINK_NOT_TRIED)
+async def link_not_tried(world: Regions, us: Client) -> Steps:
+    region = world.running["us"]
+    link = PeerLink(region, region.config.peers[0])
+    yield of_reason(lambda: link.why_not)
+    link.start()
+    yield
+    link.close()
+
+
+@in_regions(Cause.LINK_REFUSED, *LINK)
+async def link_refused(world: Regions, us: Client) -> Steps:
+    await world.crash("eu")
+    right, set_up.RUN_SECRET = set_up.RUN_SECRET, "another one"
+    try:
+        await world.start("eu")
+    finally:
+        set_up.RUN_SECRET = right
+    yield
+    await world.crash("eu")
+    await world.start("eu")
+
+
+@in_regions(Cause.LINK_SILENT, *LINK, of_region={"us": {"peer_keep_alive_interval_ms": 50}})
+async def link_silent(world: Regions, us: Client) -> Steps:
+    world.cut("us", "eu", "held")
+    yield
+    world.heal("us", "eu")
+
+
+@in_regions(Cause.LINK_UNREACHABLE, *LINK)
+async def link_unreachable(world: Regions, us: Client) -> Steps:
+    await world.crash("eu")
+    yield
+    await world.start("eu")
+
+
+@in_regions(Cause.LINK_CUT, *LINK)
+async def link_cut(world: Regions, us: Client) -> Steps:
+    world.cut("us", "eu")
+    yield
+    world.heal("us", "eu")
+
+
+@in_regions(Cause.LINK_LOST, *LINK, peer_reconnect_backoff_ms=500)
+async def link_lost(world: Regions, us: Client) -> Steps:
+    await world.crash("eu")
+    yield
+    await world.start("eu")
+
+
+@in_regions(Cause.LINK_HANDSHAKE, *LINK)
+async def link_handshake(world: Regions, us: Client) -> Steps:
+    await world.crash("eu")
+    accepted: list[asyncio.StreamWriter] = []
+    mute = await asyncio.start_server(
+        lambda _, writer: accepted.append(writer), "127.0.0.1", world.ports["eu"]
+    )
+    yield
+    mute.close()
+    for writer in accepted:
+        writer.close()
+    await world.start("eu")
+
+
+@in_regions(Cause.READINESS_LINK)
+async def readiness_link(world: Regions, us: Client) -> Steps:
+    await world.crash("eu")
+    yield lambda: [one.code for one in world.running["us"].waiting_for({"eu"})]
+    await world.start("eu")
+
+
+# Replicators.
+
+
+@in_regions(Cause.NOT_REPLICATED, *REPLICATION)
+async def not_replicated(world: Regions, us: Client) -> Steps:
+    await replicated(world, us)
+    await world.running["us"].policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us",))
+    yield
+    await world.running["us"].policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
+
+
+@in_regions(Cause.LINK_DOWN, *REPLICATION)
+async def link_down(world: Regions, us: Client) -> Steps:
+    await replicated(world, us)
+    world.cut("us", "eu")
+    yield
+    world.heal("us", "eu")
+
+
+@in_regions(Cause.ENTRY_TOO_LARGE, *REPLICATION)
+async def entry_too_large(world: Regions, us: Client) -> Steps:
+    producer = await replicated(world, us)
+    link = world.running["us"].peers["eu"]
+    fits, link.entry_bytes_max = link.entry_bytes_max, 100
+    await producer.send(b"x" * 200)
+    yield
+    link.entry_bytes_max = fits
+    world.cut("us", "eu")
+    await until(lambda: not link.connected)
+    world.heal("us", "eu")
+
+
+@in_regions(Cause.ENTRY_REFUSED, *REPLICATION)
+async def entry_refused(world: Regions, us: Client) -> Steps:
+    await replicated(world, us)
+    replicator_of(world).entry_refused(ServerError.NotAllowedError, "too old")
+    yield
+    link = world.running["us"].peers["eu"]
+    world.cut("us", "eu")
+    await until(lambda: not link.connected)
+    world.heal("us", "eu")
+
+
+class Numbers:
+    """The other region's responses about schemas, which a test sets."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.problem: ProtocolError | None = None
+
+    def there(self, version: bytes) -> bytes | None:
+        return version if self.answer.done() else None
+
+    async def learn(self, version: bytes) -> None:
+        if self.problem is not None and not self.answer.done():
+            raise self.problem
+        await self.answer
+
+    def forget(self) -> None:
+        """Nothing was learned."""
+
+
+async def held_by_a_schema(world: Regions, us: Client, problem: ProtocolError | None) -> Numbers:
+    producer = await replicated(world, us)
+    numbers, replicator = Numbers(), replicator_of(world)
+    numbers.problem = problem
+    replicator._numbers = numbers  # type: ignore[assignment]
+    await producer.send(b"next")
+    replicator._hold(b"\0\0\0\0\0\0\0\1") if replicator.life.why_not == "" else None
+    return numbers
+
+
+@in_regions(Cause.SCHEMA_ASKED, *REPLICATION)
+async def schema_asked(world: Regions, us: Client) -> Steps:
+    numbers = await held_by_a_schema(world, us, None)
+    yield
+    numbers.answer.set_result(None)
+
+
+@in_regions(Cause.SCHEMA_REFUSED, *REPLICATION)
+async def schema_refused(world: Regions, us: Client) -> Steps:
+    refusal = ProtocolError(ServerError.IncompatibleSchema, "it does not fit")
+    numbers = await held_by_a_schema(world, us, refusal)
+    yield
+    numbers.answer.set_result(None)
+
+
+@in_regions(Cause.REPLICATOR_REFUSED, *REPLICATION)
+async def replicator_refused(world: Regions, us: Client) -> Steps:
+    await replicated(world, us)
+    replicator_of(world).refused("no room")
+    yield
+    # the next attempt succeeds
+
+
+@in_regions(Cause.RECEIPT_OUT_OF_TURN, *REPLICATION)
+async def receipt_out_of_turn(world: Regions, us: Client) -> Steps:
+    await replicated(world, us)
+    replicator_of(world).receipts([(topic_of(world).ledger_id, 999)])
+    yield
+    # the next attempt succeeds
+
+
+async def eu_does_not_open(world: Regions, us: Client) -> Steps:
+    """The topic is requested from eu, whose store does not respond before the second step."""
+    store = world.running["eu"].store
+    store.hold()  # type: ignore[attr-defined]
+    await (await us.producer(TOPIC)).send(b"first")
+    try:
+        yield
+    finally:
+        store.release()  # type: ignore[attr-defined]
+
+
+in_regions(Cause.PRODUCER_ASKED, *REPLICATION)(eu_does_not_open)
+
+
+@in_regions(Cause.PRODUCER_UNANSWERED, *REPLICATION)
+async def producer_unanswered(world: Regions, us: Client) -> Steps:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replicator_module, "OPEN_SECONDS", 0.05)
+        async for step in eu_does_not_open(world, us):
+            yield step
+        yield
+
+
+@in_regions(Cause.REPLICATOR_RESTS, *REPLICATION)
+async def replicator_rests(world: Regions, us: Client) -> Steps:
+    producer = await replicated(world, us)
+    replicator_of(world).rest()
+    yield
+    await producer.send(b"next")
+
+
+@in_regions(Cause.REPLICATION_RATE, *REPLICATION)
+async def replication_rate(world: Regions, us: Client) -> Steps:
+    producer = await replicated(world, us)
+    replicator_of(world).rate.set(RateLimit(1, 0, 86_400))
+    for _ in range(3):
+        await producer.send(b"next")
+    yield
+    replicator_of(world).rate.set(UNLIMITED)
+
+
+@in_regions(Cause.LINK_FULL, *REPLICATION)
+async def link_full(world: Regions, us: Client) -> Steps:
+    producer, link = await replicated(world, us), world.running["us"].peers["eu"]
+    link.pause_writing()
+    await producer.send(b"next")
+    yield
+    link.resume_writing()
+
+
+@in_regions(Cause.READING_STORE, *REPLICATION)
+async def reading_store(world: Regions, us: Client) -> Steps:
+    producer, topic, go_on = await replicated(world, us), topic_of(world), asyncio.Event()
+    read = topic.reading.read
+
+    async def slow(*wanted: int) -> Any:
+        await go_on.wait()
+        return await read(*wanted)
+
+    topic.reading.recent = lambda *_: None  # type: ignore[method-assign]
+    topic.reading.read = slow  # type: ignore[method-assign]
+    await producer.send(b"next")
+    yield
+    go_on.set()
+
+
+@in_regions(Cause.IN_FLIGHT, *REPLICATION)
+async def in_flight(world: Regions, us: Client) -> Steps:
+    producer = await replicated(world, us)
+    world.cut("us", "eu", "held")
+    await producer.send(b"next")
+    yield
+    world.heal("us", "eu")
+
+
+# Snapshots and positions.
+
+
+async def replicated_subscription(world: Regions, us: Client) -> Any:
+    """A consumer of a replicated subscription, which has acknowledged nothing; and a snapshot."""
+    consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+    await replicated(world, us)
+    sync = topic_of(world).subscriptions.replicated
+    assert sync is not None
+    await until(lambda: sync.newest is not None)
+    return consumer
+
+
+@in_regions(Cause.NO_SUBSCRIPTION, *SNAPSHOT)
+async def no_subscription(world: Regions, us: Client) -> Steps:
+    await replicated(world, us)
+    yield
+    await us.subscribe(TOPIC, "s", replicated=True)
+
+
+@in_regions(Cause.SNAPSHOT_LINK_TO_DOWN, *SNAPSHOT)
+async def snapshot_link_to_down(world: Regions, us: Client) -> Steps:
+    await replicated_subscription(world, us)
+    world.cut("us", "eu")
+    yield
+    world.heal("us", "eu")
+
+
+@in_regions(Cause.SNAPSHOT_LINK_FROM_DOWN, *SNAPSHOT)
+async def snapshot_link_from_down(world: Regions, us: Client) -> Steps:
+    await replicated_subscription(world, us)
+    for outbound in (True, False):
+        world.links["eu", "us"].set(outbound=outbound, state="cut")
+    yield
+    for outbound in (True, False):
+        world.links["eu", "us"].set(outbound=outbound, state="up")
+
+
+@in_regions(Cause.SNAPSHOT_REPLICATOR_DOWN, *SNAPSHOT)
+async def snapshot_replicator_down(world: Regions, us: Client) -> Steps:
+    await replicated_subscription(world, us)
+    replicator = replicator_of(world)
+    replicator._retry_seconds = NEVER_SECONDS
+    replicator.refused("no room")
+    yield
+    replicator._retry_due()
+
+
+@in_regions(Cause.SNAPSHOT_ONE_WAY, *SNAPSHOT, clusters={"us": "a", "eu": "b"})
+async def snapshot_one_way(world: Regions, us: Client) -> Steps:
+    """Each region has a configuration store of its own, and that of eu does not name us."""
+    await replicated_subscription(world, us)
+    eu = world.running["eu"]
+    await eu.policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("eu",))
+    yield
+    await eu.policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
+
+
+@in_regions(Cause.SUBSCRIPTION_NOT_REPLICATED)
+async def subscription_not_replicated(world: Regions, us: Client) -> Steps:
+    await us.subscribe(TOPIC, "s")
+    topic = topic_of(world)
+    yield of_reason(lambda: topic.subscriptions.replicated.why_not(subscription_of(world)))  # type: ignore[union-attr]
+    topic.subscriptions.replicate(subscription_of(world))
+
+
+async def conflict(world: Regions, us: Client) -> None:
+    """The subscription is replicated in us, and not in eu."""
+    async with world.client("eu") as eu:
+        await eu.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
+    consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+    await replicated(world, us)
+    await consumer.acknowledge(await consumer.receive(), confirmed=True)
+
+
+def compared(world: Regions, region: str) -> Codes:
+    """As `geoemu explain` compares the answers of both regions."""
+
+    def codes() -> tuple[str, ...]:
+        answers = [explain(one, "subscription", "orders s") for one in world.running.values()]
+        (answer,) = (one for one in with_conflicts(answers) if one.region == region)
+        return answer.causes
+
+    return codes
+
+
+@in_regions(Cause.POSITION_NOT_APPLIED_HERE)
+async def position_not_applied_here(world: Regions, us: Client) -> Steps:
+    await conflict(world, us)
+    yield compared(world, "eu")
+    topic_of(world, "eu").subscriptions.replicate(subscription_of(world, "eu"))
+
+
+@in_regions(Cause.POSITION_NOT_APPLIED_THERE)
+async def position_not_applied_there(world: Regions, us: Client) -> Steps:
+    await conflict(world, us)
+    codes = compared(world, "us")
+    yield lambda: [code for code in codes() if code == Cause.POSITION_NOT_APPLIED_THERE.code]
+    topic_of(world, "eu").subscriptions.replicate(subscription_of(world, "eu"))
+
+
+@in_regions(Cause.POSITION_FOLLOWS)
+async def position_follows(world: Regions, us: Client) -> Steps:
+    async with world.client("eu") as eu:
+        consumer = await replicated_subscription(world, us)
+        await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        await until(lambda: "s" in topic_of(world, "eu").subscriptions)
+        await until(lambda: subscription_of(world, "eu").backlog() == 0)
+        yield codes_of(world, "eu", *SUBSCRIPTION)
+        await (await eu.producer(TOPIC)).send(b"news")
+        there = await eu.subscribe(TOPIC, "s", replicated=True)
+        await there.acknowledge(await there.receive(), confirmed=True)
+        yield
+
+
+# Delivery.
+
+
+@in_regions(Cause.NO_CONSUMER, *SUBSCRIPTION, names=("us",))
+async def no_consumer(world: Regions, us: Client) -> Steps:
+    consumer = await us.subscribe(TOPIC, "s")
+    await consumer.close()
+    await (await us.producer(TOPIC)).send(b"x")
+    yield
+    await us.subscribe(TOPIC, "s")
+
+
+@in_regions(Cause.WAITS_FOR_CONSUMER, *SUBSCRIPTION, names=("us",))
+async def waits_for_consumer(world: Regions, us: Client) -> Steps:
+    """Key_Shared: one consumer receives nothing, another one takes every message."""
+    types = {"type_": ConsumerType.KEY_SHARED}
+    busy = await us.subscribe(TOPIC, "s", name="busy", start_paused=True, **types)  # type: ignore[arg-type]
+    idle = await us.subscribe(TOPIC, "s", name="idle", **types)  # type: ignore[arg-type]
+    producer = await us.producer(TOPIC)
+    for number in range(40):
+        await producer.send(b"x", key=f"key-{number}")
+    reason = lambda: subscription_of(world).why_not()  # noqa: E731
+    await until(lambda: reason().cause is Cause.WAITS_FOR_CONSUMER)
+    assert "wait for consumer 'busy' (0 permits, 0 unacknowledged)" in reason()
+    yield
+    busy.resume()
+    yield
+    await idle.close()
+
+
+@in_regions(Cause.DISPATCH_RATE, *SUBSCRIPTION, names=("us",))
+async def dispatch_rate(world: Regions, us: Client) -> Steps:
+    await us.subscribe(TOPIC, "s")
+    subscription = subscription_of(world)
+    subscription.handing_out.set_rate(RateLimit(1, 0, 86_400))
+    producer = await us.producer(TOPIC)
+    for _ in range(3):
+        await producer.send(b"x")
+    yield
+    subscription.handing_out.set_rate(UNLIMITED)
+
+
+@in_regions(Cause.NOT_DUE, *SUBSCRIPTION, names=("us",))
+async def not_due(world: Regions, us: Client) -> Steps:
+    await us.subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
+    at_ms = world.surroundings.wall_clock_ms() + 3_600_000
+    await (await us.producer(TOPIC)).send(b"x", deliver_at_ms=at_ms)
+    yield
+    world.skews_ms["us"] = 4_000_000
+    subscription_of(world).handing_out.schedule()
+
+
+@in_regions(Cause.READING_MESSAGES, *SUBSCRIPTION, names=("us",))
+async def reading_messages(world: Regions, us: Client) -> Steps:
+    producer, go_on = await us.producer(TOPIC), asyncio.Event()
+    topic = topic_of(world)
+    read = topic.reading.read
+
+    async def slow(*wanted: int) -> Any:
+        await go_on.wait()
+        return await read(*wanted)
+
+    topic.reading.recent = lambda *_: None  # type: ignore[method-assign]
+    topic.reading.read = slow  # type: ignore[method-assign]
+    await us.subscribe(TOPIC, "s")
+    await producer.send(b"x")
+    yield
+    go_on.set()
+
+
+@in_regions(Cause.SEEKING, *SUBSCRIPTION, names=("us",))
+async def seeking(world: Regions, us: Client) -> Steps:
+    consumer = await us.subscribe(TOPIC, "s")
+    store = world.running["us"].store
+    await (await us.producer(TOPIC)).send(b"x")
+    store.hold()  # type: ignore[attr-defined]
+    sought = asyncio.ensure_future(consumer.seek(EARLIEST))
+    yield
+    store.release()  # type: ignore[attr-defined]
+    yield
+    await sought
+
+
+class Settling:
+    """A transaction's acknowledgements while they are applied."""
+
+    is_over = False
+
+    def is_settling(self) -> bool:
+        return not self.is_over
+
+
+@in_regions(Cause.SETTLING, *SUBSCRIPTION, names=("us",))
+async def settling(world: Regions, us: Client) -> Steps:
+    await us.subscribe(TOPIC, "s")
+    await (await us.producer(TOPIC)).send(b"x")
+    acks, subscription = Settling(), subscription_of(world)
+    before, subscription.pending_acks = subscription.pending_acks, acks  # type: ignore[assignment]
+    yield
+    acks.is_over = True
+    subscription.pending_acks = before
+
+
+@in_regions(Cause.HELD_BY_TRANSACTION, *SUBSCRIPTION, names=("us",))
+async def held_by_transaction(world: Regions, us: Client) -> Steps:
+    consumer = await us.subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
+    await (await us.producer(TOPIC)).send(b"x")
+    transaction = await us.new_transaction()
+    await consumer.acknowledge(await consumer.receive(), transaction=transaction)
+    yield
+    await transaction.commit()
+
+
+# Topics.
+
+
+@in_regions(Cause.TOPIC_OPENING, *ORDERS, names=("us",))
+async def topic_opening(world: Regions, us: Client) -> Steps:
+    region, go_on = world.running["us"], asyncio.Event()
+    await region.directory.acquire(TOPIC, OpenMode.CREATE)
+    await region.directory.unload(TOPIC, "a test")
+    open_log = region.store.open_log
+
+    async def slow(*wanted: Any, **more: Any) -> Any:
+        await go_on.wait()
+        return await open_log(*wanted, **more)
+
+    region.store.open_log = slow  # type: ignore[method-assign]
+    opened = asyncio.ensure_future(region.directory.acquire(TOPIC, OpenMode.CREATE))
+    yield
+    go_on.set()
+    yield
+    await opened
+
+
+@in_regions(Cause.TOPIC_LEAVING, *ORDERS, names=("us",))
+async def topic_leaving(world: Regions, us: Client) -> Steps:
+    producer = await us.producer(TOPIC)
+    region = world.running["us"]
+    region.store.hold()  # type: ignore[attr-defined]
+    sent = asyncio.ensure_future(producer.send(b"x"))
+    await until(lambda: topic_of(world).publishing.issued > 0)
+    unloaded = asyncio.ensure_future(region.directory.unload(TOPIC, "a test"))
+    yield
+    region.store.release()  # type: ignore[attr-defined]
+    yield
+    await unloaded
+    await sent
+
+
+@in_regions(Cause.TOPIC_DELETING, *ORDERS, names=("us",))
+async def topic_deleting(world: Regions, us: Client) -> Steps:
+    """A deleted log has no explanation any more, so the store is slow before that."""
+    await us.producer(TOPIC)
+    region, go_on = world.running["us"], asyncio.Event()
+    erase = region.directory._opener.erase
+
+    async def slow(*wanted: Any, **more: Any) -> None:
+        await go_on.wait()
+        await erase(*wanted, **more)
+
+    region.directory._opener.erase = slow  # type: ignore[method-assign]
+    deleted = asyncio.ensure_future(region.directory.delete(TOPIC, force=True))
+    yield
+    go_on.set()
+    await deleted
+
+
+@in_regions(Cause.REGION_LACKS, *ORDERS)
+async def region_lacks(world: Regions, us: Client) -> Steps:
+    producer = await replicated(world, us)
+    world.cut("us", "eu")
+    await producer.send(b"next")
+    yield
+    world.heal("us", "eu")
+
+
+@in_regions(Cause.TRANSACTION_OPEN, *ORDERS, names=("us",))
+async def transaction_open(world: Regions, us: Client) -> Steps:
+    transaction = await us.new_transaction()
+    await (await us.producer(TOPIC)).send(b"x", transaction=transaction)
+    yield
+    await transaction.commit()
+
+
+# Exclusive producers.
+
+
+@contextlib.asynccontextmanager
+async def waiting(world: Regions, us: Client) -> AsyncIterator[None]:
+    """A producer that waits for exclusive access."""
+    work = asyncio.ensure_future(us.producer(TOPIC, name="next", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE))
+    try:
+        await until(
+            lambda: TOPIC in world.running["us"].directory.serving and bool(topic_of(world).access.line)
+        )
+        yield
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+@in_regions(Cause.ACCESS_OWNED, *ORDERS, names=("us",))
+async def access_owned(world: Regions, us: Client) -> Steps:
+    owner = await us.producer(TOPIC, name="owner", access_mode=AccessMode.EXCLUSIVE)
+    async with waiting(world, us):
+        yield
+        await owner.close()
+        yield
+
+
+@in_regions(Cause.ACCESS_SHARED, *ORDERS, names=("us",))
+async def access_shared(world: Regions, us: Client) -> Steps:
+    owner = await us.producer(TOPIC)
+    async with waiting(world, us):
+        yield
+        await owner.close()
+        yield
+
+
+@in_regions(Cause.ACCESS_CHANGES, *ORDERS, names=("us",))
+async def access_changes(world: Regions, us: Client) -> Steps:
+    owner = await us.producer(TOPIC, name="owner", access_mode=AccessMode.EXCLUSIVE)
+    async with waiting(world, us):
+        second = asyncio.ensure_future(
+            us.producer(TOPIC, name="last", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+        )
+        await until(lambda: len(topic_of(world).access.line) == 2)
+        store = world.running["us"].store
+        store.hold()  # type: ignore[attr-defined]
+        await owner.close()
+        yield
+        store.release()  # type: ignore[attr-defined]
+        yield
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+
+
+@in_regions(Cause.ACCESS_ELSEWHERE, *ORDERS)
+async def access_elsewhere(world: Regions, us: Client) -> Steps:
+    policies = world.running["us"].policies
+    await policies.set(NAMESPACE, EXCLUSIVE_HOME, "eu")
+    async with waiting(world, us):
+        yield
+        await policies.set(NAMESPACE, EXCLUSIVE_HOME, "us")
+        yield
+
+
+@in_regions(Cause.ACCESS_KEPT, *ORDERS, names=("us",), exclusive_patience_ms=600)
+async def access_kept(world: Regions, us: Client) -> Steps:
+    async with world.client("us") as former:
+        await former.producer(TOPIC, name="owner", access_mode=AccessMode.EXCLUSIVE)
+        await world.crash("us")
+    await world.start("us")
+    async with waiting(world, us):
+        yield
+        yield  # the wait for the former owner ends by itself
+
+
+# Transactions.
+
+
+@in_regions(Cause.TRANSACTION_NOT_ENDED, names=("us",))
+async def transaction_not_ended(world: Regions, us: Client) -> Steps:
+    transaction = await us.new_transaction()
+    yield codes_of(world, "us", "transaction", transaction.id.text)
+    await transaction.commit()
+
+
+async def decided(world: Regions, us: Client, refusals: Mapping[tuple[str, str | None], str]) -> Steps:
+    """A decided transaction whose participants do not confirm it before the second step."""
+    transaction = await us.new_transaction()
+    least = transaction.id.least
+    coordinator = world.running["us"].coordinators.get(transaction.id.most)
+    live = coordinator.core.live[least]
+    live.status, live.why = TransactionStatus.COMMITTING, "requested by its client"
+    coordinator.notifier.refused[least] = dict(refusals)
+    yield codes_of(world, "us", "transaction", transaction.id.text)
+    del coordinator.notifier.refused[least]
+    live.status = TransactionStatus.OPEN
+    yield
+    await transaction.commit()
+
+
+in_regions(Cause.PARTICIPANTS_PENDING)(partial(decided, refusals={}))
+in_regions(Cause.PARTICIPANT_REFUSED)(partial(decided, refusals={(TOPIC, None): "no room"}))
+
+
+@in_regions(Cause.KEY_IN_USE, names=("us",))
+async def key_in_use(world: Regions, us: Client) -> Steps:
+    us._transaction_key = "settlement"
+    transaction = await us.new_transaction()
+    yield codes_of(world, "us", "transaction-key", "settlement")
+    await transaction.commit()
