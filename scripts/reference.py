@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from emulator.broker.admin.exposition import MetricFamily
-from emulator.broker.admin.metrics import families_of
+from emulator.broker.admin.region_metrics import families_of
 from emulator.broker.admin.resource import Operation
 from emulator.broker.admin.resources import SUBJECTS
 from emulator.cli.verbs import app
@@ -211,9 +211,11 @@ def _range(schema: Mapping[str, Any]) -> str:
 
 def _admin_api() -> Iterator[str]:
     yield from ["The rules of all paths: [ADMIN.md](../ADMIN.md).", "", "## Stored without effect", ""]
-    kept = {resource.path: resource.kept for resources in SUBJECTS.values() for resource in resources}
+    stored_only = {
+        resource.path: resource.stored_only for resources in SUBJECTS.values() for resource in resources
+    }
     yield from _table(
-        "path", "why it has no effect", rows=((f"`{path}`", why) for path, why in kept.items() if why)
+        "path", "why it has no effect", rows=((f"`{path}`", why) for path, why in stored_only.items() if why)
     )
     for subject, resources in SUBJECTS.items():
         yield from [f"## {subject}", ""]
