@@ -4,10 +4,10 @@ verify.py      `python -m spark_jobs.verify RUN_DIR`: load, normalise, evaluate,
 loading.py     reads a run directory and brings it into frames
 evaluation.py  runs checks and figures on them
 verdict.py     valid, invalid, unknown; the result of a check
-sources/       what a run directory holds: logs of regions (SQLite, Kafka), histories of clients, stores of clusters
+sources/       what a run directory holds: logs of regions (SQLite, Kafka), policies, histories, stores of clusters
 evidence/      readers of cursors, grants, journals and metadata: bytes in, values out
-frames/        the evidence as DataFrames: messages, deliveries, faults, sessions
-checks/        one module per invariant: DataFrames in, findings out, then a sentence
+frames/        the evidence as DataFrames: messages, deliveries, history, faults, transactions
+checks/        a module per invariant or two: DataFrames in, findings out, then a sentence
 figures/       loss, lateness, ownership, timeline, journeys, limits, the headline
 report/        report.json, report.html and its pictures, JUnit and Markdown for continuous integration
 wording.py     counts, durations and hints, as all of them write them

@@ -8,10 +8,9 @@ from typing import Any
 
 from emulator.run.limits import Limit
 from spark_jobs.checks import CHECKS, all_findings, collect_findings
-from spark_jobs.checks.circumstances import circumstances_of
+from spark_jobs.checks.check import Check, circumstances_of
 from spark_jobs.checks.finding import FindingGroup
 from spark_jobs.checks.inconsistent_history import find_inconsistencies
-from spark_jobs.checks.judging import Check
 from spark_jobs.checks.metadata_converged import metadata_converged
 from spark_jobs.checks.replication_state import (
     SubscriptionState,
@@ -30,8 +29,7 @@ from spark_jobs.figures.ownership import Contest, measure_ownership
 from spark_jobs.figures.scenario_run import ScenarioRun, read_scenario_run
 from spark_jobs.figures.timeline import Timeline, TimelineCount, actors_shown, collect_counts, make_timeline
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.faults import down_on_purpose, regions_lost
-from spark_jobs.frames.store_outages import store_absences
+from spark_jobs.frames.faults import down_on_purpose, regions_lost, store_absences
 from spark_jobs.frames.summary import DAMAGES_SHOWN_MAX, HistorySummary
 from spark_jobs.loading import LoadedRun, NormalisedRun
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder, forgotten_regions
@@ -222,7 +220,7 @@ def _complete(verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()
 
 def _policy_remarks(folder: RunFolder) -> list[str]:
     """Names what was checked by policies other than those of the topology."""
-    changed = [name for name, one in folder.namespaces.items() if one.owed_since_ms]
+    changed = [name for name, one in folder.namespaces.items() if one.replicated_since_ms]
     own = sorted(topic for one in folder.namespaces.values() for topic in one.own_topics)
     remarks = [
         f"The replication of {name} changed during the run: each message was checked by the policy at the time of its"

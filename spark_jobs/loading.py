@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from spark_jobs.engines.frames import BoundThreads, DataFrame, F, cached, small_frame
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
-from spark_jobs.frames.history import events_of, read_history
+from spark_jobs.frames.history import events_of, read_history, renumbered
 from spark_jobs.frames.messages import stored_messages
-from spark_jobs.frames.sessions import renumbered
 from spark_jobs.frames.summary import HistorySummary, LogSummary, outages, summarise_history, summarise_logs
 from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.region_log import (
@@ -22,7 +21,7 @@ from spark_jobs.sources.region_log import (
     read_values,
 )
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
-from spark_jobs.sources.stored_values import read_keys, read_ownership, read_promises
+from spark_jobs.sources.stored_values import read_keys, read_ownership, read_position_claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +109,11 @@ def normalise(run: LoadedRun) -> NormalisedRun:
     markers = run.rows.where(F.col("marker").isNotNull()).select(
         "region", "topic", "origin_region", "ledger_id", "entry_id", "marker"
     )
-    promises, promise_damages = read_promises(
+    claims, claim_damages = read_position_claims(
         [row.asDict() for row in markers.collect()], run.values, _newest_entries(run), history.topics
     )
     ownership, grant_damages = read_ownership(run.values, history.epochs, history.topics)
-    keys, key_damages = read_keys(run.journals, told=history.with_keys > 0)
+    keys, key_damages = read_keys(run.journals, in_history=history.with_keys > 0)
     log_topics = {topic for log in run.logs.values() for topic in log.topics}
     messages = stored_messages(run.rows, log_topics, history.topics, transactional=transactional)
     lines = events_of(run.lines)
@@ -124,14 +123,14 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         events,
         run.trimmed,
         small_frame(outages(history.facts), OUTAGE_SCHEMA),
-        promises,
+        claims,
         ownership,
         keys,
         run.folder.namespaces,
         history.end_ms,
         transactional=transactional,
     )
-    value_damages = [*run.value_damages, *promise_damages, *grant_damages]
+    value_damages = [*run.value_damages, *claim_damages, *grant_damages]
     return NormalisedRun(
         evidence,
         lines,

@@ -19,9 +19,15 @@ from pathlib import Path
 from emulator.run.limits import LIMITS_FILE, Limit, parse_limits, read_limits
 from spark_jobs.engines.contract import EngineUnavailable, QueryEngine
 from spark_jobs.engines.frames import use_engine
-from spark_jobs.engines.ready_signal import Interrupted, Interruptible, ReadySignal
 from spark_jobs.engines.session import LOCAL_MASTER
-from spark_jobs.engines.starting import ENGINES, choose, started
+from spark_jobs.engines.starting import (
+    ENGINES,
+    Interrupted,
+    Interruptible,
+    ReadySignal,
+    choose,
+    started,
+)
 from spark_jobs.evaluation import Evaluation, evaluate
 from spark_jobs.figures.limits import exit_code
 from spark_jobs.loading import load, normalise

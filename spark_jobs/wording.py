@@ -1,6 +1,6 @@
 """Texts that checks, figures and the report share: counts, durations, and every hint that a verdict prints.
 
-A hint names what a reader may look at first. `causes`, `checks.judging`, `loss` and `replication_state` decide when it
+A hint names what a reader may look at first. `causes`, `checks.check`, `loss` and `replication_state` decide when it
 is printed; tests/spark_jobs/test_wording.py drives a run into each condition, and out of it.
 """
 
@@ -43,7 +43,7 @@ HINTS: Mapping[str, Hint] = {
         "None of these faults was active between the first and 5 s after the last time that witnesses name.",
         "No fault of {where} was active between {since} s and {upto} s.",
     ),
-    # Why an absent copy is not proven lost (`checks.judging`).
+    # Why an absent copy is not proven lost (`checks.check`).
     "log-unread": Hint(
         "The log of the region is missing, or a part of it cannot be read.",
         "the log of {region} is missing or damaged",
@@ -81,8 +81,9 @@ def hint(name: str, **fields: object) -> str:
 
 
 def count(number: int, noun: str = "message") -> str:
-    """`1 message`, `9,312 messages`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """`1 message`, `9,312 messages`, `2 copies`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def duration_text(seconds: float) -> str:

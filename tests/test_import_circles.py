@@ -29,6 +29,7 @@ ACYCLIC = (
     "emulator.storage",
     "emulator.wire",
     "geoemu",
+    "spark_jobs",
 )
 """Packages none of whose modules is part of a circle."""
 

@@ -20,9 +20,9 @@ from spark_jobs.checks import (
     position_claims,
     processed,
     replicated,
-    stored,
     transactions,
 )
+from spark_jobs.checks.check import COUNTED_BY, Check, Count, Counted
 from spark_jobs.checks.finding import (
     EXAMPLES,
     GROUP,
@@ -32,13 +32,12 @@ from spark_jobs.checks.finding import (
     finding_group,
     group_findings,
 )
-from spark_jobs.checks.judging import COUNTED_BY, Check, Count, Counted
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.frames.evidence import Evidence
 
 CHECKS: Sequence[Check] = (
-    stored.CHECK,
-    replicated.CHECK,
+    replicated.STORED,
+    replicated.REPLICATED,
     phantom_writes.CHECK,
     order.CHECK,
     consumed.CHECK,
@@ -47,8 +46,8 @@ CHECKS: Sequence[Check] = (
     places.CHECK,
     position_claims.CURSORS,
     one_owner.CHECK,
-    transactions.WHOLE,
-    transactions.UNSEEN,
+    transactions.ATOMIC,
+    transactions.INVISIBLE,
     keys.FENCED,
     keys.EPOCHS,
     processed.CHECK,
@@ -88,7 +87,7 @@ def _counted(evidence: Evidence, frame: Counted, counts: Sequence[tuple[Check, C
         F.struct(F.lit(check.name).alias("check"), F.lit(count.kind).alias("kind"), F.col(f"n{i}").alias("n"))
         for i, (check, count) in enumerate(counts)
     ]
-    rows: DataFrame = getattr(evidence.promises if hasattr(evidence.promises, frame) else evidence, frame)
+    rows: DataFrame = getattr(evidence.claims if hasattr(evidence.claims, frame) else evidence, frame)
     each = rows.groupBy(by).agg(*sums).select(by, F.explode(F.array(*named)).alias("one"))
     given = {"kind": F.col("one.kind"), by: F.col(by)}
     return each.select(

@@ -12,14 +12,22 @@ it when the history ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import (
+    CHECKED,
+    Check,
+    Circumstances,
+    Count,
+    examples,
+    of_kind,
+    total,
+    unless_unchecked,
+)
 from spark_jobs.checks.finding import FindingGroup, finding
-from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import position_text
+from spark_jobs.frames.messages import position_text
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 
@@ -55,42 +63,39 @@ def find(evidence: Evidence) -> DataFrame:
 
 
 def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    judged = total(found, "judged")
-    skipped, waiting = of_kind(found, "skipped"), _waiting(found, circumstances)
-    verdict, sentences = _failures(found, skipped, waiting, judged, circumstances)
-    gone = [one for one in of_kind(found, "not stored") if one.origin_region in circumstances.lost]
+    checked = total(found, CHECKED)
+    skipped, not_stored = of_kind(found, "skipped"), of_kind(found, "not stored")
+    gone = [one for one in not_stored if one.origin_region in circumstances.lost]
+    # A consumer may still receive them: the loss of their origin region does not explain them.
+    waiting = [*of_kind(found, "not reached"), *(one for one in not_stored if one not in gone)]
+    verdict, sentences = _failures(found, skipped, waiting, checked, circumstances)
     if gone:
         lost = " and ".join(sorted({one.origin_region or "?" for one in gone}))
         sentences.append(
-            f"{count(sum(one.n for one in gone))} of {judged:,} were lost with {lost} before a consumer received them"
+            f"{count(sum(one.n for one in gone))} of {checked:,} were lost with {lost} before a consumer received them"
             " (see loss of a region)."
         )
-    verdict = judged_or_not(verdict, judged)
+    verdict = unless_unchecked(verdict, checked)
     if verdict == "not applicable":
         sentences.append("No subscription had an acknowledged message to receive: there is nothing to check.")
     elif not sentences:
-        names = sorted({one.subscription or "?" for one in of_kind(found, "judged")})
-        owed = f"{count(len(names), 'subscription')} with {count(judged)} to receive in all"
-        what = count(judged, "acknowledged message") if len(names) == 1 else owed
+        names = sorted({one.subscription or "?" for one in of_kind(found, CHECKED)})
+        owed = f"{count(len(names), 'subscription')} with {count(checked)} to receive in all"
+        what = count(checked, "acknowledged message") if len(names) == 1 else owed
         sentences.append(f"{what}: each was received at least once ({', '.join(names)}).")
-    sentences += _not_checked(found)
-    return CHECK.result(verdict, " ".join(sentences), examples([*skipped, *waiting]))
-
-
-def _waiting(found: Sequence[FindingGroup], circumstances: Circumstances) -> list[FindingGroup]:
-    """Messages that a consumer may still receive: the loss of their origin region does not explain them."""
-    not_stored = of_kind(found, "not stored")
-    return [
-        *of_kind(found, "not reached"),
-        *(one for one in not_stored if one.origin_region not in circumstances.lost),
+    sentences += [
+        f"Not checked: {count(total(found, kind))} {text}"
+        for kind, text in _NOT_CHECKED.items()
+        if total(found, kind)
     ]
+    return CHECK.result(verdict, " ".join(sentences), examples([*skipped, *waiting]))
 
 
 def _failures(
     found: Sequence[FindingGroup],
     skipped: Sequence[FindingGroup],
     waiting: Sequence[FindingGroup],
-    judged: int,
+    checked: int,
     circumstances: Circumstances,
 ) -> tuple[Verdict, list[str]]:
     verdict: Verdict = "valid"
@@ -98,7 +103,7 @@ def _failures(
     if skipped:
         verdict = "invalid"
         sentences.append(
-            f"{_never_received(skipped, judged)}, although later ones in the same region's log were received."
+            f"{_never_received(skipped, checked)}, although later ones in the same region's log were received."
         )
         if circumstances.history_damaged:
             verdict = "unknown"
@@ -106,7 +111,7 @@ def _failures(
     if waiting:
         verdict = "invalid" if verdict == "invalid" else "unknown"
         sentences.append(
-            f"{_never_received(waiting, judged)}: the consumer had not reached them when the history ended."
+            f"{_never_received(waiting, checked)}: the consumer had not reached them when the history ended."
         )
     if stray := total(found, "stray"):
         verdict = "invalid" if verdict == "invalid" else "unknown"
@@ -117,27 +122,18 @@ def _failures(
     return verdict, sentences
 
 
-def _not_checked(found: Sequence[FindingGroup]) -> Iterator[str]:
-    if before := total(found, "before"):
-        yield (
-            f"Not checked: {count(before)} published before a subscription existed that began at the latest message."
-        )
-    if left_out := total(found, "left_out"):
-        yield (
-            f"Not checked: {count(left_out)} that subscriptions with compacted reads did not receive; compaction"
-            " keeps the newest message of each key."
-        )
-    if sought := total(found, "sought"):
-        yield f"Not checked: {count(sought)} of subscriptions moved by a seek or an unsubscribe."
-    if expired := total(found, "expired"):
-        yield (
-            f"Not checked: {count(expired)} not received that had expired, or that the policies allow to be evicted."
-        )
+_NOT_CHECKED = {
+    "before": "published before a subscription existed that began at the latest message.",
+    "left_out": "that subscriptions with compacted reads did not receive; compaction keeps the newest message of each"
+    " key.",
+    "sought": "of subscriptions moved by a seek or an unsubscribe.",
+    "expired": "not received that had expired, or that the policies allow to be evicted.",
+}
 
 
-def _never_received(found: Sequence[FindingGroup], judged: int) -> str:
+def _never_received(found: Sequence[FindingGroup], checked: int) -> str:
     names = ", ".join(sorted({one.subscription or "?" for one in found}))
-    return f"{sum(one.n for one in found):,} of {count(judged, 'message')} not received by {names}"
+    return f"{sum(one.n for one in found):,} of {count(checked, 'message')} not received by {names}"
 
 
 CHECK = Check(
@@ -145,12 +141,9 @@ CHECK = Check(
     "consumers received everything",
     "INV-5",
     [
-        Count("judged", "owed", "due"),
+        Count(CHECKED, "owed", "due"),
         Count("stray", "owed", "asked_ms IS NULL"),
-        Count("before", "owed", "before"),
-        Count("sought", "owed", "sought"),
-        Count("left_out", "owed", "left_out"),
-        Count("expired", "owed", "expired"),
+        *(Count(kind, "owed", kind) for kind in _NOT_CHECKED),
     ],
     find,
     conclude,

@@ -8,23 +8,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_jobs.checks.circumstances import Circumstances
-from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import (
+from spark_jobs.checks.check import (
+    CHECKED,
     Check,
+    Circumstances,
     Count,
     absence_verdict,
     examples,
-    judged_or_not,
     loss_remark,
     of_kind,
     per_region,
     total,
     trimmed_remark,
+    unless_unchecked,
 )
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.engines.frames import DataFrame, F, fields_of
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import entry_text
+from spark_jobs.frames.messages import entry_text
 from spark_jobs.verdict import CheckResult, worst
 from spark_jobs.wording import count
 
@@ -56,7 +57,7 @@ def _differs(messages: DataFrame) -> DataFrame:
 
 
 def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    judged = total(found, "judged")
+    checked = total(found, CHECKED)
     verdict, absent, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
     named = of_kind(found, "named missing", "named behind")
     differing = of_kind(found, "differs")
@@ -80,16 +81,16 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
         sentences.append(
             f"{count(sum(one.n for one in differing))} stored with different bytes in different regions."
         )
-    if not judged:
+    if not checked:
         sentences = [
             "No message is stored for more than one region: there is nothing to compare.",
             *sentences,
         ]
     elif not sentences:
         sentences.append(
-            f"{count(judged)}: each is stored with the same bytes in every region that must store it."
+            f"{count(checked)}: each is stored with the same bytes in every region that must store it."
         )
-    verdict = judged_or_not(worst([verdict, "invalid" if differing else "valid"]), judged)
+    verdict = unless_unchecked(worst([verdict, "invalid" if differing else "valid"]), checked)
     elsewhere = [replace(one, kind=one.kind.removeprefix("named ")) for one in named]
     lacking = [*of_kind(found, "missing", "behind"), *elsewhere]
     return CHECK.result(
@@ -103,7 +104,7 @@ CHECK = Check(
     "regions-converge",
     "regions converge",
     "INV-6",
-    [Count("judged", "messages", "SIZE(copies) > 0 AND SIZE(expected) > 1")],
+    [Count(CHECKED, "messages", "SIZE(copies) > 0 AND SIZE(expected) > 1")],
     find,
     conclude,
 )

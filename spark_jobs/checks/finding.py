@@ -95,7 +95,7 @@ def all_of(frames: Iterable[DataFrame]) -> DataFrame:
     if len(frames) == 1:
         return frames[0]
     half = len(frames) // 2
-    return all_of(frames[:half]).unionAll(all_of(frames[half:]))
+    return all_of(frames[:half]).union(all_of(frames[half:]))
 
 
 def group_findings(findings: DataFrame) -> DataFrame:

@@ -6,22 +6,21 @@ received when transactions began and ended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import CHECKED, Check, Circumstances, conclude_violations, total
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import Check, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F, Window
 from spark_jobs.evidence.transaction_journals import BEGAN, DECIDED, DELETED, FLOOR, GRANTED
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.verdict import CheckResult
 from spark_jobs.wording import count
 
 _KEY = ("region", "role", "transaction_key")
 _NEVER = 2**62
-JUDGED = "judged"
 TWO_OPEN, LATE = "two open transactions", "committed after it was fenced"
-FALLS, TWICE, UNGRANTED, TOLD_TWICE, NOT_STORED = (
+FALLS, TWICE, UNGRANTED, RETURNED_TWICE, NOT_STORED = (
     "epoch decreases",
     "granted twice",
     "begun without a grant",
@@ -34,14 +33,10 @@ def find_unfenced(evidence: Evidence) -> DataFrame | None:
     """Transactions that a newer one of their key did not end."""
     if not evidence.keys.is_known:
         return None
-    begun = evidence.keys.entries.where(F.col("what") == BEGAN)
-    told = _told(evidence)
-    known = all_of([_names(frame, "transaction") for frame in (begun, told)]).distinct()
-    return all_of([finding(known, JUDGED), _two_open(evidence.keys.entries), _committed_late(evidence, told)])
-
-
-def _names(frame: DataFrame, *columns: str) -> DataFrame:
-    return frame.select("region", *columns)
+    entries, begun = evidence.keys.entries, _begun_by_clients(evidence)
+    stored = entries.where(F.col("what") == BEGAN)
+    known = all_of([frame.select("region", "transaction") for frame in (stored, begun)]).distinct()
+    return all_of([finding(known, CHECKED), _two_open(entries), _committed_late(evidence, begun)])
 
 
 def _two_open(entries: DataFrame) -> DataFrame:
@@ -59,8 +54,8 @@ def _two_open(entries: DataFrame) -> DataFrame:
     return finding(begun, TWO_OPEN)
 
 
-def _told(evidence: Evidence) -> DataFrame:
-    """Transactions that began under a key, as clients were answered."""
+def _begun_by_clients(evidence: Evidence) -> DataFrame:
+    """Transactions that began under a key, according to the responses that clients received."""
     return evidence.events.where(
         (F.col("op") == "begin_transaction")
         & (F.col("outcome") == "ok")
@@ -75,7 +70,7 @@ def _told(evidence: Evidence) -> DataFrame:
     )
 
 
-def _committed_late(evidence: Evidence, told: DataFrame) -> DataFrame:
+def _committed_late(evidence: Evidence, begun: DataFrame) -> DataFrame:
     """Commits that were accepted although another client had already received the response that began a newer
     transaction of the key."""
     ends = (
@@ -87,14 +82,14 @@ def _committed_late(evidence: Evidence, told: DataFrame) -> DataFrame:
         )
         .where(F.col("is_committed"))
     )
-    newer = told.select(
+    newer = begun.select(
         "region",
         "transaction_key",
         F.col("begun_ms").alias("newer_ms"),
         F.col("epoch").alias("newer_epoch"),
     )
     late = (
-        told.join(ends, ["region", "transaction"])
+        begun.join(ends, ["region", "transaction"])
         .join(newer, ["region", "transaction_key"])
         .where(
             (F.col("newer_ms") > F.col("begun_ms"))
@@ -113,40 +108,38 @@ def find_epochs(evidence: Evidence) -> DataFrame | None:
         return None
     entries = evidence.keys.entries
     granted = entries.where((F.col("what") == GRANTED) | (F.col("what") == DELETED))
-    told = _told(evidence).where(F.col("epoch").isNotNull())
-    known = all_of([_names(frame, "transaction_key", "epoch") for frame in (granted, told)]).distinct()
+    returned = _begun_by_clients(evidence).where(F.col("epoch").isNotNull())
+    known = all_of(
+        [frame.select("region", "transaction_key", "epoch") for frame in (granted, returned)]
+    ).distinct()
     return all_of(
         [
-            finding(known, JUDGED),
+            finding(known, CHECKED),
             _falling(granted),
             _falling(entries.where(F.col("what") == BEGAN)),
             _falling_over_checkpoints(granted),
             _granted_twice(granted),
             _begun_ungranted(entries, granted),
-            *_told_wrongly(told, entries, granted),
+            *_wrong_responses(returned, entries, granted),
         ]
     )
 
 
 def _falling(entries: DataFrame) -> DataFrame:
-    before = Window.partitionBy(*_KEY, "coordinator", "generation").orderBy("number")
-    earlier = before.rowsBetween(Window.unboundedPreceding, -1)
-    falling = entries.withColumn("highest", F.max("epoch").over(earlier)).where(
-        F.col("epoch") < F.col("highest")
-    )
-    return finding(falling, FALLS)
+    return _below_highest(entries, "number", *_KEY, "coordinator", "generation")
 
 
 def _falling_over_checkpoints(granted: DataFrame) -> DataFrame:
-    """A checkpoint says again which processes had a key; its highest epoch must be there again."""
-    by = [*_KEY, "coordinator", "generation"]
-    highest = granted.groupBy(*by).agg(F.max("epoch").alias("epoch"))
-    before = Window.partitionBy(*_KEY, "coordinator").orderBy("generation")
-    earlier = before.rowsBetween(Window.unboundedPreceding, -1)
-    falling = highest.withColumn("highest", F.max("epoch").over(earlier)).where(
-        F.col("epoch") < F.col("highest")
-    )
-    return finding(falling, FALLS)
+    """A checkpoint lists again which processes had a key; its highest epoch must be there again."""
+    highest = granted.groupBy(*_KEY, "coordinator", "generation").agg(F.max("epoch").alias("epoch"))
+    return _below_highest(highest, "generation", *_KEY, "coordinator")
+
+
+def _below_highest(entries: DataFrame, order: str, *by: str) -> DataFrame:
+    """Entries with a lower epoch than one before them, in this order."""
+    earlier = Window.partitionBy(*by).orderBy(order).rowsBetween(Window.unboundedPreceding, -1)
+    falling = entries.withColumn("highest", F.max("epoch").over(earlier))
+    return finding(falling.where(F.col("epoch") < F.col("highest")), FALLS)
 
 
 def _granted_twice(granted: DataFrame) -> DataFrame:
@@ -166,12 +159,12 @@ def _begun_ungranted(entries: DataFrame, granted: DataFrame) -> DataFrame:
     return finding(begun.where(F.col("epoch") > F.col("highest")), UNGRANTED)
 
 
-def _told_wrongly(told: DataFrame, entries: DataFrame, granted: DataFrame) -> list[DataFrame]:
+def _wrong_responses(returned: DataFrame, entries: DataFrame, granted: DataFrame) -> list[DataFrame]:
     """Wrong responses to clients. A history contains no roles: a key has the same role everywhere, or all are tried."""
     highest = granted.groupBy("region", "transaction_key").agg(F.max("epoch").alias("highest"))
     floors = entries.where(F.col("what") == FLOOR).groupBy("region").agg(F.max("epoch").alias("floor"))
     beyond = (
-        told.join(highest, ["region", "transaction_key"], "left")
+        returned.join(highest, ["region", "transaction_key"], "left")
         .join(floors, ["region"], "left")
         .where(
             (F.col("epoch") > F.coalesce("highest", F.lit(-1)))
@@ -179,7 +172,7 @@ def _told_wrongly(told: DataFrame, entries: DataFrame, granted: DataFrame) -> li
         )
     )
     twice = (
-        told.groupBy("region", "transaction_key", "epoch")
+        returned.groupBy("region", "transaction_key", "epoch")
         .agg(
             F.min("actor").alias("actor"),
             F.max("actor").alias("other"),
@@ -190,64 +183,51 @@ def _told_wrongly(told: DataFrame, entries: DataFrame, granted: DataFrame) -> li
     )
     return [
         finding(beyond, NOT_STORED, at_ms="begun_ms"),
-        finding(twice, TOLD_TWICE),
+        finding(twice, RETURNED_TWICE),
     ]
 
 
 _UNFENCED = {
-    TWO_OPEN: "begun while another one of the same key was open",
-    LATE: "committed when a newer one of the same key had begun",
+    TWO_OPEN: ("transaction", "begun while another one of the same key was open"),
+    LATE: ("transaction", "committed when a newer one of the same key had begun"),
 }
 _EPOCHS = {
-    FALLS: "below an earlier one of its key",
-    TWICE: "granted to two processes",
-    UNGRANTED: "of a transaction, never granted",
-    TOLD_TWICE: "returned to two clients",
-    NOT_STORED: "returned to a client, not stored by the region",
+    FALLS: ("epoch", "below an earlier one of its key"),
+    TWICE: ("epoch", "granted to two processes"),
+    UNGRANTED: ("epoch", "of a transaction, never granted"),
+    RETURNED_TWICE: ("epoch", "returned to two clients"),
+    NOT_STORED: ("epoch", "returned to a client, not stored by the region"),
 }
 _OF_LOGS_ALONE = (TWO_OPEN, FALLS, TWICE, UNGRANTED)
 """These need no history."""
+_NOTHING = "No client used a transaction key."
 
 
 def conclude_unfenced(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    right = "one open transaction per key at a time, and none committed after a newer one had begun"
-    return _concluded(FENCED, "transaction", _UNFENCED, right, found, circumstances)
-
-
-def conclude_epochs(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    right = "they increase for each key, and clients received no others"
-    return _concluded(EPOCHS, "epoch", _EPOCHS, right, found, circumstances)
-
-
-def _concluded(
-    check: Check,
-    noun: str,
-    kinds: Mapping[str, str],
-    right: str,
-    found: Sequence[FindingGroup],
-    circumstances: Circumstances,
-) -> CheckResult:
-    wrong = of_kind(found, *kinds)
-    proven = [one for one in wrong if _is_proven(one, circumstances)]
-    judged = total(found, JUDGED)
-    if not judged and not wrong:
-        return check.result("not applicable", "No client used a transaction key.")
-    sentences = [
-        f"{count(total(wrong, kind), noun)} {sentence} ({per_region(of_kind(wrong, kind))})."
-        for kind, sentence in kinds.items()
-        if total(wrong, kind)
-    ]
-    verdict: Verdict = "invalid" if proven else "unknown" if wrong else "valid"
-    if wrong and not proven:
-        sentences.append("Not proven wrong, because a part of the logs or of the history is missing.")
-    if not wrong:
-        sentences = [f"{count(judged, noun)} of transaction keys: {right}."]
-    return check.result(
-        verdict, " ".join(sentences), examples([*proven, *(one for one in wrong if one not in proven)])
+    return conclude_violations(
+        FENCED,
+        found,
+        _UNFENCED,
+        partial(_is_proven, circumstances),
+        valid=f"{count(total(found, CHECKED), 'transaction')} of transaction keys: one open transaction per key at a"
+        " time, and none committed after a newer one had begun.",
+        nothing=_NOTHING,
     )
 
 
-def _is_proven(found: FindingGroup, circumstances: Circumstances) -> bool:
+def conclude_epochs(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
+    return conclude_violations(
+        EPOCHS,
+        found,
+        _EPOCHS,
+        partial(_is_proven, circumstances),
+        valid=f"{count(total(found, CHECKED), 'epoch')} of transaction keys: they increase for each key, and clients"
+        " received no others.",
+        nothing=_NOTHING,
+    )
+
+
+def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
     """A region that was lost and came back empty begins its epochs anew."""
     if found.region in circumstances.damaged_regions | circumstances.lost:
         return False

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import Check, Circumstances, Count, examples, of_kind, total
 from spark_jobs.checks.finding import FindingGroup, finding
-from spark_jobs.checks.judging import Check, Count, examples, of_kind, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.verdict import INFORMATION, CheckResult
@@ -56,7 +55,7 @@ def conclude_redelivered(found: Sequence[FindingGroup], circumstances: Circumsta
     else:
         sentence = (
             f"{sum(one.n for one in again):,} of {count(received, 'received message')} were received more than once"
-            f" ({count(deliveries - received, 'repeated delivery').replace('deliverys', 'deliveries')})."
+            f" ({count(deliveries - received, 'repeated delivery')})."
         )
     return REDELIVERED.result("measured", sentence, examples(again))
 

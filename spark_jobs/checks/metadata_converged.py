@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import Circumstances
 from spark_jobs.evidence.metadata_fold import (
     EXISTENCE,
     Document,
@@ -22,11 +22,11 @@ from spark_jobs.evidence.metadata_fold import (
     document_in,
     fold,
 )
-from spark_jobs.sources.metadata_log import read_events
-from spark_jobs.sources.metadata_stores import (
+from spark_jobs.sources.metadata import (
     ClusterStore,
     ClusterSync,
     StoreUnreadable,
+    read_event_topic,
     read_settings,
     read_store,
     store_path,
@@ -97,7 +97,7 @@ def read_evidence(folder: RunFolder) -> SharedMetadata | None:
         except StoreUnreadable as problem:
             unreadable.append(str(problem))
     topic = next(iter(settings.values())).topic
-    events, damages = read_events(folder, topic)
+    events, damages = read_event_topic(folder, topic)
     return SharedMetadata(
         settings, tuple(stores), fold(events.values()), frozenset(events), (*unreadable, *damages)
     )

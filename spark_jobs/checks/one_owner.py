@@ -7,28 +7,28 @@ replicated entries: two regions may have two owners) and with the responses that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import CHECKED, Check, Circumstances, conclude_violations, total
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import Check, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import position_text
+from spark_jobs.frames.messages import position_text
 from spark_jobs.sources.stored_values import Ownership
-from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.verdict import CheckResult
 from spark_jobs.wording import count
 
-JUDGED, INTERLEAVED, UNGRANTED = "grants", "entry of another producer", "epoch returned without a grant"
+INTERLEAVED, UNGRANTED = "entry of another producer", "epoch returned without a grant"
 
 
 def find(evidence: Evidence) -> DataFrame:
     ownership = evidence.ownership
     if not ownership.is_known:
-        return finding(ownership.grants, JUDGED)
+        return finding(ownership.grants, CHECKED)
     return all_of(
         [
-            finding(ownership.grants, F.coalesce(F.col("problem"), F.lit(JUDGED))),
+            finding(ownership.grants, F.coalesce(F.col("problem"), F.lit(CHECKED))),
             _interleaved(evidence.stored, ownership),
             _ungranted(ownership),
         ]
@@ -55,12 +55,12 @@ def _ungranted(ownership: Ownership) -> DataFrame:
         "region", "topic", "epoch", F.col("owner").alias("producer"), F.lit(True).alias("is_granted")
     )
     by_epoch = ownership.grants.groupBy("region", "topic", "epoch").agg(F.max("owner").alias("owner"))
-    told = ownership.told.join(granted, ["region", "topic", "epoch", "producer"], "left")
-    without = told.where(F.col("is_granted").isNull()).drop("is_granted")
+    returned = ownership.returned.join(granted, ["region", "topic", "epoch", "producer"], "left")
+    without = returned.where(F.col("is_granted").isNull()).drop("is_granted")
     return finding(without.join(by_epoch, ["region", "topic", "epoch"], "left"), UNGRANTED)
 
 
-_SENTENCES = {
+_VIOLATIONS = {
     INTERLEAVED: ("entry", "stored by others while one producer had exclusive access"),
     FALLING: ("grant", "whose epoch differs from its key"),
     OVERLAPPING: ("grant", "that overlaps the next one"),
@@ -72,35 +72,22 @@ _UNPROVEN = (MISSING, UNREADABLE)
 
 
 def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    wrong = of_kind(found, *_SENTENCES)
-    proven = [one for one in wrong if _is_proven(one, circumstances)]
-    judged = total(found, JUDGED)
-    if not judged and not wrong:
-        return CHECK.result("not applicable", "No producer was granted exclusive access to a topic.")
-    sentences = [
-        f"{_count(total(wrong, kind), noun)} {sentence} ({per_region(of_kind(wrong, kind))})."
-        for kind, (noun, sentence) in _SENTENCES.items()
-        if total(wrong, kind)
-    ]
-    verdict: Verdict = "invalid" if proven else "unknown" if wrong else "valid"
-    if wrong and not proven:
-        sentences.append("The owner is unknown there.")
-    if not wrong:
-        sentences = [f"{_count(judged, 'grant')} of exclusive access: each covers only entries of its owner."]
-    return CHECK.result(
-        verdict, " ".join(sentences), examples([*proven, *(one for one in wrong if one not in proven)])
+    return conclude_violations(
+        CHECK,
+        found,
+        _VIOLATIONS,
+        partial(_is_proven, circumstances),
+        valid=f"{count(total(found, CHECKED), 'grant')} of exclusive access: each covers only entries of its owner.",
+        nothing="No producer was granted exclusive access to a topic.",
+        unproven="The owner is unknown there.",
     )
 
 
-def _is_proven(found: FindingGroup, circumstances: Circumstances) -> bool:
+def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
     """What is not there proves nothing where the region's store could not be read."""
     if found.kind in _UNPROVEN:
         return False
     return found.kind != UNGRANTED or found.region not in circumstances.damaged_regions | circumstances.lost
-
-
-def _count(number: int, noun: str) -> str:
-    return count(number, noun).replace("entrys", "entries")
 
 
 CHECK = Check("one-owner", "one owner at a time", "INV-25", [], find, conclude)

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import (
+    CHECKED,
+    Check,
+    Circumstances,
+    Count,
+    examples,
+    of_kind,
+    total,
+    unless_unchecked,
+    violations,
+)
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, per_region, total
 from spark_jobs.engines.frames import Column, DataFrame, F, Window
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import ORIGIN, position_text
+from spark_jobs.frames.messages import ORIGIN, position_text
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 
@@ -87,38 +96,32 @@ def _pair(ledger: Column, entry: Column) -> Column:
     return F.struct(ledger.alias("ledger_id"), entry.alias("entry_id"))
 
 
+_VIOLATIONS = {
+    "out of order": ("message", "stored after a later one of the same producer"),
+    "out of the origin's order": ("message", "stored after one that follows it in the origin's log"),
+    "wrong source": (
+        "message",
+        "stored with a source position at which their origin's log stores another message",
+    ),
+}
+
+
 def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    judged = total(found, "judged")
-    late = of_kind(found, "out of order")
-    overtaken = of_kind(found, "out of the origin's order")
-    wrong = of_kind(found, "wrong source")
-    sentences = []
-    if late:
-        sentences.append(
-            f"{count(sum(one.n for one in late))} stored after a later one of the same producer ({per_region(late)})."
-        )
-    if overtaken:
-        sentences.append(
-            f"{count(sum(one.n for one in overtaken))} stored after one that follows it in the origin's log"
-            f" ({per_region(overtaken)})."
-        )
-    if wrong:
-        sentences.append(
-            f"{count(sum(one.n for one in wrong))} stored with a source position at which their origin's log stores"
-            f" another message ({per_region(wrong)})."
-        )
-    verdict: Verdict = judged_or_not("invalid" if sentences else "valid", judged)
+    checked = total(found, CHECKED)
+    wrong, sentences = violations(found, _VIOLATIONS)
+    verdict: Verdict = unless_unchecked("invalid" if sentences else "valid", checked)
     if verdict == "not applicable":
         sentences = ["No message is stored in any region: there is nothing to check."]
     elif not sentences:
         sentences = [
-            f"{count(judged, 'stored message')}: in every region in the order of their producers and origin regions."
+            f"{count(checked, 'stored message')}: in every region in the order of their producers and origin regions."
         ]
         unsourced = total(found, "unsourced")
         if unsourced:
             sentences.append(f"Checked by producer only: {count(unsourced)} without a source position.")
     # What one producer's own order shows is shown again by its region's: one cause, one witness.
-    return CHECK.result(verdict, " ".join(sentences), examples([*(late or overtaken), *wrong]))
+    late = of_kind(wrong, "out of order") or of_kind(wrong, "out of the origin's order")
+    return CHECK.result(verdict, " ".join(sentences), examples([*late, *of_kind(wrong, "wrong source")]))
 
 
 CHECK = Check(
@@ -126,7 +129,7 @@ CHECK = Check(
     "messages keep the order of their origin",
     "INV-4",
     [
-        Count("judged", "stored", "1"),
+        Count(CHECKED, "stored", "1"),
         Count("unsourced", "stored", "region <> origin_region AND source_ledger IS NULL"),
     ],
     find,

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import (
+    CHECKED,
+    Check,
+    Circumstances,
+    Count,
+    examples,
+    of_kind,
+    total,
+    unless_unchecked,
+    violations,
+)
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import position_text
+from spark_jobs.frames.messages import position_text
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 
@@ -82,13 +91,16 @@ def _restricted(stored: DataFrame) -> DataFrame:
     return _first(named, F.element_at("copies", 1), "restricted")
 
 
-_BROKEN = {
-    "never published": "stored that no client published",
-    "refused": "stored although the client received an error that excludes it",
-    "other payload": "stored with another payload than the client published",
-    "other attributes": "stored with another key, event time or other properties than the client set",
-    "corrupt": "stored that do not match their checksum",
-    "restricted": "restricted to regions although the client did not request it",
+_VIOLATIONS = {
+    "never published": ("message", "stored that no client published"),
+    "refused": ("message", "stored although the client received an error that excludes it"),
+    "other payload": ("message", "stored with another payload than the client published"),
+    "other attributes": (
+        "message",
+        "stored with another key, event time or other properties than the client set",
+    ),
+    "corrupt": ("message", "stored that do not match their checksum"),
+    "restricted": ("message", "restricted to regions although the client did not request it"),
 }
 
 
@@ -97,13 +109,9 @@ def _is_closed() -> Column:
 
 
 def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    judged = total(found, "judged")
-    broken, strangers = of_kind(found, *_BROKEN), of_kind(found, "unknown producer")
-    sentences = [
-        f"{count(total(broken, kind))} {sentence}."
-        for kind, sentence in _BROKEN.items()
-        if total(broken, kind)
-    ]
+    checked = total(found, CHECKED)
+    broken, sentences = violations(found, _VIOLATIONS, by_region=False)
+    strangers = of_kind(found, "unknown producer")
     verdict: Verdict = "invalid" if sentences else "valid"
     if sentences and circumstances.history_damaged and not total(broken, "corrupt"):
         verdict = "unknown"
@@ -117,11 +125,11 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
             f" ({', '.join(names)}): another program published them, or a part of the history is missing."
         )
         verdict = "invalid" if verdict == "invalid" else "unknown"
-    verdict = judged_or_not(verdict, judged)
+    verdict = unless_unchecked(verdict, checked)
     if verdict == "not applicable":
         sentences.append("No message that the history contains is stored: there is nothing to check.")
     elif not sentences:
-        sentences.append(f"{count(judged, 'stored message')}: a client published each with that content.")
+        sentences.append(f"{count(checked, 'stored message')}: a client published each with that content.")
     closed = total(found, "closed")
     if closed:
         sentences.append(
@@ -135,7 +143,7 @@ CHECK = Check(
     "no phantom messages",
     "INV-3",
     [
-        Count("judged", "messages", "SIZE(copies) > 0 AND asked_ms IS NOT NULL"),
+        Count(CHECKED, "messages", "SIZE(copies) > 0 AND asked_ms IS NOT NULL"),
         Count("closed", "messages", _is_closed),
     ],
     find,

@@ -5,16 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import (
+    UNPROVEN_BY_HISTORY,
+    Check,
+    Circumstances,
+    Count,
+    examples,
+    total,
+    unless_unchecked,
+    violations,
+)
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.frames.evidence import Evidence, not_trimmed
-from spark_jobs.frames.origins import position_text
+from spark_jobs.frames.messages import position_text
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 
-_TOLD = "array<struct<ledger_id: bigint, entry_id: bigint, batch_index: int>>"
+_RECEIPTS = "array<struct<ledger_id: bigint, entry_id: bigint, batch_index: int>>"
 _GIVEN = "array<struct<region: string, ledger_id: bigint, entry_id: bigint, batch_index: int>>"
 
 
@@ -32,9 +40,9 @@ def find(evidence: Evidence) -> DataFrame:
 def _receipts(messages: DataFrame) -> DataFrame:
     """What is in its region, but not where the receipt says. What is not there at all, INV-1 names."""
     own = F.filter("copies", lambda copy: copy["region"] == F.col("origin_region"))
-    there = F.concat(F.transform(own, _place), F.transform(own, _entry)).cast(_TOLD)
-    elsewhere = messages.where((F.size("told") > 0) & (F.size(own) > 0)).withColumn(
-        "wrong", F.array_except(F.col("told").cast(_TOLD), there)
+    there = _places(own).cast(_RECEIPTS)
+    elsewhere = messages.where((F.size("receipts") > 0) & (F.size(own) > 0)).withColumn(
+        "wrong", F.array_except(F.col("receipts").cast(_RECEIPTS), there)
     )
     named = elsewhere.where(F.size("wrong") > 0).withColumn("place", F.element_at("wrong", 1))
     return finding(
@@ -47,9 +55,7 @@ def _receipts(messages: DataFrame) -> DataFrame:
 
 def _deliveries(evidence: Evidence) -> DataFrame:
     owed = evidence.owed
-    there = F.concat(F.transform("copies", _regional_place), F.transform("copies", _regional_entry)).cast(
-        _GIVEN
-    )
+    there = _places("copies", "region").cast(_GIVEN)
     given = owed.where(F.col("given").isNotNull() & F.col("copies").isNotNull())
     named = (
         given.withColumn("wrong", F.array_except(F.col("given").cast(_GIVEN), there))
@@ -90,61 +96,53 @@ def _strays(evidence: Evidence) -> DataFrame:
     )
 
 
-def _place(copy: Column) -> Column:
-    return _struct(copy, "ledger_id", "entry_id", "batch_index")
+def _places(copies: str | Column, *region: str) -> Column:
+    """Their places, and those of their entries: a receipt that names the entry of a batch without a message in it is
+    correct."""
+
+    def place(copy: Column, index: Column) -> Column:
+        fields = [copy[name].alias(name) for name in (*region, "ledger_id", "entry_id")]
+        return F.struct(*fields, index.alias("batch_index"))
+
+    return F.concat(
+        F.transform(copies, lambda copy: place(copy, copy["batch_index"])),
+        F.transform(copies, lambda copy: place(copy, F.lit(-1))),
+    )
 
 
-def _entry(copy: Column) -> Column:
-    """A receipt that names the entry of a batch without a message in it is correct."""
-    return _struct(copy, "ledger_id", "entry_id")
-
-
-def _regional_place(copy: Column) -> Column:
-    return _struct(copy, "region", "ledger_id", "entry_id", "batch_index")
-
-
-def _regional_entry(copy: Column) -> Column:
-    return _struct(copy, "region", "ledger_id", "entry_id")
-
-
-def _struct(copy: Column, *names: str) -> Column:
-    index = copy["batch_index"] if "batch_index" in names else F.lit(-1)
-    fields = [copy[name].alias(name) for name in names if name != "batch_index"]
-    return F.struct(*fields, index.alias("batch_index"))
-
-
-_SENTENCES = {
-    "acknowledged with a wrong message id": "acknowledged with an id under which the region stores no such message",
-    "delivered with a wrong message id": "delivered with an id under which the region stores no such message",
-    "delivered with another payload": "delivered with another payload than the regions store",
-    "delivered but not stored": "delivered with an id under which the region stores no message",
+_VIOLATIONS = {
+    "acknowledged with a wrong message id": (
+        "message",
+        "acknowledged with an id under which the region stores no such message",
+    ),
+    "delivered with a wrong message id": (
+        "message",
+        "delivered with an id under which the region stores no such message",
+    ),
+    "delivered with another payload": ("message", "delivered with another payload than the regions store"),
+    "delivered but not stored": ("message", "delivered with an id under which the region stores no message"),
 }
 
 
 def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    receipts, given = total(found, "receipts"), total(found, "given")
-    wrong = of_kind(found, *_SENTENCES)
+    receipts, delivered = total(found, "receipts"), total(found, "given")
+    wrong, sentences = violations(found, _VIOLATIONS, by_region=False)
     proven = [one for one in wrong if one.region not in circumstances.damaged_regions]
-    sentences = [
-        f"{count(total(wrong, kind))} {sentence}."
-        for kind, sentence in _SENTENCES.items()
-        if total(wrong, kind)
-    ]
     verdict: Verdict = "invalid" if proven else "unknown" if wrong else "valid"
     if wrong and not proven:
         sentences.append("Not proven wrong, because the logs of these regions are damaged.")
     if proven and circumstances.history_damaged:
         verdict = "unknown"
-        sentences.append("Not proven wrong, because a part of the history is missing.")
-    verdict = judged_or_not(verdict, receipts + given)
+        sentences.append(UNPROVEN_BY_HISTORY)
+    verdict = unless_unchecked(verdict, receipts + delivered)
     if verdict == "not applicable":
         sentences = ["No receipt and no delivery has a message id."]
     elif not sentences:
         sentences = [
-            f"{count(receipts, 'receipt')} and {count(given, 'message id')} of deliveries: each is that of the message."
+            f"{count(receipts, 'receipt')} and {count(delivered, 'message id')} of deliveries: each is that of the"
+            " message."
         ]
-    unplaced = total(found, "unplaced")
-    if unplaced:
+    if unplaced := total(found, "unplaced"):
         sentences.append(
             f"Not checked: {count(unplaced)} acknowledged without a message id, as duplicates are."
         )
@@ -156,8 +154,8 @@ CHECK = Check(
     "message ids are correct",
     "INV-13",
     [
-        Count("receipts", "messages", "IF(told IS NULL, 0, SIZE(told))"),
-        Count("unplaced", "messages", "acked_ms IS NOT NULL AND SIZE(told) = 0"),
+        Count("receipts", "messages", "IF(receipts IS NULL, 0, SIZE(receipts))"),
+        Count("unplaced", "messages", "acked_ms IS NOT NULL AND SIZE(receipts) = 0"),
         Count("given", "owed", "IF(given IS NULL OR copies IS NULL, 0, SIZE(given))"),
     ],
     find,

@@ -12,12 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import (
+    UNPROVEN_BY_HISTORY,
+    Check,
+    Circumstances,
+    Count,
+    examples,
+    of_kind,
+    per_region,
+    total,
+    unless_unchecked,
+)
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, per_region, total
 from spark_jobs.engines.frames import Column, DataFrame, F, fields_of
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import ORIGIN, entry_text
+from spark_jobs.frames.messages import ORIGIN, entry_text, place_number
 from spark_jobs.sources.stored_values import LEDGER
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
@@ -31,10 +40,14 @@ def find_snapshots(evidence: Evidence) -> DataFrame:
 
 def _broken_snapshots(evidence: Evidence) -> DataFrame:
     """A message that b stores up to X, and a only behind P."""
-    snapshots = evidence.promises.snapshots
+    snapshots = evidence.claims.snapshots
     pairs = snapshots.select("topic", "region", "other_region").distinct().hint("broadcast")
     copies = evidence.stored.select(
-        *ORIGIN, "region", "ledger_id", "entry_id", _place(F.col("ledger_id"), F.col("entry_id")).alias("at")
+        *ORIGIN,
+        "region",
+        "ledger_id",
+        "entry_id",
+        place_number(F.col("ledger_id"), F.col("entry_id")).alias("at"),
     )
     there = (
         copies.select(*ORIGIN, F.col("region").alias("other_region"), F.col("at").alias("other_at"))
@@ -46,10 +59,7 @@ def _broken_snapshots(evidence: Evidence) -> DataFrame:
         copies.groupBy(*ORIGIN, "region")
         .agg(F.min("at").alias("at"))
         .join(pairs, ["topic", "region"])
-        .join(
-            there.groupBy(*ORIGIN, "other_region").agg(F.min("other_at").alias("other_at")),
-            [*ORIGIN, "other_region"],
-        )
+        .join(there, [*ORIGIN, "other_region"])
         .withColumn("block", F.floor(F.col("other_at") / BLOCK_ENTRIES))
     )
     by = ["topic", "region", "other_region"]
@@ -78,11 +88,11 @@ def _broken_snapshots(evidence: Evidence) -> DataFrame:
 
 def _broken_updates(evidence: Evidence) -> DataFrame:
     """A message that the update's source has, which the update counts as acknowledged although no client did."""
-    updates = evidence.promises.updates
+    updates = evidence.claims.updates
     open_messages = (
         evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged") & (F.col("home") == ""))
         .withColumn("copy", F.explode("copies"))
-        .withColumn("at", _place(F.col("copy.ledger_id"), F.col("copy.entry_id")))
+        .withColumn("at", place_number(F.col("copy.ledger_id"), F.col("copy.entry_id")))
         .withColumn("region", F.col("copy.region"))
         .select(
             "subscription",
@@ -106,11 +116,11 @@ def _broken_updates(evidence: Evidence) -> DataFrame:
 
 
 def find_cursors(evidence: Evidence) -> DataFrame:
-    cursors = evidence.promises.cursors
+    cursors = evidence.claims.cursors
     open_messages = (
         evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged"))
         .withColumn("copy", F.explode("copies"))
-        .withColumn("at", _place(F.col("copy.ledger_id"), F.col("copy.entry_id")))
+        .withColumn("at", place_number(F.col("copy.ledger_id"), F.col("copy.entry_id")))
         .withColumn("region", F.col("copy.region"))
         .where((F.col("home") == "") | (F.col("home") == F.col("region")))
         .select("subscription", *ORIGIN, "region", "at", "acked_ms")
@@ -125,10 +135,6 @@ def find_cursors(evidence: Evidence) -> DataFrame:
             finding(beyond, "beyond the end", position=_text(F.col("last"))),
         ]
     )
-
-
-def _place(ledger: Column, entry: Column) -> Column:
-    return ledger * F.lit(LEDGER) + entry
 
 
 def _text(place: Column) -> Column:
@@ -154,10 +160,10 @@ def conclude_snapshots(found: Sequence[FindingGroup], circumstances: Circumstanc
         )
         if circumstances.history_damaged and verdict == "valid":
             verdict = "unknown"
-            sentences.append("Not proven wrong, because a part of the history is missing.")
+            sentences.append(UNPROVEN_BY_HISTORY)
         else:
             verdict = "invalid"
-    verdict = judged_or_not(verdict, snapshots + updates)
+    verdict = unless_unchecked(verdict, snapshots + updates)
     if verdict == "not applicable":
         sentences = ["No snapshot and no update is stored."]
     elif not sentences:
@@ -182,8 +188,8 @@ def conclude_cursors(found: Sequence[FindingGroup], circumstances: Circumstances
     verdict: Verdict = "invalid" if sentences else "valid"
     if claimed and not beyond and circumstances.history_damaged:
         verdict = "unknown"
-        sentences.append("Not proven wrong, because a part of the history is missing.")
-    verdict = judged_or_not(verdict, ranges)
+        sentences.append(UNPROVEN_BY_HISTORY)
+    verdict = unless_unchecked(verdict, ranges)
     if verdict == "not applicable":
         sentences = ["No stored cursor could be read."]
     elif not sentences:

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import CHECKED, Check, Circumstances, examples, of_kind, per_region, total
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import Check, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import ORIGIN, position_text
-from spark_jobs.frames.transactions import COMMITTED, ends_told
+from spark_jobs.frames.messages import ORIGIN, position_text
+from spark_jobs.frames.transactions import COMMITTED, returned_ends
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 
 _SUBSCRIPTION = ("region", "topic", "subscription")
 _PLACE = ("ledger_id", "entry_id", "batch_index")
-JUDGED, TWICE = "judged", "acknowledged twice"
+TWICE = "acknowledged twice"
 ONCE, AGAIN, AGAIN_UNDER_A_KEY, ELSEWHERE = (
     "processed",
     "processed again",
@@ -38,7 +37,7 @@ def find(evidence: Evidence) -> DataFrame | None:
     acknowledged = _acknowledged(evidence.events, committed)
     return all_of(
         [
-            finding(acknowledged, JUDGED),
+            finding(acknowledged, CHECKED),
             _twice(acknowledged, evidence.events),
             *_processed(evidence, committed),
         ]
@@ -48,8 +47,8 @@ def find(evidence: Evidence) -> DataFrame | None:
 def _committed(evidence: Evidence) -> DataFrame:
     """Committed transactions by the logs. One that only acknowledged has no marker: its client's response counts."""
     in_log = evidence.stored.where(F.col("fate") == COMMITTED).select("region", "transaction")
-    told = ends_told(evidence.events).where(F.col("told_end") == COMMITTED).select("region", "transaction")
-    return in_log.unionByName(told).distinct()
+    returned = returned_ends(evidence.events).where(F.col("returned_end") == COMMITTED)
+    return in_log.unionByName(returned.select("region", "transaction")).distinct()
 
 
 def _acknowledged(events: DataFrame, committed: DataFrame) -> DataFrame:
@@ -135,13 +134,13 @@ def _processed(evidence: Evidence, committed: DataFrame) -> list[DataFrame]:
 
 
 def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    judged, twice = total(found, JUDGED), of_kind(found, TWICE)
-    if not judged and not twice:
+    checked, twice = total(found, CHECKED), of_kind(found, TWICE)
+    if not checked and not twice:
         return CHECK.result("not applicable", "No committed transaction acknowledged a message.")
     counted = [_of_subscription(name, found) for name in _subscriptions(found)]
     if not twice:
         sentences = [
-            f"{count(judged, 'acknowledgement')} of committed transactions: no message was acknowledged by two.",
+            f"{count(checked, 'acknowledgement')} of committed transactions: no message was acknowledged by two.",
             *counted,
         ]
         return CHECK.result("valid", " ".join(sentences), examples(of_kind(found, AGAIN, AGAIN_UNDER_A_KEY)))
@@ -165,13 +164,13 @@ def _of_subscription(name: str, found: Sequence[FindingGroup]) -> str:
     """`plain: 1,350 messages processed, 35 of them more than once.`"""
     own = [one for one in found if (one.subscription or "?") == name]
     again, under_a_key = total(own, AGAIN), total(own, AGAIN_UNDER_A_KEY)
-    told = [f"{again:,} of them more than once"] if again else []
-    told += [f"{under_a_key:,} of them more than once under one key"] if under_a_key else []
-    told = told or ["each once"]
+    parts = [f"{again:,} of them more than once"] if again else []
+    parts += [f"{under_a_key:,} of them more than once under one key"] if under_a_key else []
+    parts = parts or ["each once"]
     # A message of two regions was counted in each.
     elsewhere = total(own, ELSEWHERE)
-    told += [f"{elsewhere:,} in more than one region"] if elsewhere else []
-    return f"{name}: {count(total(own, ONCE))} processed, {', '.join(told)}."
+    parts += [f"{elsewhere:,} in more than one region"] if elsewhere else []
+    return f"{name}: {count(total(own, ONCE))} processed, {', '.join(parts)}."
 
 
 CHECK = Check(

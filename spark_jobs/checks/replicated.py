@@ -1,4 +1,6 @@
-"""INV-2: every acknowledged message is in every region of its namespace, exactly once.
+"""INV-1: every message that a region acknowledged is in its log.
+
+INV-2: every acknowledged message is in every region of its namespace, exactly once.
 
 Without deduplication a client that lost the receipt of a publish sends it again, and both are stored: a
 legitimate duplicate. Replication must not add any: a region with more copies than the origin region duplicated
@@ -9,32 +11,72 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.circumstances import Circumstances
-from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import (
+from spark_jobs.checks.check import (
+    CHECKED,
     Check,
+    Circumstances,
     Count,
     absence_verdict,
     examples,
     explained_by_loss,
-    judged_or_not,
     loss_remark,
     of_kind,
     per_region,
     total,
     trimmed_remark,
+    unless_unchecked,
 )
+from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.engines.frames import DataFrame, F, fields_of
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import ORIGIN, position_text
+from spark_jobs.frames.messages import ORIGIN, position_text
 from spark_jobs.verdict import CheckResult, worst
 from spark_jobs.wording import count
 
 
-def find(evidence: Evidence) -> DataFrame:
-    absent = evidence.missing.where(
-        F.col("acked_ms").isNotNull() & (F.col("region") != F.col("origin_region"))
+def _acknowledged(evidence: Evidence) -> DataFrame:
+    return evidence.missing.where(F.col("acked_ms").isNotNull())
+
+
+def find_stored(evidence: Evidence) -> DataFrame:
+    own = F.col("region") == F.col("origin_region")
+    return finding(_acknowledged(evidence).where(own), F.col("absence"), at_ms="acked_ms")
+
+
+def conclude_stored(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
+    checked = total(found, CHECKED)
+    verdict, proof, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
+    absent = sum(one.n for one in proof)
+    if not checked:
+        verdict, sentence = "not applicable", "No publish was acknowledged: there is nothing to check."
+    elif verdict == "valid":
+        sentence = f"{count(checked, 'acknowledged message')}: each is in the log of the region that acknowledged it."
+    else:
+        sentence = (
+            f"{absent:,} of {count(checked, 'acknowledged message')} {'is' if absent == 1 else 'are'} missing"
+            f" from the log of the region that acknowledged {'it' if absent == 1 else 'them'}"
+            f" ({per_region(proof)})"
+        )
+        sentence += f"; not proven lost, because {reasons}." if reasons else "."
+    return STORED.result(
+        verdict,
+        sentence + trimmed_remark(found) + loss_remark(of_kind(found, "missing", "behind"), circumstances),
+        examples(proof),
     )
+
+
+STORED = Check(
+    "acknowledged-stored",
+    "acknowledged messages are stored",
+    "INV-1",
+    [Count(CHECKED, "messages", "acked_ms IS NOT NULL")],
+    find_stored,
+    conclude_stored,
+)
+
+
+def find_replicated(evidence: Evidence) -> DataFrame:
+    absent = _acknowledged(evidence).where(F.col("region") != F.col("origin_region"))
     return all_of([finding(absent, F.col("absence"), at_ms="acked_ms"), _doubles(evidence.messages)])
 
 
@@ -62,8 +104,8 @@ def _doubles(messages: DataFrame) -> DataFrame:
     return finding(doubled, kind, at_ms="asked_ms")
 
 
-def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    judged, expected = total(found, "judged"), total(found, "expected")
+def conclude_replicated(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
+    checked, expected = total(found, CHECKED), total(found, "expected")
     absent_verdict, absent, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
     doubled = of_kind(found, "duplicated", "duplicated by replication")
     legitimate = [
@@ -74,22 +116,22 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
     if absent:
         why = f", not proven lost, because {reasons}" if reasons else ""
         sentences.append(
-            f"{count(sum(one.n for one in absent), 'copy').replace('copys', 'copies')} of"
-            f" {count(judged, 'acknowledged message')} missing ({per_region(absent)}){why}."
+            f"{count(sum(one.n for one in absent), 'copy')} of"
+            f" {count(checked, 'acknowledged message')} missing ({per_region(absent)}){why}."
         )
     if wrong:
         sentences.append(f"{count(sum(one.n for one in wrong))} stored more than once ({per_region(wrong)}).")
-    if not judged:
+    if not checked:
         sentences = ["No publish was acknowledged: there is nothing to check.", *sentences]
-    elif expected == judged and not sentences:
+    elif expected == checked and not sentences:
         sentences = [
-            f"{count(judged, 'acknowledged message')}, each for one region only: nothing is replicated."
+            f"{count(checked, 'acknowledged message')}, each for one region only: nothing is replicated."
         ]
     elif not sentences:
         _, gone = explained_by_loss(of_kind(found, "missing", "behind"), circumstances)
         there, where = expected - sum(one.n for one in gone), " that remains" if gone else ""
         sentences.append(
-            f"{count(judged, 'acknowledged message')}: each is in every region of its namespace{where}"
+            f"{count(checked, 'acknowledged message')}: each is in every region of its namespace{where}"
             f"{'' if legitimate else ', exactly once'} ({there:,} copies)."
         )
     if legitimate:
@@ -100,8 +142,8 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
             " so these duplicates are allowed."
         )
     verdict = worst([absent_verdict, "invalid" if wrong else "valid"])
-    verdict = judged_or_not(verdict, judged)
-    return CHECK.result(
+    verdict = unless_unchecked(verdict, checked)
+    return REPLICATED.result(
         verdict,
         " ".join(sentences)
         + trimmed_remark(found)
@@ -110,14 +152,14 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
     )
 
 
-CHECK = Check(
+REPLICATED = Check(
     "replicated-exactly-once",
     "replicated exactly once",
     "INV-2",
     [
-        Count("judged", "messages", "acked_ms IS NOT NULL"),
+        Count(CHECKED, "messages", "acked_ms IS NOT NULL"),
         Count("expected", "messages", "IF(acked_ms IS NULL, 0, SIZE(expected))"),
     ],
-    find,
-    conclude,
+    find_replicated,
+    conclude_replicated,
 )

@@ -16,12 +16,10 @@ from itertools import combinations
 from typing import Any
 
 from emulator.model.values import TopicName
-from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import ORIGIN
-from spark_jobs.sources.lifetimes import NEVER_MS
-from spark_jobs.sources.run_folder import Namespace
-from spark_jobs.sources.stored_values import LEDGER
+from spark_jobs.frames.messages import ORIGIN, place_number
+from spark_jobs.sources.policies import NEVER_MS, Namespace
 from spark_jobs.verdict import INFORMATION, CheckResult
 from spark_jobs.wording import count, hint
 
@@ -65,7 +63,7 @@ def measure_replication_state(
     if not totals:
         return ()
     uncounted: dict[tuple[str, str], list[tuple[frozenset[str], int]]] = {}
-    for row in _patterns(acknowledged, evidence.promises.cursors, regions).collect():
+    for row in _patterns(acknowledged, evidence.claims.cursors, regions).collect():
         key = row["topic"], row["subscription"]
         uncounted.setdefault(key, []).append((frozenset(row["uncounted"]), row["count"]))
     return tuple(
@@ -83,7 +81,7 @@ def _patterns(acknowledged: DataFrame, cursors: DataFrame, regions: Collection[s
     copies = (
         acknowledged.select("subscription", *ORIGIN, F.explode("copies").alias("copy"))
         .withColumn("region", F.col("copy.region"))
-        .withColumn("at", _place(F.col("copy.ledger_id"), F.col("copy.entry_id")))
+        .withColumn("at", place_number(F.col("copy.ledger_id"), F.col("copy.entry_id")))
         .where(F.col("region").isin(*regions))
     )
     # Nearly all stand before the mark-delete: only the others are held against each range.
@@ -107,10 +105,6 @@ def _patterns(acknowledged: DataFrame, cursors: DataFrame, regions: Collection[s
         .groupBy("topic", "subscription", "uncounted")
         .count()
     )
-
-
-def _place(ledger: Column, entry: Column) -> Column:
-    return ledger * F.lit(LEDGER) + entry
 
 
 def _standing(
@@ -170,7 +164,7 @@ def _is_waited_for(lost: str, topic: str, namespaces: Mapping[str, Namespace]) -
     if namespace is None:
         return False
     own = namespace.own_topics.get(str(TopicName.parse(topic).partitioned or topic))
-    since_ms = namespace.owed_since_ms if own is None else own.since_ms
+    since_ms = namespace.replicated_since_ms if own is None else own.since_ms
     regions = namespace.regions if own is None else own.regions
     others = [name for name in regions if name != lost]
     return lost in regions and any(since_ms.get((name, lost), 0.0) < NEVER_MS for name in others)

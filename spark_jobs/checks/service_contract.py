@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emulator.run.service_contract import Contract
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import CHECKED, Check, Circumstances, examples, of_kind, total, unless_unchecked
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import Check, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import ORIGIN
+from spark_jobs.frames.messages import ORIGIN
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 
@@ -72,7 +71,7 @@ def _of_one(evidence: Evidence, contract: Contract) -> list[DataFrame]:
             until_ms="let_go_ms",
             times="lacking",
         ),
-        finding(keyed, "judged", subscription=F.lit(contract.subscription)),
+        finding(keyed, CHECKED, subscription=F.lit(contract.subscription)),
         finding(asked.where(F.col("key").isNull()), "without a key"),
     ]
 
@@ -151,17 +150,17 @@ def _keys(evidence: Evidence, topic: str) -> DataFrame:
 def _conclude(
     check: Check, contracts: Sequence[Contract], found: Sequence[FindingGroup], circumstances: Circumstances
 ) -> CheckResult:
-    judged, unanswered = total(found, "judged"), of_kind(found, "without a result")
+    checked, unanswered = total(found, CHECKED), of_kind(found, "without a result")
     what = "; ".join(map(str, contracts))
     verdict: Verdict = "valid"
-    sentences = [f"{what}: {count(judged, 'acknowledged message')}, each with a result of the same key."]
+    sentences = [f"{what}: {count(checked, 'acknowledged message')}, each with a result of the same key."]
     if unanswered:
         n = sum(one.n for one in unanswered)
         verdict = "unknown" if circumstances.history_damaged else "invalid"
-        sentences = [f"{what}: {n:,} of {count(judged, 'acknowledged message')} without a result."]
+        sentences = [f"{what}: {n:,} of {count(checked, 'acknowledged message')} without a result."]
         if circumstances.history_damaged:
             sentences.append("Not proven, because a part of the history is missing.")
-    verdict = judged_or_not(verdict, judged)
+    verdict = unless_unchecked(verdict, checked)
     if verdict == "not applicable":
         sentences = [f"{what}: no message with a key was acknowledged."]
     keyless = total(found, "without a key")

@@ -6,16 +6,16 @@ responses that clients received, with the other topics of the region, and with w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import CHECKED, Check, Circumstances, Count, conclude_violations, total
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.checks.judging import Check, Count, examples, judged_or_not, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import ORIGIN, entry_text, position_text
+from spark_jobs.frames.messages import ORIGIN, entry_text, position_text
 from spark_jobs.frames.transactions import ABORTED, COMMITTED, OPEN, PLAIN
-from spark_jobs.verdict import CheckResult, Verdict
+from spark_jobs.verdict import CheckResult
 from spark_jobs.wording import count
 
 _PLACE = ("ledger_id", "entry_id", "batch_index")
@@ -30,10 +30,10 @@ def find_torn(evidence: Evidence) -> DataFrame | None:
         .withColumn("region", F.col("origin_region"))
         .withColumn("position", entry_text(F.col("position")))
     )
-    told = F.coalesce("told_end", F.lit(OPEN))
+    returned = F.coalesce("returned_end", F.lit(OPEN))
     kind = (
-        F.when((told == COMMITTED) & F.col("unpublished"), "committed but not visible")
-        .when((told == ABORTED) & F.array_contains("fates", COMMITTED), "aborted but visible")
+        F.when((returned == COMMITTED) & F.col("unpublished"), "committed but not visible")
+        .when((returned == ABORTED) & F.array_contains("fates", COMMITTED), "aborted but visible")
         # Several sessions may have used one number, inside of transactions and outside.
         .when(
             F.col("asked_transaction").isNotNull()
@@ -60,14 +60,14 @@ def _two_fates(stored: DataFrame) -> DataFrame:
     return finding(torn, "partly committed")
 
 
-def find_seen(evidence: Evidence) -> DataFrame | None:
+def find_visible(evidence: Evidence) -> DataFrame | None:
     """What a consumer or another region has of a transaction that its log does not commit."""
     if not evidence.transactional:
         return None
-    return all_of([_given(evidence), _elsewhere(evidence.messages)])
+    return all_of([_delivered(evidence), _elsewhere(evidence.messages)])
 
 
-def _given(evidence: Evidence) -> DataFrame:
+def _delivered(evidence: Evidence) -> DataFrame:
     hidden = evidence.stored.where((F.col("fate") == ABORTED) | (F.col("fate") == OPEN)).select(
         *ORIGIN, "region", *_PLACE, "transaction"
     )
@@ -82,7 +82,7 @@ def _given(evidence: Evidence) -> DataFrame:
 
 def _elsewhere(messages: DataFrame) -> DataFrame:
     """A message that was trimmed from its own log may have been committed, unless a client's response excludes it."""
-    certain = (F.size("fates") > 0) | (F.coalesce("told_end", F.lit(OPEN)) == ABORTED)
+    certain = (F.size("fates") > 0) | (F.coalesce("returned_end", F.lit(OPEN)) == ABORTED)
     others = F.filter("copies", lambda copy: copy["region"] != F.col("origin_region"))
     held = (
         messages.where(F.col("unpublished") & certain)
@@ -98,80 +98,70 @@ def _elsewhere(messages: DataFrame) -> DataFrame:
 
 
 _TORN = {
-    "committed but not visible": "of a transaction reported as committed to a client, but not committed in the log",
-    "aborted but visible": "of a transaction reported as aborted to a client, but committed in the log",
-    "outside its transaction": "stored outside of the transaction in which it was published",
-    "partly committed": "committed in one topic and aborted in another",
+    "committed but not visible": (
+        "message",
+        "of a transaction reported as committed to a client, but not committed in the log",
+    ),
+    "aborted but visible": (
+        "message",
+        "of a transaction reported as aborted to a client, but committed in the log",
+    ),
+    "outside its transaction": ("message", "stored outside of the transaction in which it was published"),
+    "partly committed": ("transaction", "committed in one topic and aborted in another"),
 }
-_SEEN = {
-    "delivered although not committed": "delivered although the log does not commit the transaction",
-    "replicated although not committed": "of a transaction that its region does not commit, stored in another region",
+_VISIBLE = {
+    "delivered although not committed": (
+        "message",
+        "delivered although the log does not commit the transaction",
+    ),
+    "replicated although not committed": (
+        "message",
+        "of a transaction that its region does not commit, stored in another region",
+    ),
 }
 _OF_LOGS_ALONE = ("partly committed", "replicated although not committed")
 """These need no history."""
+_NOTHING = "No message was published in a transaction."
 
 
 def conclude_torn(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    return _concluded(WHOLE, _TORN, found, circumstances)
-
-
-def conclude_seen(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    return _concluded(UNSEEN, _SEEN, found, circumstances)
-
-
-_RIGHT = {
-    "transactions-atomic": "all committed ones are visible, no aborted one is",
-    "uncommitted-invisible": "no consumer received, and no other region stores, an uncommitted one",
-}
-
-
-def _concluded(
-    check: Check, kinds: Mapping[str, str], found: Sequence[FindingGroup], circumstances: Circumstances
-) -> CheckResult:
-    wrong = of_kind(found, *kinds)
-    proven = [one for one in wrong if _is_proven(one, circumstances)]
-    judged = total(found, "judged")
-    sentences = [
-        f"{count(total(wrong, kind), 'transaction' if kind == 'partly committed' else 'message')} {sentence}"
-        f" ({per_region(of_kind(wrong, kind))})."
-        for kind, sentence in kinds.items()
-        if total(wrong, kind)
-    ]
-    verdict: Verdict = "invalid" if proven else "unknown" if wrong else "valid"
-    if wrong and not proven:
-        sentences.append("Not proven wrong, because a part of the logs or of the history is missing.")
-    verdict = judged_or_not(verdict, judged)
-    if verdict == "not applicable":
-        sentences = ["No message was published in a transaction."]
-    elif not sentences:
-        sentences = [f"{count(judged)} of transactions: {_RIGHT[check.name]}."]
-    return check.result(
-        verdict, " ".join(sentences), examples([*proven, *(o for o in wrong if o not in proven)])
+    return conclude_violations(
+        ATOMIC,
+        found,
+        _TORN,
+        partial(_is_proven, circumstances),
+        valid=f"{count(total(found, CHECKED))} of transactions: all committed ones are visible, no aborted one is.",
+        nothing=_NOTHING,
     )
 
 
-def _is_proven(found: FindingGroup, circumstances: Circumstances) -> bool:
+def conclude_visible(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
+    return conclude_violations(
+        INVISIBLE,
+        found,
+        _VISIBLE,
+        partial(_is_proven, circumstances),
+        valid=f"{count(total(found, CHECKED))} of transactions: no consumer received, and no other region stores, an"
+        " uncommitted one.",
+        nothing=_NOTHING,
+    )
+
+
+def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
     """Whether the evidence is complete: a partial log may lack the marker, a partial history the response."""
     if {found.region, found.origin_region} & circumstances.damaged_regions:
         return False
     return found.kind in _OF_LOGS_ALONE or not circumstances.history_damaged
 
 
-_JUDGED = [Count("judged", "messages", "transaction IS NOT NULL")]
+_COUNTS = [Count(CHECKED, "messages", "transaction IS NOT NULL")]
 
-WHOLE = Check(
-    "transactions-atomic",
-    "transactions are atomic",
-    "INV-58",
-    _JUDGED,
-    find_torn,
-    conclude_torn,
-)
-UNSEEN = Check(
+ATOMIC = Check("transactions-atomic", "transactions are atomic", "INV-58", _COUNTS, find_torn, conclude_torn)
+INVISIBLE = Check(
     "uncommitted-invisible",
     "uncommitted messages are invisible",
     "INV-59",
-    _JUDGED,
-    find_seen,
-    conclude_seen,
+    _COUNTS,
+    find_visible,
+    conclude_visible,
 )

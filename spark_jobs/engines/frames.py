@@ -7,6 +7,7 @@ current context and to the threads of `parallel`, not to the process: two thread
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
@@ -61,6 +62,30 @@ if not TYPE_CHECKING:
 
 def read(source: PartitionedSource) -> DataFrame:
     return bound_engine().read(source)
+
+
+_ARROW_TYPES = {
+    "array<string>": pa.list_(pa.field("element", pa.string())),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+    "int": pa.int32(),
+    "map<bigint, bigint>": pa.map_(pa.int64(), pa.int64()),
+    "string": pa.string(),
+}
+_COLUMN = re.compile(r"(\w+) (\w+(?:<[^>]*>)?)")
+
+
+def schema(columns: str) -> pa.Schema:
+    """Parse `name type, name type`, with Spark's names of types."""
+    return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in _COLUMN.findall(columns)])
+
+
+def record_batch(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows as columns."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def small_frame(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> DataFrame:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import socket
 import sys
@@ -18,11 +19,11 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_jobs.engines.contract import EngineUnavailable
-from spark_jobs.engines.lean_spark import lean_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +64,17 @@ _SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:MetaspaceSize=
 _ROOM = "-Xms1g -Xmn640m"
 """Given from the start, a small verdict is over nearly without garbage collection."""
 _LARGE_JVM = "-XX:+UseParallelGC -Xss4m"
+
+LEFT_OUT = (
+    *("*kubernetes*", "vertx-*"),
+    *("hive-*", "spark-hive*", "datanucleus-*", "derby*"),
+    *("*mllib*", "breeze*", "spire*", "algebra*", "cats-kernel*", "*pack-*", "*pack_*", "JTransforms*"),
+    *("scala-compiler*", "spark-repl*", "jline*", "spark-connect_*", "rocksdbjni*"),
+    *("*-osx-*", "*-windows-*"),
+)
+"""Other cluster managers, Hive, machine learning, the shell, Spark Connect, stores for streams, other systems. The
+image that computes verdicts leaves out the same (compose/spark/leave-out). A verdict needs none of them, and they take
+half of the start time: Java searches the jars one by one for each class."""
 
 
 class SparkUnavailable(EngineUnavailable):
@@ -158,12 +170,12 @@ def _watched(session: SparkSession, master: str) -> Iterator[None]:
                 given_up.set()
                 context.cancelAllJobs()
 
-    def watch_as_long_as_there_is_java() -> None:
+    def watch_while_java_runs() -> None:
         # The thread that waits for a result gets the same error.
         with contextlib.suppress(Py4JError, OSError):
             watch()
 
-    watcher = threading.Thread(target=watch_as_long_as_there_is_java, daemon=True)
+    watcher = threading.Thread(target=watch_while_java_runs, daemon=True)
     watcher.start()
     try:
         yield
@@ -209,8 +221,8 @@ def class_archive() -> Path:
 
     java = _java_program()
     release = java.resolve().parent.parent / "release" if java else Path()
-    told = release.read_text() if release.is_file() else str(java)
-    key = hashlib.sha256(f"{told}\n{pyspark.__file__}\n{pyspark.__version__}".encode()).hexdigest()[:16]
+    version = release.read_text() if release.is_file() else str(java)
+    key = hashlib.sha256(f"{version}\n{pyspark.__file__}\n{pyspark.__version__}".encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "geoemu" / f"spark-{key}.jsa"
 
@@ -241,7 +253,7 @@ def tune(session: SparkSession, evidence_bytes: int) -> None:
 
 
 def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession:
-    # Python workers take `python3` from the PATH unless told, and know nothing of our import path.
+    # Python workers take `python3` from the PATH by default, and do not have our import path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
@@ -270,6 +282,25 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
         ) from problem
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def lean_home(spark_home: Path, home: Path) -> Path:
+    """`home`, with links to the jars that are needed; `spark_home` itself where nothing can be made there. The folder
+    is fixed because a class archive (`engines/archive.py`) is valid for one path only."""
+    if home.is_dir():
+        return home
+    partial = home.with_name(f"{home.name}.{secrets.token_hex(4)}.partial")
+    try:
+        (partial / "jars").mkdir(parents=True)
+        (partial / "bin").symlink_to(spark_home / "bin")
+        for jar in (spark_home / "jars").iterdir():
+            if not any(fnmatch(jar.name, pattern) for pattern in LEFT_OUT):
+                (partial / "jars" / jar.name).symlink_to(jar)
+        os.rename(partial, home)
+    except OSError:
+        # Nothing can be written there, or another process was faster.
+        return home if home.is_dir() else spark_home
+    return home
 
 
 @contextlib.contextmanager

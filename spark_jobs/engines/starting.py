@@ -1,18 +1,27 @@
-"""Start and stop the chosen engine.
+"""Start and stop the chosen engine, and warm it up until there is a run to verify.
 
 Spark is the default. Where it is not installed, or finds no Java, the embedded engine computes the verdict and prints
 a note: the verdict is the same.
+
+The caller of `--wait` writes a line to standard input when the run can be verified. If it closes standard input
+instead, it has exited or needs no verdict. A starting Spark would notice that only after its start, which takes a
+minute on a busy machine; so the whole program exits at once, and Java with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from spark_jobs.engines.contract import EngineUnavailable, QueryEngine
 from spark_jobs.engines.session import java_problem
+from spark_jobs.verdict import EXIT_CODES
 
 EngineName = Literal["spark", "embedded"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -59,3 +68,52 @@ def started(name: EngineName, *, master: str | None = None, evidence_bytes: int 
 
         with embedded_engine(evidence_bytes) as embedded:
             yield embedded
+
+
+class ReadySignal:
+    """Reads standard input in a thread of its own. Constructed in the main thread."""
+
+    def __init__(self) -> None:
+        self._given = threading.Event()
+        signal.signal(signal.SIGUSR1, _end)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def is_given(self) -> bool:
+        return self._given.is_set()
+
+    def wait(self) -> None:
+        """Block until the line arrives. If it never does, this program ends."""
+        self._given.wait()
+
+    def _listen(self) -> None:
+        if sys.stdin.readline():
+            self._given.set()
+        else:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def _end(*_: object) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if os.getpgrp() == os.getpid():
+        # Only processes that this program started; it ends by itself.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
+    sys.exit(EXIT_CODES["unknown"])
+
+
+class Interrupted(Exception):
+    """The result of the work is no longer needed."""
+
+
+class Interruptible:
+    """An engine until `is_over` returns true; then each access raises Interrupted. `frames.py` accesses the engine for
+    every function of a frame, so an evaluation ends within one step or one job."""
+
+    def __init__(self, engine: QueryEngine, is_over: Callable[[], bool]) -> None:
+        self._engine = engine
+        self._is_over = is_over
+
+    def __getattr__(self, name: str) -> Any:
+        if self._is_over():
+            raise Interrupted
+        return getattr(self._engine, name)

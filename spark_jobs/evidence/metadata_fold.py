@@ -8,7 +8,7 @@ Of the numbers of partitions that a topic was given the largest counts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ from emulator.model.stored_keys import (
 )
 
 SHARED: tuple[type[StoredKey], ...] = (TenantPath, NamespacePath, TopicPoliciesPath, PartitionedTopicPath)
+DELETED = "Deleted"
+TYPES = ("Created", "Modified", DELETED)
 EXISTENCE = ""
 """The element that says whether there is a document."""
 WHOLE = "="
@@ -57,6 +59,30 @@ class MetadataEvent(NamedTuple):
     stamp: EventStamp
     published_ms: float
     """When it was published first."""
+
+
+def read_events(raw: Iterable[Mapping[str, Any]], published_ms: float) -> Iterator[MetadataEvent]:
+    """The events of a pack, as the event topic holds them. KeyError, TypeError or ValueError for what is none."""
+    for one in raw:
+        kind, name, element = (*one["path"].split("/", 2), "")[:3]
+        path, is_deletion = f"{kind}/{name}", one["type"] == DELETED
+        if one["type"] not in TYPES or not is_shared(path):
+            raise ValueError(f"{one['path']} is not an event")
+        if "Ephemeral" in (one.get("options") or ()):
+            continue
+        counter, source = one.get("counter", 0), one["sourceCluster"]
+        stamp = EventStamp(one["lastUpdatedTimestamp"], counter, source, one["sequence"], one["incarnation"])
+        value = None if is_deletion or element == EXISTENCE else one.get("value")
+        yield MetadataEvent(path, element, value, is_deletion, stamp, published_ms)
+
+
+def read_record(path: str, stored: bytes) -> Iterator[MetadataEvent]:
+    """The events that a store's record of a document names, each with the time when the store applied it."""
+    raw = json.loads(stored)
+    for element, (*stamp, is_deletion, value, at_ms) in raw["entries"].items():
+        yield MetadataEvent(path, element, value, is_deletion, EventStamp(*stamp), float(at_ms))
+    if "deleted" in raw:
+        yield MetadataEvent(path, EXISTENCE, None, True, EventStamp(*raw["deleted"]), 0.0)
 
 
 Document = Mapping[str, Any]

@@ -57,7 +57,7 @@ class Curve:
 
 def collect_curves(evidence: Evidence, start_ms: float, end_ms: float) -> tuple[Curve, ...]:
     """All of them, by kind and name."""
-    late = _latencies(evidence).unionAll(_lags(evidence))
+    late = _latencies(evidence).union(_lags(evidence))
     width_ms = max((end_ms - start_ms) / POINTS, 0.001)
     number = F.least(F.floor((F.col("at_ms") - start_ms) / width_ms), F.lit(POINTS - 1)).alias("slice")
     sliced = late.groupBy("what", "name", number).agg(*_figures())
@@ -65,7 +65,7 @@ def collect_curves(evidence: Evidence, start_ms: float, end_ms: float) -> tuple[
     columns = ["what", "name", "slice", "n", *PERCENTILES, "max"]
     whole = whole.withColumn("slice", F.lit(-1).cast("bigint")).select(*columns)
     found: dict[tuple[What, str], list[Point]] = {}
-    for row in sliced.select(*columns).unionAll(whole).collect():
+    for row in sliced.select(*columns).union(whole).collect():
         point = Point(row["slice"], row["n"], *(round(row[name] / 1000, 4) for name in ("p50", "p99", "max")))
         found.setdefault((row["what"], row["name"]), []).append(point)
     return tuple(

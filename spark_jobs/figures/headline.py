@@ -38,10 +38,10 @@ def explanation(verdict: Verdict, checks: Iterable[CheckResult]) -> str:
     """How much was checked, and what the verdict does not prove."""
     checks = [check for check in checks if check.invariant != INFORMATION]
     verdicts = [check.verdict for check in checks]
-    judged = len(verdicts) - verdicts.count("not applicable")
+    checked = len(verdicts) - verdicts.count("not applicable")
     numbers = [f"{verdicts.count(one)} {one}" for one in ("valid", "invalid", "unknown") if one in verdicts]
-    said = f"{count(judged, 'check')} of {len(checks)} had something to check: {', '.join(numbers)}."
-    sentences = [said if judged else f"None of {len(checks)} checks had anything to check."]
+    said = f"{count(checked, 'check')} of {len(checks)} had something to check: {', '.join(numbers)}."
+    sentences = [said if checked else f"None of {len(checks)} checks had anything to check."]
     sentences += {
         "valid": [ONE_RUN],
         "invalid": ["The messages below prove it."],

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
-from spark_jobs.engines.frames import Column, DataFrame, F, small_frame
+from spark_jobs.engines.frames import DataFrame, F, schema, small_frame
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.origins import ORIGIN, entry_text, position_text
+from spark_jobs.frames.messages import ORIGIN, position_text
 from spark_jobs.verdict import Witness
 
 JOURNEYS_MAX = 100
@@ -24,10 +22,9 @@ STOPS_MAX = 60
 
 Origin = tuple[str, str, str, int]
 
-_ORIGIN_FIELDS = {name: pa.int64() if name == "sequence_id" else pa.string() for name in ORIGIN}
-_PLACE_FIELDS = dict.fromkeys(("ledger_id", "entry_id", "batch_index"), pa.int64())
-_ORIGIN_SCHEMA = pa.schema(_ORIGIN_FIELDS)
-_PLACE_SCHEMA = pa.schema({**_ORIGIN_FIELDS, "region": pa.string(), **_PLACE_FIELDS})
+_ORIGIN = "topic string, origin_region string, producer string, sequence_id bigint"
+_ORIGIN_SCHEMA = schema(_ORIGIN)
+_PLACE_SCHEMA = schema(f"{_ORIGIN}, region string, ledger_id bigint, entry_id bigint, batch_index bigint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class StoredCopy:
-    """Where it stands, and what is known of since when."""
+    """Where it is stored, and what is known of since when."""
 
     region: str
     position: str
@@ -134,31 +131,16 @@ def _stops(events: DataFrame, wanted: DataFrame, at_places: DataFrame) -> DataFr
     ).drop("origin_region", "producer", "sequence_id")
     return (
         _as_stops(publishes.join(wanted, list(ORIGIN)))
-        .unionAll(_as_stops(named.join(wanted, list(ORIGIN))))
-        .unionAll(_as_stops(at_place.join(at_places, place)))
-        .unionAll(_first_cumulative(events, at_places))
+        .union(_as_stops(named.join(wanted, list(ORIGIN))))
+        .union(_as_stops(at_place.join(at_places, place)))
+        .union(_as_stops(_first_cumulative(events, at_places)))
     )
 
 
 def _as_stops(frame: DataFrame) -> DataFrame:
-    position = F.when(
-        F.col("ledger_id").isNotNull(),
-        position_text(F.struct("ledger_id", "entry_id", "batch_index")),
-    )
-    return frame.select(*ORIGIN, *_stop_columns(position, F.col("at_ms"), F.col("how"), F.col("error")))
-
-
-def _stop_columns(position: Column, at_ms: Column, how: Column, error: Column) -> list[Column]:
-    return [
-        at_ms.alias("at_ms"),
-        F.col("op"),
-        F.col("outcome"),
-        F.col("region"),
-        F.col("subscription"),
-        position.alias("position"),
-        how.alias("how"),
-        error.alias("error"),
-    ]
+    place = F.struct("ledger_id", "entry_id", "batch_index")
+    position = F.when(F.col("ledger_id").isNotNull(), position_text(place)).alias("position")
+    return frame.select(*ORIGIN, "at_ms", "op", "outcome", "region", "subscription", position, "how", "error")
 
 
 def _first_cumulative(events: DataFrame, at_places: DataFrame) -> DataFrame:
@@ -173,34 +155,31 @@ def _first_cumulative(events: DataFrame, at_places: DataFrame) -> DataFrame:
         "at_ms",
         F.col("entry_id").alias("upto"),
     )
-    covered = (
+    return (
         cumulative.join(at_places, ["topic", "region", "ledger_id"])
         .where(F.col("upto") >= F.col("entry_id"))
         .groupBy(*ORIGIN, "op", "outcome", "region", "subscription", "ledger_id")
-        .agg(F.min("at_ms").alias("at_ms"), F.min("upto").alias("upto"))
+        .agg(F.min("at_ms").alias("at_ms"), F.min("upto").alias("entry_id"))
+        .withColumn("batch_index", F.lit(None).cast("int"))
+        .withColumn("how", F.lit("cumulative"))
+        .withColumn("error", F.lit(None).cast("string"))
     )
-    upto = entry_text(F.struct("ledger_id", F.col("upto").alias("entry_id")))
-    none = F.lit(None).cast("string")
-    columns = _stop_columns(upto, F.col("at_ms"), F.lit("cumulative"), none)
-    return covered.select(*ORIGIN, *columns)
 
 
 def _journey(origin: Origin, message: Mapping[str, Any] | None, stops: list[Stop]) -> Journey:
     stops.sort(key=lambda stop: (stop.at_ms, stop.outcome != "asked", stop.region, stop.subscription or ""))
-    copies = message["copies"] if message is not None else []
-    asked_ms = message["asked_ms"] if message is not None else None
-    acked_ms = message["acked_ms"] if message is not None else None
-    stored = []
+    message = message or {"copies": [], "asked_ms": None, "acked_ms": None, "expected": None}
+    own, stored = origin[1], []
     for copy in sorted(
-        copies, key=lambda copy: (copy["region"] != origin[1], copy["region"], copy["entry_id"])
+        message["copies"], key=lambda copy: (copy["region"] != own, copy["region"], copy["entry_id"])
     ):
         region = copy["region"]
         seen = [stop.at_ms for stop in stops if stop.op == "receive" and stop.region == region]
-        seen += [acked_ms] if region == origin[1] and acked_ms is not None else []
+        if region == own and message["acked_ms"] is not None:
+            seen.append(message["acked_ms"])
         position = f"{copy['ledger_id']}:{copy['entry_id']}:{copy['batch_index']}"
-        stored.append(StoredCopy(region, position, asked_ms, min(seen, default=None)))
+        stored.append(StoredCopy(region, position, message["asked_ms"], min(seen, default=None)))
     held = {copy.region for copy in stored}
-    expected = message["expected"] or [] if message is not None else []
-    absent = tuple(region for region in expected if region not in held)
+    absent = tuple(region for region in message["expected"] or [] if region not in held)
     left_out = max(len(stops) - STOPS_MAX, 0)
     return Journey(*origin, tuple(stored), absent, tuple(stops[:STOPS_MAX]), left_out)

@@ -7,6 +7,7 @@ log still holds would return with the region.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,25 +70,16 @@ class Loss:
             "recovery_point_seconds": self.recovery_point_seconds,
             "kept_in_lost_logs": self.kept,
             "lacking": dict(sorted(self.lacking.items())),
-            "by_producer": [
-                {
-                    "region": one.region,
-                    "topic": one.topic,
-                    "producer": one.producer,
-                    "acknowledged": one.acknowledged,
-                    "unanswered": one.unanswered,
-                    "kept": one.kept,
-                    "first_sequence_id": one.first_sequence_id,
-                    "last_sequence_id": one.last_sequence_id,
-                    "oldest_seconds": (
-                        None
-                        if one.oldest_ms is None
-                        else round((self.lost[one.region] - one.oldest_ms) / 1000, 3)
-                    ),
-                }
-                for one in self.gone
-            ],
+            "by_producer": [self._row(one) for one in self.gone],
         }
+
+    def _row(self, gone: Gone) -> dict[str, Any]:
+        row = dataclasses.asdict(gone)
+        oldest_ms = row.pop("oldest_ms")
+        row["oldest_seconds"] = (
+            None if oldest_ms is None else round((self.lost[gone.region] - oldest_ms) / 1000, 3)
+        )
+        return row
 
 
 def measure_loss(evidence: Evidence, lost: Mapping[str, float]) -> Loss:
@@ -142,7 +134,7 @@ def loss_result(loss: Loss) -> CheckResult | None:
         INFORMATION,
         "measured",
         " ".join(sentences),
-        tuple(_witness(one, loss) for one in loss.gone),
+        tuple(_witness(one) for one in loss.gone),
     )
 
 
@@ -174,7 +166,7 @@ def _of_topics(loss: Loss) -> str:
     return f"of {len(named)} topics ({each}{', ...' if len(named) > len(shown) else ''})"
 
 
-def _witness(one: Gone, loss: Loss) -> Mapping[str, Any]:
+def _witness(one: Gone) -> Mapping[str, Any]:
     return {
         "kind": "gone",
         "origin_region": one.region,

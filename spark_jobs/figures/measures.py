@@ -13,17 +13,16 @@ All are computed from the history, on the clock of the machine that drove the ru
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
-from spark_jobs.engines.frames import Column, DataFrame, F, Window, small_frame
+from spark_jobs.engines.frames import Column, DataFrame, F, Window, schema, small_frame
 from spark_jobs.figures.curves import Curve, lateness_seconds
 from spark_jobs.frames.evidence import Evidence
 
-_WAITS_AND_COMES = pa.schema({"actor": pa.string(), "at_ms": pa.float64(), "comes": pa.bool_()})
+_MOMENTS_SCHEMA = schema("actor string, at_ms double, comes boolean")
 STRETCHES_MAX = 5
 """Of one actor."""
 STRETCH_SECONDS_MIN = 0.25
@@ -56,16 +55,12 @@ class Measures:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "outage": {name: _stretch_json(one) for name, (one, *_) in self.outages.items()},
-            "stall": {name: _stretch_json(one) for name, (one, *_) in self.stalls.items()},
+            "outage": {name: dataclasses.asdict(one) for name, (one, *_) in self.outages.items()},
+            "stall": {name: dataclasses.asdict(one) for name, (one, *_) in self.stalls.items()},
             "latency_seconds": {name: dict(one) for name, one in self.latency_seconds.items()},
             "lag_seconds": {name: dict(one) for name, one in self.lag_seconds.items()},
             "repeated": dict(self.repeated),
         }
-
-
-def _stretch_json(stretch: Stretch) -> dict[str, Any]:
-    return {"seconds": stretch.seconds, "from_ms": stretch.from_ms, "ended": stretch.ended}
 
 
 def take_measures(
@@ -88,11 +83,11 @@ def take_measures(
 def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]) -> DataFrame:
     """The publish requests of each producer, and their outcomes."""
     asked = evidence.messages.where(F.col("asked_ms").isNotNull() & ~F.col("refused"))
-    publishing = _waits(asked, "producer", "asked_ms").union(
-        _comes(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms")
+    publishing = _moments(asked, "producer", "asked_ms", comes=False).union(
+        _moments(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms", comes=True)
     )
     ends = _ends(evidence, down_on_purpose) if down_on_purpose else []
-    return publishing.union(small_frame(ends, _WAITS_AND_COMES)) if ends else publishing
+    return publishing.union(small_frame(ends, _MOMENTS_SCHEMA)) if ends else publishing
 
 
 def _ends(
@@ -119,18 +114,17 @@ def _writes(program: str, history_file: str) -> bool:
 def _consuming(evidence: Evidence, received: DataFrame) -> DataFrame:
     """What waited for each subscription, and what it received."""
     due = evidence.owed.where(F.col("due") & (F.col("times") > 0))
-    return _waits(due, "subscription", "acked_ms").union(_comes(received, "subscription", "at_ms"))
+    return _moments(due, "subscription", "acked_ms", comes=False).union(
+        _moments(received, "subscription", "at_ms", comes=True)
+    )
 
 
-def _waits(frame: DataFrame, actor: str, at: str) -> DataFrame:
-    return frame.select(F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(False).alias("comes"))
+def _moments(frame: DataFrame, actor: str, at: str, *, comes: bool) -> DataFrame:
+    """When something began to wait for the actor, or came."""
+    return frame.select(F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(comes).alias("comes"))
 
 
-def _comes(frame: DataFrame, actor: str, at: str) -> DataFrame:
-    return frame.select(F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(True).alias("comes"))
-
-
-def _longest(waits_and_comes: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]]:
+def _longest(moments: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]]:
     """For each actor the longest times from the first wait to whatever comes next: one at least."""
     # Backwards: a frame that reaches to the end of its partition is computed anew for each row.
     later = (
@@ -140,7 +134,7 @@ def _longest(waits_and_comes: DataFrame, end_ms: float) -> dict[str, tuple[Stret
     )
     next_ms: Column = F.min(F.when(F.col("comes"), F.col("at_ms"))).over(later)
     stretches = (
-        waits_and_comes.withColumn("next_ms", next_ms)
+        moments.withColumn("next_ms", next_ms)
         .where(~F.col("comes"))
         .groupBy("actor", "next_ms")
         .agg(F.min("at_ms").alias("from_ms"))

@@ -2,8 +2,8 @@
 
     contest    hosts that requested exclusive access to the same topics, directly or by way of others
     grant      a host receives exclusive access and its epoch: `connect`, ok, with `topic_epoch`
-    deed       a fault of a host (a `note` of the scenario: `kill checker-1`); from then on it owns nothing
-    moment     deeds to hosts of one contest at about the same time
+    fault       a fault of a host (a `note` of the scenario: `kill checker-1`); from then on it owns nothing
+    moment     faults of hosts of one contest at about the same time
 
 All is computed from the history, on the clock of the machine that drove the run: a host is an owner once it received
 the grant.
@@ -27,7 +27,7 @@ MOMENTS_MAX = 3
 SAME_MOMENT_MS = 100.0
 NAMES_MAX = 3
 _ENDS = {"kill": "killed", "stop": "stopped", "pause": "paused"}
-"""Deeds that end what a host owns."""
+"""Faults that end what a host owns."""
 
 Place = tuple[str, str]
 """Region and topic."""
@@ -101,10 +101,10 @@ def measure_ownership(evidence: Evidence, facts: Iterable[Mapping[str, Any]]) ->
         if place in exclusive and not row["shared"]:
             asked.append(Asked(place, row["producer"]))
             asked += [Asked(place, row["producer"], at_ms) for at_ms in row["granted"]]
-    return contests(asked, deeds_of(facts, {one.host for one in asked}))
+    return contests(asked, faults_of(facts, {one.host for one in asked}))
 
 
-def deeds_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[HostFault]:
+def faults_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[HostFault]:
     """The faults of hosts, by time."""
     known, found = set(hosts), []
     for fact in facts:
@@ -114,12 +114,12 @@ def deeds_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[H
     return sorted(found)
 
 
-def contests(asked: Sequence[Asked], deeds: Sequence[HostFault]) -> tuple[Contest, ...]:
+def contests(asked: Sequence[Asked], faults: Sequence[HostFault]) -> tuple[Contest, ...]:
     """The first `SHOWN_MAX` contests with faults, by name."""
     made = []
     for hosts in _rivals(asked):
         mine = [one for one in asked if one.host in hosts]
-        done = [deed for deed in deeds if deed.host in hosts]
+        done = [fault for fault in faults if fault.host in hosts]
         if done and len(hosts) > 1:
             made.append(_contest(sorted(hosts), mine, done))
     return tuple(sorted(made, key=lambda one: one.name)[:SHOWN_MAX])
@@ -138,7 +138,7 @@ def _rivals(asked: Iterable[Asked]) -> list[set[str]]:
     return groups
 
 
-def _contest(hosts: Sequence[str], asked: Sequence[Asked], deeds: Sequence[HostFault]) -> Contest:
+def _contest(hosts: Sequence[str], asked: Sequence[Asked], faults: Sequence[HostFault]) -> Contest:
     grants = sorted((one.at_ms, one.place, one.host) for one in asked if one.at_ms is not None)
     owner: dict[Place, str] = {}
     loads: dict[str, list[int]] = {host: [] for host in hosts}
@@ -148,11 +148,11 @@ def _contest(hosts: Sequence[str], asked: Sequence[Asked], deeds: Sequence[HostF
         for host in hosts:
             loads[host].append(sum(one == host for one in owner.values()))
 
-    together = _together(deeds)[:MOMENTS_MAX]
+    together = _together(faults)[:MOMENTS_MAX]
     taken = _until(grants, together[0][0].at_ms, owner)
     note_loads()
     for number, done in enumerate(together):
-        gone = {deed.host: deed.at_ms for deed in done}
+        gone = {fault.host: fault.at_ms for fault in done}
         until_ms = together[number + 1][0].at_ms if number + 1 < len(together) else float("inf")
         orphans = {place: gone[host] for place, host in owner.items() if host in gone}
         for place in orphans:
@@ -168,7 +168,9 @@ def _contest(hosts: Sequence[str], asked: Sequence[Asked], deeds: Sequence[HostF
         moments.append(_moment(done, len(orphans), waits))
         taken = max(taken, _until(grants, until_ms, owner, taken))
     topics = len({one.place for one in asked})
-    return Contest(_name(hosts), topics, {host: tuple(told) for host, told in loads.items()}, tuple(moments))
+    return Contest(
+        _name(hosts), topics, {host: tuple(numbers) for host, numbers in loads.items()}, tuple(moments)
+    )
 
 
 def _until(
@@ -182,18 +184,18 @@ def _until(
     return start
 
 
-def _together(deeds: Sequence[HostFault]) -> list[list[HostFault]]:
+def _together(faults: Sequence[HostFault]) -> list[list[HostFault]]:
     moments: list[list[HostFault]] = []
-    for deed in deeds:
-        if moments and deed.at_ms - moments[-1][-1].at_ms < SAME_MOMENT_MS:
-            moments[-1].append(deed)
+    for fault in faults:
+        if moments and fault.at_ms - moments[-1][-1].at_ms < SAME_MOMENT_MS:
+            moments[-1].append(fault)
         else:
-            moments.append([deed])
+            moments.append([fault])
     return moments
 
 
 def _moment(done: Sequence[HostFault], orphaned: int, waits: Sequence[float]) -> Moment:
-    words = ", ".join(f"{deed.host} {_ENDS[deed.what]}" for deed in done)
+    words = ", ".join(f"{fault.host} {_ENDS[fault.what]}" for fault in done)
     return Moment(
         words,
         orphaned,

@@ -11,7 +11,7 @@ from spark_jobs.engines.frames import Column, F, Window
 from spark_jobs.figures.measures import Measures, Stretch
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.faults import Interval, TimelineMark, down_times, link_faults, marks_of, program_times
-from spark_jobs.frames.origins import ORIGIN
+from spark_jobs.frames.messages import ORIGIN
 
 BINS = 240
 """Slices of the whole run; about as many as the picture has room for."""

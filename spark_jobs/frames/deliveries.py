@@ -1,9 +1,17 @@
-"""Deliveries: what each subscription had to receive, and what it received."""
+"""Deliveries: what each subscription had to receive, and what it received.
+
+Messages that a policy may have expired were not delivered to a subscription, and need not be.
+"""
 
 from __future__ import annotations
 
-from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.frames.origins import ORIGIN
+import operator
+from collections.abc import Mapping
+from functools import reduce
+
+from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.frames.messages import ORIGIN
+from spark_jobs.sources.policies import Lifetime, Namespace
 
 SUBSCRIPTION = ("topic", "subscription", "home")
 """`home` is the region of a subscription that is not replicated, and empty for one that is: that one is everywhere."""
@@ -141,7 +149,7 @@ def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: Dat
     asked_for = messages.where(F.col("asked_ms").isNotNull()).join(subscriptions.hint("broadcast"), "topic")
     meant = F.col("acked_ms").isNotNull() & F.arrays_overlap("expected", "regions")
     in_time = (F.col("initial") == "earliest") | (F.col("asked_ms") >= F.col("since_ms"))
-    judged = meant & ~F.col("moved") & ~F.col("unpublished")
+    is_checked = meant & ~F.col("moved") & ~F.col("unpublished")
     left_out = F.coalesce("reads_compacted", F.lit(False)) & (F.coalesce("times", F.lit(0)) == 0)
     return asked_for.join(deliveries.hint("shuffle_hash"), [*SUBSCRIPTION, *ORIGIN[1:]], "full_outer").select(
         "subscription",
@@ -151,9 +159,9 @@ def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: Dat
         "asked_ms",
         "acked_ms",
         "copies",
-        F.coalesce(judged & in_time & ~left_out, F.lit(False)).alias("due"),
-        F.coalesce(judged & in_time & left_out, F.lit(False)).alias("left_out"),
-        F.coalesce(judged & ~in_time, F.lit(False)).alias("before"),
+        F.coalesce(is_checked & in_time & ~left_out, F.lit(False)).alias("due"),
+        F.coalesce(is_checked & in_time & left_out, F.lit(False)).alias("left_out"),
+        F.coalesce(is_checked & ~in_time, F.lit(False)).alias("before"),
         F.coalesce(meant & F.col("moved") & ~F.col("unpublished"), F.lit(False)).alias("sought"),
         F.coalesce("times", F.lit(0)).alias("times"),
         F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
@@ -165,3 +173,36 @@ def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: Dat
         "last_region",
         "reached",
     )
+
+
+def without_expired(owed: DataFrame, namespaces: Mapping[str, Namespace], end_ms: float) -> DataFrame:
+    """`aged`: when the history ended it was older than TTL or a quota of its topic allows, so its subscription may have
+    passed it. `expired`: and it never came; such a message is not `due`."""
+    may_expire = _may_expire(namespaces, end_ms)
+    aged = F.lit(False) if may_expire is None else F.coalesce(may_expire, F.lit(False))
+    return (
+        owed.withColumn("aged", aged)
+        .withColumn("expired", F.col("due") & (F.col("times") == 0) & F.col("aged"))
+        .withColumn("due", F.col("due") & ~F.col("expired"))
+    )
+
+
+def _may_expire(namespaces: Mapping[str, Namespace], end_ms: float) -> Column | None:
+    """None: nothing ever does."""
+    found = [
+        (F.col("namespace") == name) & _is_older(namespace.lifetime, end_ms)
+        for name, namespace in namespaces.items()
+        if namespace.lifetime.expires
+    ]
+    partitioned = F.regexp_extract("topic", r"^(.+)-partition-[0-9]+$", 1)
+    found += [
+        ((F.col("topic") == topic) | (partitioned == topic)) & _is_older(lifetime, end_ms)
+        for namespace in namespaces.values()
+        for topic, lifetime in namespace.own_lifetimes.items()
+        if lifetime.expires
+    ]
+    return reduce(operator.or_, found) if found else None
+
+
+def _is_older(lifetime: Lifetime, end_ms: float) -> Column:
+    return F.col("asked_ms") <= F.lit(float(end_ms - lifetime.expires_after_ms))

@@ -8,7 +8,7 @@
     owed            one row per subscription and message that it had to receive, or received: whether it is `due`
                     to it, how many `times` it was delivered
     strays          one row per position of a delivery at which nothing is stored
-    promises        the positions in snapshots, updates and stored cursors (`sources/stored_values.py`)
+    claims        the positions in snapshots, updates and stored cursors (`sources/stored_values.py`)
     ownership       grants of exclusive access, and the responses to clients (`evidence/grants.py`)
     outages         one row per time that a region was down
     trimmed         where retention let entries go
@@ -25,25 +25,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from spark_jobs.engines.frames import DataFrame, F, cached, fields_of, parallel
+from spark_jobs.engines.frames import DataFrame, F, cached, fields_of, parallel, schema
 from spark_jobs.frames.deliveries import (
     deliveries,
     named_deliveries,
     owed_messages,
     subscriptions,
     with_homes,
+    without_expired,
 )
-from spark_jobs.frames.expired import without_expired
-from spark_jobs.frames.messages import join_messages, publishes
-from spark_jobs.frames.origins import ORIGIN, entry_text
+from spark_jobs.frames.messages import ORIGIN, entry_text, join_messages, publishes
 from spark_jobs.frames.transactions import counting, with_ends
-from spark_jobs.sources.lifetimes import NEVER_MS
-from spark_jobs.sources.run_folder import Namespace
-from spark_jobs.sources.stored_values import KeyEvidence, Ownership, Promises
+from spark_jobs.sources.policies import NEVER_MS, Namespace
+from spark_jobs.sources.stored_values import KeyEvidence, Ownership, PositionClaims
 
-OUTAGE_SCHEMA = pa.schema({"region": pa.string(), "down_ms": pa.float64(), "up_ms": pa.float64()})
+OUTAGE_SCHEMA = schema("region string, down_ms double, up_ms double")
 """`up_ms` is null for a region that stayed down."""
 
 
@@ -57,7 +53,7 @@ class Evidence:
     missing: DataFrame
     owed: DataFrame
     strays: DataFrame
-    promises: Promises
+    claims: PositionClaims
     ownership: Ownership
     outages: DataFrame
     trimmed: DataFrame
@@ -70,7 +66,7 @@ def gather(
     events: DataFrame,
     trimmed: DataFrame,
     outages: DataFrame,
-    promises: Promises,
+    claims: PositionClaims,
     ownership: Ownership,
     keys: KeyEvidence,
     namespaces: Mapping[str, Namespace],
@@ -80,11 +76,11 @@ def gather(
 ) -> Evidence:
     """Bring together what the logs and the history say. `end_ms`: when the history ended."""
     with parallel() as workers:
-        told = workers.submit(_by_place, counting(events, transactional=transactional), stored)
+        of_clients = workers.submit(_by_place, counting(events, transactional=transactional), stored)
         joined = join_messages(publishes(events), stored, namespaces)
         messages = cached(with_ends(joined, events, transactional=transactional))
         missing = workers.submit(lambda: cached(missing_copies(messages, trimmed)))
-        of_subscriptions, by_place = told.result()
+        of_subscriptions, by_place = of_clients.result()
         given = deliveries(by_place, of_subscriptions)
         of_each = owed_messages(messages, subscriptions(of_subscriptions), given)
         owed = cached(without_expired(of_each, namespaces, end_ms))
@@ -95,7 +91,7 @@ def gather(
             missing=missing.result(),
             owed=owed,
             strays=not_trimmed(by_place.where(F.col("producer").isNull() & (F.col("times") > 0)), trimmed),
-            promises=promises,
+            claims=claims,
             ownership=ownership,
             outages=outages,
             trimmed=trimmed,

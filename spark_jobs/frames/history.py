@@ -1,35 +1,38 @@
-"""The history as a DataFrame: operations of clients and their responses, one row per line (`history_files`)."""
+"""The history as a DataFrame: operations of clients and their responses, one row per line (`history_files`).
+
+*Producers that were opened again under one name.* Where deduplication is on, a region's numbering under a name goes on
+where it stopped, and a program that counts its messages from 0 each time it runs records other numbers than were
+stored. Its receipts show the offset: they name positions, and if every message of a session is stored at its position
+under a number that is higher by one constant, that constant is the session's offset. Only sessions that use the same
+numbers under the same name are checked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
 
 import pyarrow as pa
 
 from emulator.run.history import run_name
 from spark_jobs.engines.frames import DataFrame, F, read
-from spark_jobs.sources.history_files import ROW_SCHEMA, HistoryFile, Slice, look_at, read_rows
+from spark_jobs.sources.history_files import ROW_SCHEMA, Slice, look_at, read_rows
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
-
-
-def look_at_all(folder: RunFolder) -> list[HistoryFile]:
-    """Every file of the run's history."""
-    there = {file.stem for file in folder.history}
-    run = run_name(folder.path)
-    return [look_at(file, run, there) for file in folder.history]
 
 
 def read_history(folder: RunFolder) -> tuple[DataFrame, list[EvidenceDamage]]:
     """Every line as a row in the shape of ROW_SCHEMA, and why the files are not whole."""
-    files = look_at_all(folder)
+    there, run = {file.stem for file in folder.history}, run_name(folder.path)
+    files = [look_at(file, run, there) for file in folder.history]
     slices = tuple(part for file in files for part in file.slices)
     lines = read(HistoryLines(slices, folder.regions, tuple(folder.namespaces)))
     return lines, [damage for file in files for damage in file.damages]
 
 
 def events_of(lines: DataFrame) -> DataFrame:
-    """The good ones."""
+    """The readable lines."""
     return lines.where(F.col("damage").isNull())
 
 
@@ -50,3 +53,67 @@ class HistoryLines:
 
     def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
         yield from read_rows(part, self.regions, self.namespaces)
+
+
+def renumbered(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, list[str]]:
+    """The events under the numbers that were stored, and a sentence for each session that was renumbered."""
+    contested = _contested(_ranges(events))
+    if not contested:
+        return events, []
+    shifts = _shifts(events.where(F.col("session").isin(contested)), stored)
+    if not shifts:
+        return events, []
+    pairs = [F.lit(one) for session, shift in sorted(shifts.items()) for one in (session, shift)]
+    by = F.coalesce(F.create_map(*pairs)[F.col("session")], F.lit(0))
+    number = F.when(F.col("op") == "publish", F.col("sequence_id") + by).otherwise(F.col("sequence_id"))
+    sentences = [
+        f"The region continued the sequence ids of the producer's name: those of session {session} are {shift} higher"
+        " than its program recorded."
+        for session, shift in sorted(shifts.items())
+    ]
+    return events.withColumn("sequence_id", number), sentences
+
+
+def _ranges(events: DataFrame) -> list[Mapping[str, Any]]:
+    asked = events.where((F.col("op") == "publish") & (F.col("outcome") == "asked"))
+    ranges = asked.groupBy("topic", "region", "producer", "session").agg(
+        F.min("sequence_id").alias("first"), F.max("sequence_id").alias("last")
+    )
+    return [row.asDict() for row in ranges.collect()]
+
+
+def _contested(ranges: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Sessions that used numbers which another session of the same name used, too."""
+    by_name: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for one in ranges:
+        by_name.setdefault((one["topic"], one["region"], one["producer"]), []).append(one)
+    found = {
+        str(one["session"])
+        for sessions in by_name.values()
+        for pair in combinations(sessions, 2)
+        if pair[0]["first"] <= pair[1]["last"] and pair[1]["first"] <= pair[0]["last"]
+        for one in pair
+    }
+    return sorted(found)
+
+
+def _shifts(events: DataFrame, stored: DataFrame) -> dict[str, int]:
+    place = ["topic", "region", "producer", "ledger_id", "entry_id", "batch_index"]
+    receipts = events.where(
+        (F.col("op") == "publish") & (F.col("outcome") == "ok") & F.col("ledger_id").isNotNull()
+    )
+    own = stored.where(F.col("region") == F.col("origin_region")).select(
+        *place, F.col("sequence_id").alias("stored_id")
+    )
+    shift = F.col("stored_id") - F.col("sequence_id")
+    shifts = (
+        receipts.join(own, place, "left")
+        .groupBy("session")
+        .agg(
+            F.min(shift).alias("least"),
+            F.max(shift).alias("most"),
+            F.count(F.when(F.col("stored_id").isNull(), 1)).alias("nowhere"),
+        )
+        .where((F.col("least") == F.col("most")) & (F.col("least") != 0) & (F.col("nowhere") == 0))
+    )
+    return {row["session"]: row["least"] for row in shifts.collect()}

@@ -1,15 +1,21 @@
-"""Messages: what clients published, and its stored copies."""
+"""Messages: what clients published, and its stored copies.
+
+A message is its *origin*: (topic, origin region, producer, sequence id). A place is (region, ledger, entry, index in
+its batch).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.frames.origins import ORIGIN
 from spark_jobs.frames.transactions import PLAIN, with_fates
 from spark_jobs.sources.history_files import history_topic
-from spark_jobs.sources.policy_changes import Owed
-from spark_jobs.sources.run_folder import Namespace
+from spark_jobs.sources.policies import Namespace, ReplicationPolicy
+from spark_jobs.sources.stored_values import LEDGER
+
+ORIGIN = ("topic", "origin_region", "producer", "sequence_id")
+"""The columns that identify a message."""
 
 COPY = {
     "region": "STRING",
@@ -26,6 +32,21 @@ COPY = {
 """What `copies` says of each, and of which type."""
 
 _COPIES = f"ARRAY<STRUCT<{', '.join(f'{name}: {kind}' for name, kind in COPY.items())}>>"
+
+
+def position_text(place: Column) -> Column:
+    """`ledger:entry:batch_index`, as message ids are written in the history."""
+    return F.concat_ws(":", place["ledger_id"], place["entry_id"], place["batch_index"])
+
+
+def entry_text(position: Column) -> Column:
+    """`ledger:entry`, null where there is none."""
+    return F.when(position.isNotNull(), F.concat_ws(":", position["ledger_id"], position["entry_id"]))
+
+
+def place_number(ledger: Column, entry: Column) -> Column:
+    """Orders places of one log, as `stored_values.place_number` does."""
+    return ledger * F.lit(LEDGER) + entry
 
 
 def stored_messages(
@@ -67,7 +88,7 @@ def stored_messages(
 def publishes(events: DataFrame) -> DataFrame:
     """One row per message that a client published or tried to. `acked_ms` is null unless it certainly was published;
     `refused` means that every attempt certainly was not. A number may have been asked for in several `sessions`, with
-    several contents: `asked_payloads` has the digest of each. `told` are the places that receipts named."""
+    several contents: `asked_payloads` has the digest of each. `receipts` are the places that they named."""
     is_ok, is_asked = F.col("outcome") == "ok", F.col("outcome") == "asked"
 
     def count(outcome: str) -> Column:
@@ -87,7 +108,7 @@ def publishes(events: DataFrame) -> DataFrame:
                         F.struct("ledger_id", "entry_id", "batch_index"),
                     )
                 )
-            ).alias("told"),
+            ).alias("receipts"),
             F.collect_set(F.when(is_asked, F.col("payload_digest"))).alias("asked_payloads"),
             F.collect_set(F.when(is_asked, F.col("attributes_digest"))).alias("asked_attributes"),
             F.max(F.when(is_asked, F.col("replicate_to"))).alias("asked_to"),
@@ -120,9 +141,9 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
         F.max(F.when(own, F.col("transaction"))).alias("stored_transaction"),
         F.array_sort(F.collect_set(F.when(own, F.coalesce("fate", F.lit(PLAIN))))).alias("fates"),
     )
-    told = F.transform("told", lambda place: F.struct(place["ledger_id"], place["entry_id"]))
+    entries = F.transform("receipts", lambda place: F.struct(place["ledger_id"], place["entry_id"]))
     no_copies = F.array().cast(_COPIES)
-    acked_position = F.array_min(told).cast("struct<ledger_id: bigint, entry_id: bigint>")
+    acked_position = F.array_min(entries).cast("struct<ledger_id: bigint, entry_id: bigint>")
     return (
         published.join(copies.hint("shuffle_hash"), list(ORIGIN), "full_outer")
         .withColumn("namespace", F.regexp_extract("topic", r"://([^/]+/[^/]+)/", 1))
@@ -134,7 +155,7 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
             "namespace",
             "asked_ms",
             "acked_ms",
-            "told",
+            "receipts",
             "asked_payloads",
             "asked_attributes",
             "asked_to",
@@ -156,41 +177,44 @@ def _expected_regions(namespaces: Mapping[str, Namespace]) -> Column:
     own = F.array("origin_region")
     if not namespaces:
         return own
-    owing = {name: Owed(frozenset(one.regions), one.owed_since_ms) for name, one in namespaces.items()}
-    of_topics = {topic: owed for one in namespaces.values() for topic, owed in one.own_topics.items()}
+    policies = {
+        name: ReplicationPolicy(frozenset(one.regions), one.replicated_since_ms)
+        for name, one in namespaces.items()
+    }
+    of_topics = {topic: policy for one in namespaces.values() for topic, policy in one.own_topics.items()}
     place = F.col("namespace")
     if of_topics:
         # Partitions have the policies of their topic.
         base = F.regexp_extract("topic", r"^(.+)-partition-[0-9]+$", 1)
         owner = F.when(base != "", base).otherwise(F.col("topic"))
         place = F.when(owner.isin(sorted(of_topics)), owner).otherwise(place)
-    owing |= of_topics
+    policies |= of_topics
     pairs = [
         part
-        for name, owed in sorted(owing.items())
-        for part in (F.lit(name), F.array(*map(F.lit, sorted(owed.regions))).cast("array<string>"))
+        for name, policy in sorted(policies.items())
+        for part in (F.lit(name), F.array(*map(F.lit, sorted(policy.regions))).cast("array<string>"))
     ]
-    declared = _owed(place, owing, F.coalesce(F.create_map(*pairs)[place], own))
+    declared = _without_added(place, policies, F.coalesce(F.create_map(*pairs)[place], own))
     chosen = F.when(F.size("chosen") > 0, F.array_intersect(declared, F.col("chosen")))
     return F.array_union(own, F.coalesce(chosen, declared))
 
 
-def _owed(place: Column, owing: Mapping[str, Owed], declared: Column) -> Column:
-    """Without what policies that were changed meanwhile left out of it."""
+def _without_added(place: Column, policies: Mapping[str, ReplicationPolicy], declared: Column) -> Column:
+    """Without the regions that policies did not name when the message was published, or do not name any more."""
     pairs = [
         F.lit(part)
-        for name, owed in sorted(owing.items())
-        for (origin, other), since_ms in sorted(owed.since_ms.items())
+        for name, policy in sorted(policies.items())
+        for (origin, other), since_ms in sorted(policy.since_ms.items())
         for part in (f"{name} {origin} {other}", since_ms)
     ]
     if not pairs:
         return declared
     since_ms = F.create_map(*pairs)
-    # What no client published is owed only by a policy that held all the time.
+    # What no client published is expected only by a policy that held all the time.
     asked_ms = F.coalesce("asked_ms", F.lit(0.0))
 
-    def is_owed(region: Column) -> Column:
+    def is_expected(region: Column) -> Column:
         key = F.concat_ws(" ", place, F.col("origin_region"), region)
         return asked_ms >= F.coalesce(since_ms[key], F.lit(0.0))
 
-    return F.filter(declared, is_owed)
+    return F.filter(declared, is_expected)

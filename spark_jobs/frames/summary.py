@@ -9,7 +9,7 @@ from typing import Any
 from spark_jobs.engines.frames import DataFrame, F
 
 DAMAGES_SHOWN_MAX = 5
-_TOLD = ("region", "topic", "producer", "topic_epoch")
+_EPOCH = ("region", "topic", "producer", "topic_epoch")
 _FACT = ("at_ms", "op", "region", "other_region", "error", "detail")
 DOWN = {
     "kill": True,
@@ -88,7 +88,7 @@ def summarise_history(lines: DataFrame) -> HistorySummary:
     at_ms = F.when(good, F.col("at_ms"))
     row = lines.agg(
         F.collect_set(F.when(good & (F.col("op") == "publish"), F.col("topic"))).alias("topics"),
-        F.collect_list(F.when(good & F.col("topic_epoch").isNotNull(), F.struct(*_TOLD))).alias("epochs"),
+        F.collect_list(F.when(good & F.col("topic_epoch").isNotNull(), F.struct(*_EPOCH))).alias("epochs"),
         F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
         F.array_sort(F.collect_set("damage")).alias("damages"),
         F.count_if(good & F.col("transaction").isNotNull()).alias("in_transactions"),

@@ -38,9 +38,9 @@ def with_fates(rows: DataFrame, *, transactional: bool) -> DataFrame:
     return rows.join(ends.hint("broadcast"), by, "left").withColumn("fate", fate.cast("string"))
 
 
-def ends_told(events: DataFrame) -> DataFrame:
-    """By region and transaction, the outcome in the responses to clients (`told`): committed or aborted. Both occur
-    only for two transactions with one id, of a region that was lost and began anew: their outcome is unknown."""
+def returned_ends(events: DataFrame) -> DataFrame:
+    """By region and transaction, the outcome in the responses to clients (`returned_end`): committed or aborted. Two
+    transactions of one id, of a region that was lost and began anew, may have both: their outcome is unknown."""
     is_ok = F.col("outcome") == "ok"
     ends = (
         events.where((F.col("op") == "end_transaction") & is_ok)
@@ -48,21 +48,21 @@ def ends_told(events: DataFrame) -> DataFrame:
         .agg(F.min("action").alias("action"), F.max("action").alias("other_action"))
         .where(F.col("action") == F.col("other_action"))
     )
-    told = F.when(F.col("action") == "commit", F.lit(COMMITTED)).otherwise(F.lit(ABORTED))
-    return ends.select("region", "transaction", told.alias("told_end"))
+    end = F.when(F.col("action") == "commit", F.lit(COMMITTED)).otherwise(F.lit(ABORTED))
+    return ends.select("region", "transaction", end.alias("returned_end"))
 
 
 def with_ends(messages: DataFrame, events: DataFrame, *, transactional: bool) -> DataFrame:
-    """Messages with `told_end`, and whether they are `unpublished`: of those only their own region's copy is
+    """Messages with `returned_end`, and whether they are `unpublished`: of those only their own region's copy is
     `expected`. The log decides; where a message was trimmed from it, the responses that clients received."""
     if not transactional:
-        return messages.withColumn("told_end", F.lit(None).cast("string")).withColumn(
+        return messages.withColumn("returned_end", F.lit(None).cast("string")).withColumn(
             "unpublished", F.lit(False)
         )
-    ends = ends_told(events).withColumnRenamed("region", "origin_region")
+    ends = returned_ends(events).withColumnRenamed("region", "origin_region")
     in_log = ~F.array_contains("fates", PLAIN) & ~F.array_contains("fates", COMMITTED)
-    not_told = F.col("transaction").isNotNull() & (F.coalesce("told_end", F.lit(OPEN)) != COMMITTED)
-    unpublished = F.when(F.size("fates") > 0, in_log).otherwise(not_told)
+    not_committed = F.col("transaction").isNotNull() & (F.coalesce("returned_end", F.lit(OPEN)) != COMMITTED)
+    unpublished = F.when(F.size("fates") > 0, in_log).otherwise(not_committed)
     own_only = F.when(F.col("unpublished"), F.array("origin_region")).otherwise(F.col("expected"))
     return (
         messages.join(ends.hint("broadcast"), ["origin_region", "transaction"], "left")
@@ -75,10 +75,10 @@ def counting(events: DataFrame, *, transactional: bool) -> DataFrame:
     """Events without the acknowledgements of transactions that were aborted: they never happened."""
     if not transactional:
         return events
-    aborted = ends_told(events).where(F.col("told_end") == ABORTED)
-    is_void = (F.col("op") == "acknowledge") & F.col("told_end").isNotNull()
+    aborted = returned_ends(events).where(F.col("returned_end") == ABORTED)
+    is_void = (F.col("op") == "acknowledge") & F.col("returned_end").isNotNull()
     return (
         events.join(aborted.hint("broadcast"), ["region", "transaction"], "left")
         .where(~is_void)
-        .drop("told_end")
+        .drop("returned_end")
     )

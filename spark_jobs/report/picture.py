@@ -85,6 +85,23 @@ def svg(parts: Iterable[str], width: float, height: float, title: str) -> str:
     )
 
 
+def rect(kind: str, x: float, y: float, width: float, height: float, more: str = "") -> str:
+    """`more`: further attributes, each with a space before it."""
+    return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}"{more}/>'
+
+
+def path(kind: str, moves: str) -> str:
+    return f'<path class="{kind}" d="{moves}"/>'
+
+
+def stretch(
+    frame: PlotArea, kind: str, from_s: float, to_s: float, y: float, height: float, least_px: float = 1
+) -> str:
+    """An area that covers a length of time."""
+    x = frame.x(from_s)
+    return rect(kind, x, y, max(frame.x(to_s) - x, least_px), height)
+
+
 def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
@@ -103,10 +120,8 @@ def bracket(frame: PlotArea, from_s: float, to_s: float, line: float, kind: str)
     """A length of time."""
     x = frame.x(from_s)
     end = max(frame.x(to_s), x + 2)
-    return (
-        f'<path class="{kind} bracket" d="M{x:.1f} {line - 5:.1f}v10M{x:.1f} {line:.1f}H{end:.1f}'
-        f'M{end:.1f} {line - 5:.1f}v10"/>'
-    )
+    ends = f"M{x:.1f} {line - 5:.1f}v10", f"M{end:.1f} {line - 5:.1f}v10"
+    return path(f"{kind} bracket", f"{ends[0]}M{x:.1f} {line:.1f}H{end:.1f}{ends[1]}")
 
 
 def label_beside(
@@ -141,9 +156,8 @@ def bars(frame: PlotArea, sizes: Sequence[float], base: float, direction: int, k
     step = max(1, round(len(sizes) * 2.5 / (frame.right - frame.left)))
     merged = [max(sizes[start : start + step]) for start in range(0, len(sizes), step)]
     width = (frame.right - frame.left) * step / len(sizes)
-    path = [f"M{frame.left:.1f} {base:.1f}"]
-    path += [f"V{base + direction * size:.1f}h{width:.2f}" for size in merged]
-    return f'<path class="{kind}" d="{"".join(path)}V{base:.1f}Z"/>'
+    moves = "".join(f"V{base + direction * size:.1f}h{width:.2f}" for size in merged)
+    return path(kind, f"M{frame.left:.1f} {base:.1f}{moves}V{base:.1f}Z")
 
 
 def bar_px(count: int, highest: int, tallest_px: float) -> float:
@@ -155,14 +169,14 @@ def axis(frame: PlotArea, y: float, top: float) -> tuple[str, float]:
     """Ticks at `y` and their lines up to `top`; where it ends."""
     step = nice_step(frame.seconds, (frame.right - frame.left) / 90)
     digits = max(0, -math.floor(math.log10(step)))
-    parts = [f'<path class="line" d="M{frame.left:.1f} {y + 2:.1f}H{frame.right:.1f}"/>']
+    parts = [path("line", f"M{frame.left:.1f} {y + 2:.1f}H{frame.right:.1f}")]
     for number in range(math.floor(frame.seconds / step + 1e-9) + 1):
         at_s = number * step
         x = frame.x(at_s)
         anchor = "start" if number == 0 and not frame.names_beside else "middle"
         if x > frame.right - 16:
             anchor = "end"
-        parts.append(f'<path class="grid" d="M{x:.1f} {top:.1f}V{y + 6:.1f}"/>')
+        parts.append(path("grid", f"M{x:.1f} {top:.1f}V{y + 6:.1f}"))
         parts.append(text(x, y + 20, f"{at_s:.{digits}f} s", "tick", anchor))
     return "".join(parts), y + 28
 

@@ -16,8 +16,14 @@ from spark_jobs.figures.headline import ONE_RUN, explanation
 from spark_jobs.figures.journeys import Journey, Origin, origin_of
 from spark_jobs.figures.timeline import BINS, Timeline
 from spark_jobs.report.causes import causes
-from spark_jobs.report.curves_drawing import draw_curves, title_of
-from spark_jobs.report.ownership_drawing import draw_loads, legend_of, sentences_of, title_of_contest
+from spark_jobs.report.charts import (
+    draw_curves,
+    draw_loads,
+    legend_of,
+    sentences_of,
+    title_of_contest,
+    title_of_curve,
+)
 from spark_jobs.report.texts import (
     curves_by_kind,
     head_rows,
@@ -62,7 +68,7 @@ def render_page(evaluation: Evaluation) -> str:
     )
     timeline = evaluation.timeline
     journeys = {journey.origin: journey for journey in evaluation.journeys}
-    names = [title_of(curve) for curve in evaluation.curves]
+    names = [title_of_curve(curve) for curve in evaluation.curves]
     return templates.get_template("report.html").render(
         evaluation=evaluation,
         headline=evaluation.headline,
@@ -125,8 +131,8 @@ def summary(evaluation: Evaluation, page: Path) -> str:
         lines.append(f"  {result.outcome:<8} limit {result.limit.text}: {result.sentence}.")
     for journey in evaluation.followed:
         lines.append(f"{title_of_journey(journey)}:")
-        told = journey_lines(journey, evaluation.timeline.start_ms)
-        lines += [f"  {at:>12}  {what}" for at, what in told]
+        journey_text = journey_lines(journey, evaluation.timeline.start_ms)
+        lines += [f"  {at:>12}  {what}" for at, what in journey_text]
     lines.append(f"Report: {page}")
     return "\n".join(lines)
 
@@ -145,12 +151,12 @@ def _one_line(witness: Mapping[str, Any]) -> str:
     if "damage" in witness:
         return str(witness["damage"])
     place = f" in {witness['region']}" if "region" in witness else ""
-    said = [text.format(**witness) for name, text in _TOLD if name in witness]
+    said = [text.format(**witness) for name, text in _WITNESS_TEXTS if name in witness]
     line = f"{witness['kind']}{place}: {''.join(said).removeprefix(',').lstrip()}"
     return f"{line}; topic {witness['topic']}" if "topic" in witness else line
 
 
-_TOLD = (
+_WITNESS_TEXTS = (
     ("producer", " {producer}"),
     ("sequence_id", " {sequence_id}"),
     ("origin_region", " of {origin_region}"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.curves import Curve
 from spark_jobs.figures.journeys import Journey, Stop, StoredCopy
-from spark_jobs.figures.scenario_run import ScenarioStep
+from spark_jobs.figures.scenario_run import ScenarioStep, StepOutcome
 from spark_jobs.figures.timeline import Series, Timeline
 from spark_jobs.wording import duration_text
 
@@ -34,21 +35,12 @@ def head_rows(evaluation: Evaluation) -> list[tuple[str, str, bool]]:
 
 
 def steps_in_short(steps: Sequence[ScenarioStep]) -> str:
-    """`11 steps: each came true`, or what became of them."""
-    told = [step for step in steps if step.phase is None]
-    outcomes = {outcome: sum(step.outcome == outcome for step in told) for outcome in _OUTCOME_WORDS}
-    if outcomes["done"] == len(told):
-        return f"{len(told)} steps: all done"
-    parts = [f"{n} {_OUTCOME_WORDS[outcome]}" for outcome, n in outcomes.items() if n]
-    return f"{len(told)} steps: {', '.join(parts)}"
-
-
-_OUTCOME_WORDS = {
-    "done": "done",
-    "failed": "failed",
-    "interrupted": "interrupted",
-    "not tried": "not tried",
-}
+    """`11 steps: all done`, or how many had which outcome."""
+    outcomes = Counter(step.outcome for step in steps if step.phase is None)
+    known: tuple[StepOutcome, ...] = ("done", "failed", "interrupted", "not tried")
+    each = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in known if outcomes[outcome])
+    n = outcomes.total()
+    return f"{n} steps: {'all done' if outcomes['done'] == n else each}"
 
 
 def tiles(figures: Mapping[str, Any]) -> list[Tile]:
@@ -124,20 +116,14 @@ def _standing_tile(standings: Sequence[Mapping[str, Any]]) -> Tile | None:
 
 
 def curves_by_kind(curves: Sequence[Curve]) -> list[tuple[str, list[Curve]]]:
-    """Under what they are drawn; nothing of what there is none."""
+    """Under the headings of the report; nothing of a kind without curves."""
     found = [(heading, [curve for curve in curves if curve.what == what]) for what, heading in _HEADINGS]
     return [(heading, of_kind) for heading, of_kind in found if of_kind]
 
 
 _HEADINGS = (
-    (
-        "latency",
-        "End-to-end latency: from the publish of a message until the subscription first received it",
-    ),
-    (
-        "lag",
-        "Replication lag: from the acknowledgement of a publish to the first delivery in another region",
-    ),
+    ("latency", "End-to-end latency: from the publish of a message until the subscription first received it"),
+    ("lag", "Replication lag: from the acknowledgement of a publish to the first delivery in another region"),
 )
 
 
@@ -190,19 +176,19 @@ def title_of_journey(journey: Journey) -> str:
 def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
     """(when, what), in the order in which it happened; a copy stands where it was seen first."""
     lines: list[Line] = [(copy.by_ms, _stored(copy, start_ms)) for copy in journey.stored]
-    lines += zip((stop.at_ms for stop in journey.stops), _told(journey), strict=True)
+    lines += zip((stop.at_ms for stop in journey.stops), _stop_lines(journey), strict=True)
     # What happened at one moment keeps its order, and what no client saw comes last.
     lines.sort(key=lambda line: float("inf") if line[0] is None else line[0])
-    told = [("" if at_ms is None else _at(at_ms, start_ms), words) for at_ms, words in lines]
-    told += [("", f"{region} does not store it, although it should") for region in journey.absent]
+    found = [("" if at_ms is None else _at(at_ms, start_ms), words) for at_ms, words in lines]
+    found += [("", f"{region} does not store it, although it should") for region in journey.absent]
     if not journey.stored:
-        told.append(("", "no region stores it"))
+        found.append(("", "no region stores it"))
     if journey.stops_left_out:
-        told.append(("", f"and {journey.stops_left_out:,} more times"))
-    return told
+        found.append(("", f"and {journey.stops_left_out:,} more times"))
+    return found
 
 
-def _told(journey: Journey) -> Iterable[str]:
+def _stop_lines(journey: Journey) -> Iterable[str]:
     given: set[str] = set()
     for stop in journey.stops:
         if stop.op == "receive":

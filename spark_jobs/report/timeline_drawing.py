@@ -6,8 +6,8 @@ us-east   ▁▂▃▃▃▃▃▃ killed ░░░░░┊░░░░░ star
           ───────────────────────────────────────
           ▔▀▀▀▀▀▀▀    ░░░░░░░░░┊░░░░                   below the line: deliveries
 us-west   …
-us-east ↔ eu-central  ├ cut 3.0 s ┤                    links, then actors (report/timeline_strips.py)
-billing   us-east ▂▃▃▃ ░stall░ us-west ▃▃▃
+us-east ↔ eu-central  ├ cut 3.0 s ┤                    links and configuration stores with faults
+billing   us-east ▂▃▃▃ ░stall░ us-west ▃▃▃             producers and subscriptions that waited longest
 0 s       2 s       4 s       6 s
 """
 
@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from spark_jobs.figures.timeline import RegionLane, Series, Timeline
+from spark_jobs.figures.timeline import BINS, SERIES_OF, ActorLane, RegionLane, Series, Timeline
 from spark_jobs.frames.faults import Interval, TimelineMark
 from spark_jobs.report.picture import (
     LABEL_PX,
@@ -26,19 +26,18 @@ from spark_jobs.report.picture import (
     axis,
     bar_px,
     bars,
+    bracket,
     frame_for,
+    label_beside,
+    lasted,
     moment_label,
     name_of,
+    path,
+    rect,
+    shortened,
+    stretch,
     svg,
     text,
-)
-from spark_jobs.report.timeline_strips import (
-    actor_height,
-    draw_actor,
-    draw_gaps,
-    draw_links,
-    draw_phases,
-    link_name,
 )
 
 STACKS: tuple[tuple[Series, Series, int], ...] = (("published", "unanswered", -1), ("received", "again", 1))
@@ -56,24 +55,34 @@ MARK_WORDS = {
     "resume": "resumed",
     "restart": "restarted",
 }
+ACTOR_PX = 38
+ACTOR_BARS_PX = 16
+PLACE_SHIFT_PX = 130
+"""So far behind where an actor came to a region its name may stand, when a label is in the way."""
+LINK_WORDS = {"hold": "held", "cut": "cut", "latency": "latency", "away": "unavailable"}
 
 
 def draw_timeline(timeline: Timeline, width: int) -> str:
     """An `<svg>` element. All text in it is escaped."""
     away = [*timeline.links, *timeline.stores]
-    names = [*map(link_name, away), *(lane.name for lane in timeline.actors)]
+    names = [*map(_link_name, away), *(lane.name for lane in timeline.actors)]
     names += ["fail-over", *(lane.region for lane in timeline.lanes)]
     frame = frame_for(width, timeline.seconds, names, map(_cluster_text, timeline.lanes))
-    gaps, first_lane = draw_gaps(frame, timeline.gaps, _phase_end(timeline))
+    phase_marks = [
+        mark
+        for mark in timeline.marks
+        if mark.op == "phase" and not (mark.detail or "").startswith("play of ")
+    ]
+    gaps, first_lane = _draw_gaps(frame, timeline.gaps, 26.0 if phase_marks else 6.0)
     y = first_lane
     tops: dict[str, float] = {}
     for lane in timeline.lanes:
         tops[lane.region] = y
         y += _lane_height(frame)
-    links, y = draw_links(frame, away, y)
+    links, y = _draw_links(frame, away, y)
     actors, y = _draw_actors(frame, timeline, y)
     grid, end = axis(frame, y, first_lane)
-    phases, _ = draw_phases(frame, timeline.marks, 4.0, y)
+    phases = _draw_phases(frame, phase_marks, 4.0, y)
     # From the ground up: areas, grid, bars, labels.
     parts = [_ground(frame, lane, timeline.down, tops[lane.region]) for lane in timeline.lanes]
     parts += [grid, *phases, *gaps]
@@ -99,22 +108,14 @@ def _full_height(counts: Iterable[int]) -> int:
     return counted[math.ceil(len(counted) * 0.97) - 1] if counted else 1
 
 
-def _phase_end(timeline: Timeline) -> float:
-    """Where the row of phases ends."""
-    has_phases = any(
-        mark.op == "phase" and not (mark.detail or "").startswith("play of ") for mark in timeline.marks
-    )
-    return 26.0 if has_phases else 6.0
-
-
 def _draw_actors(frame: PlotArea, timeline: Timeline, y: float) -> tuple[list[str], float]:
     parts = []
     highest = _full_height(
         count for lane in timeline.actors for counts in lane.counts.values() for count in counts
     )
     for lane in timeline.actors:
-        parts += draw_actor(frame, lane, y, highest)
-        y += actor_height(frame)
+        parts += _draw_actor(frame, lane, y, highest)
+        y += _actor_height(frame)
     if timeline.actors_left_out:
         words = f"and {timeline.actors_left_out:,} more producers and subscriptions, which waited less"
         parts.append(text(frame.left + 5, y + 12, words, "cluster"))
@@ -131,26 +132,25 @@ def _gap_guides(
         for at_s, region in ((gap.from_s, gap.region), (gap.to_s, gap.other_region)):
             if region in tops:
                 x, bottom = frame.x(at_s), _middle(frame, tops[region])
-                parts.append(f'<path class="gap guide" d="M{x:.1f} {first_lane - 8:.1f}V{bottom:.1f}"/>')
+                parts.append(path("gap guide", f"M{x:.1f} {first_lane - 8:.1f}V{bottom:.1f}"))
                 if region == gap.other_region:
                     parts.append(f'<circle class="gap dot" cx="{x:.1f}" cy="{bottom:.1f}" r="3.5"/>')
     return parts
 
 
+def _lane(frame: PlotArea, y: float, height: float) -> str:
+    return rect("lane", frame.left, y, frame.right - frame.left, height, ' rx="3"')
+
+
 def _ground(frame: PlotArea, lane: RegionLane, down: Iterable[Interval], y: float) -> str:
     """The lane, its name, and the times when its region was down."""
     height = _lane_height(frame) - 6
-    parts = [
-        f'<rect class="lane" x="{frame.left:.1f}" y="{y:.1f}" width="{frame.right - frame.left:.1f}"'
-        f' height="{height:.1f}" rx="3"/>'
+    parts = [_lane(frame, y, height)]
+    parts += [
+        stretch(frame, f"down {escape(one.what)}", one.from_s, one.to_s, y, height)
+        for one in down
+        if one.region == lane.region
     ]
-    for interval in down:
-        if interval.region == lane.region:
-            x = frame.x(interval.from_s)
-            parts.append(
-                f'<rect class="down {escape(interval.what)}" x="{x:.1f}" y="{y:.1f}"'
-                f' width="{max(frame.x(interval.to_s) - x, 1):.1f}" height="{height:.1f}"/>'
-            )
     at = _middle(frame, y) if frame.names_beside else y + 14
     return "".join([*parts, name_of(frame, lane.region, at, _cluster_text(lane))])
 
@@ -168,7 +168,7 @@ def _lane_bars(frame: PlotArea, lane: RegionLane, y: float, highest: int) -> str
         ]
         parts.append(bars(frame, tops if any(lane.counts[other]) else [], middle, direction, other))
         parts.append(bars(frame, sizes, middle, direction, base))
-    return "".join([*parts, f'<path class="line" d="M{frame.left:.1f} {middle:.1f}H{frame.right:.1f}"/>'])
+    return "".join([*parts, path("line", f"M{frame.left:.1f} {middle:.1f}H{frame.right:.1f}")])
 
 
 def _lane_marks(frame: PlotArea, lane: RegionLane, marks: Iterable[TimelineMark], y: float) -> str:
@@ -176,7 +176,7 @@ def _lane_marks(frame: PlotArea, lane: RegionLane, marks: Iterable[TimelineMark]
     its line and loses its text."""
     own = [mark for mark in marks if mark.region == lane.region and mark.op in MARK_WORDS]
     top, bottom = y + frame.name_height, y + _lane_height(frame) - 6
-    parts = [f'<path class="mark" d="M{frame.x(mark.at_s):.1f} {top:.1f}V{bottom:.1f}"/>' for mark in own]
+    parts = [path("mark", f"M{frame.x(mark.at_s):.1f} {top:.1f}V{bottom:.1f}") for mark in own]
     rows = [LabelRow(), LabelRow()]
     for mark in own:
         words = f"{MARK_WORDS[mark.op]} {mark.at_s:.1f} s"
@@ -204,3 +204,104 @@ def _cluster_text(lane: RegionLane) -> str:
 
 def _stacked(lane: RegionLane, base: Series, other: Series) -> Sequence[int]:
     return [a + b for a, b in zip(lane.counts[base], lane.counts[other], strict=True)]
+
+
+def _link_name(fault: Interval) -> str:
+    """`us-east → us-west`, or with `↔` for both directions. Of a configuration store: whose it is."""
+    if fault.what == "away":
+        return f"store of {shortened(fault.region, 20)}"
+    arrow = "→" if fault.one_way else "↔"
+    return f"{shortened(fault.region, 20)} {arrow} {shortened(fault.other_region or '?', 20)}"
+
+
+def _draw_phases(frame: PlotArea, phases: Iterable[TimelineMark], y: float, bottom: float) -> list[str]:
+    """Headings of the scenario, and a line where each begins."""
+    row, parts = LabelRow(), []
+    for mark in phases:
+        x = frame.x(mark.at_s)
+        parts.append(path("phase", f"M{x:.1f} {y + 2:.1f}V{bottom:.1f}"))
+        words = moment_label(frame, mark.at_s, shortened(mark.detail or "", 48), y + 12, "phase", row)
+        parts.append(words or "")
+    return parts
+
+
+def _draw_gaps(frame: PlotArea, gaps: Sequence[Interval], y: float) -> tuple[list[str], float]:
+    """A bracket for each fail-over."""
+    parts = []
+    for index, gap in enumerate(gaps):
+        if index == 0:
+            parts.append(name_of(frame, "fail-over", y + (16 if frame.names_beside else 13)))
+            y += frame.name_height
+        words = f"{shortened(gap.actor or 'consumer')}: {lasted(gap.seconds, gap.ended)}"
+        parts += _strip(frame, gap, words, y, "gap", LabelRow())
+        y += _strip_height(frame)
+    return parts, y + (4 if gaps else 0)
+
+
+def _draw_links(frame: PlotArea, faults: Sequence[Interval], y: float) -> tuple[list[str], float]:
+    """A strip for each link with faults, and for each configuration store with outages."""
+    parts: list[str] = []
+    by_link: dict[str, list[Interval]] = {}
+    for fault in faults:
+        by_link.setdefault(_link_name(fault), []).append(fault)
+    for name, of_link in by_link.items():
+        parts.append(name_of(frame, name, y + (16 if frame.names_beside else 13)))
+        y += frame.name_height
+        row = LabelRow([(frame.x(one.from_s) - 3, frame.x(one.to_s) + 3) for one in of_link])
+        for fault in of_link:
+            delay = f" {fault.detail}" if fault.detail else ""
+            words = f"{LINK_WORDS.get(fault.what, fault.what)}{delay}: {lasted(fault.seconds, fault.ended)}"
+            parts += _strip(frame, fault, words, y, "cut", row if len(of_link) > 1 else LabelRow())
+        y += _strip_height(frame)
+    return parts, y + (2 if by_link else 0)
+
+
+def _strip_height(frame: PlotArea) -> float:
+    return 26.0 if frame.names_beside else 34.0
+
+
+def _strip(frame: PlotArea, interval: Interval, words: str, y: float, kind: str, row: LabelRow) -> list[str]:
+    """A bracket with its label: beside it where names are, above it on a narrow picture."""
+    beside = frame.names_beside
+    line, baseline = (y + 11, y + 15) if beside else (y + 23, y + 13)
+    drawn = bracket(frame, interval.from_s, interval.to_s, line, kind)
+    words_drawn = (
+        label_beside(frame, interval.from_s, interval.to_s, words, baseline, f"label {kind}", row)
+        if beside
+        else moment_label(frame, interval.from_s, words, baseline, f"label {kind}", row)
+        or text(frame.left + 5, baseline, shortened(words, 46), f"label {kind}")
+    )
+    return [drawn, words_drawn or ""]
+
+
+def _actor_height(frame: PlotArea) -> float:
+    return ACTOR_PX + frame.name_height
+
+
+def _draw_actor(frame: PlotArea, lane: ActorLane, y: float, highest: int) -> list[str]:
+    """Where it was, how much it did, and how long it waited."""
+    below = "" if frame.names_beside else lane.kind
+    parts = [name_of(frame, lane.name, y + (24 if frame.names_beside else 13), below)]
+    y += frame.name_height
+    height = ACTOR_PX - 6
+    parts.append(_lane(frame, y, height))
+    parts += [stretch(frame, "wait", wait.from_s, wait.to_s, y, height, 2) for wait in lane.waits]
+    base, more = SERIES_OF[lane.kind]
+    both = [a + b for a, b in zip(lane.counts[base], lane.counts[more], strict=True)]
+    for series, counts in ((more, both if any(lane.counts[more]) else []), (base, lane.counts[base])):
+        sizes = [bar_px(count, highest, ACTOR_BARS_PX) for count in counts]
+        parts.append(bars(frame, sizes, y + height - 1, -1, series))
+    parts += _labels(frame, lane, y + 12)
+    return parts
+
+
+def _labels(frame: PlotArea, lane: ActorLane, y: float) -> list[str]:
+    """Its longest waits, then where it was: what has no room is left out."""
+    row, parts = LabelRow(), []
+    for wait in lane.waits:
+        words = f"{wait.what} {lasted(wait.seconds, wait.ended)}"
+        parts.append(moment_label(frame, wait.from_s, words, y, "label wait", row))
+    for number, region in lane.places:
+        at_s = frame.seconds * number / BINS
+        parts.append(moment_label(frame, at_s, shortened(region, 20), y, "place", row, PLACE_SHIFT_PX))
+    return [part for part in parts if part]

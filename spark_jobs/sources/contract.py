@@ -1,11 +1,5 @@
 """The interface that `region_log` requires of a backend's reader: a module with these functions.
 
-    plan(log: RegionLog) -> list[RowRange]              the log's ranges, one per task
-    read_groups(log, range) -> Iterator[Group]          called in any task, on any machine
-    read_topic(log, topic) -> Iterator[Group]           all entries of one topic
-    read_heads(log) -> list[LogHead]                    where each topic begins
-    read_values(log) -> list[tuple[str, StoredValue]]   cursors and grants, by key, that a region stores besides logs
-
 Each raises LogDamaged for unreadable data; what was yielded before remains valid.
 """
 
@@ -37,7 +31,7 @@ class Group(NamedTuple):
     ledger_id: int
     first_entry_id: int
     trimmed_below: int
-    """Entries with a smaller id were let go, even if their bytes are still there."""
+    """Entries with a smaller id were trimmed, even if their bytes are still there."""
     data: bytes
     """In the group codec."""
 
@@ -56,18 +50,28 @@ RegionValue = tuple[str, tuple[str, StoredValue]]
 
 
 class LogReader(Protocol):
-    """A backend's module, as `region_log` sees it."""
+    """A backend's module."""
 
-    def plan(self, log: RegionLog) -> list[RowRange]: ...
+    def plan(self, log: RegionLog) -> list[RowRange]:
+        """Divide the log into ranges, one per task."""
+        ...
 
-    def read_groups(self, log: RegionLog, rows: RowRange) -> Iterator[Group]: ...
+    def read_groups(self, log: RegionLog, rows: RowRange) -> Iterator[Group]:
+        """Called in any task, on any machine."""
+        ...
 
-    def read_topic(self, log: RegionLog, topic: str) -> Iterator[Group]: ...
+    def read_topic(self, log: RegionLog, topic: str) -> Iterator[Group]:
+        """All entries of one topic."""
+        ...
 
-    def read_heads(self, log: RegionLog) -> list[LogHead]: ...
+    def read_heads(self, log: RegionLog) -> list[LogHead]:
+        """Where each topic's log begins."""
+        ...
 
     def read_ends(self, log: RegionLog) -> dict[str, int]:
         """The highest id by topic, where it may be more than that of the newest entry."""
         ...
 
-    def read_values(self, log: RegionLog) -> list[tuple[str, StoredValue]]: ...
+    def read_values(self, log: RegionLog) -> list[tuple[str, StoredValue]]:
+        """Cursors and grants, by key, that a region stores besides logs."""
+        ...

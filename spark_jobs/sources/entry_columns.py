@@ -25,6 +25,7 @@ from emulator.storage.group import decode_group
 from emulator.wire.markers import decode_marker
 from emulator.wire.message_metadata import EntryDetails, EntryInfo, read_entry
 from emulator.wire.payloads import decompress, split_batch
+from spark_jobs.engines.frames import record_batch, schema
 from spark_jobs.sources.contract import Group
 from spark_jobs.sources.entry_digests import (
     NO_ATTRIBUTES,
@@ -34,31 +35,12 @@ from spark_jobs.sources.entry_digests import (
     single_attributes,
 )
 
-ROW_SCHEMA = pa.schema(
-    [
-        ("region", pa.string()),
-        ("damage", pa.string()),
-        ("topic", pa.string()),
-        ("ledger_id", pa.int64()),
-        ("entry_id", pa.int64()),
-        ("batch_index", pa.int32()),
-        ("producer_name", pa.string()),
-        ("sequence_id", pa.int64()),
-        ("publish_time_ms", pa.int64()),
-        ("replicated_from", pa.string()),
-        ("origin_region", pa.string()),
-        ("marker_type", pa.int32()),
-        ("replicate_to", pa.list_(pa.field("element", pa.string()))),
-        ("source_ledger", pa.int64()),
-        ("source_entry", pa.int64()),
-        ("payload_bytes", pa.int32()),
-        ("payload_digest", pa.int64()),
-        ("attributes_digest", pa.int64()),
-        ("bytes_digest", pa.int64()),
-        ("is_sound", pa.bool_()),
-        ("marker", pa.string()),
-        ("transaction", pa.string()),
-    ]
+ROW_SCHEMA = schema(
+    "region string, damage string, topic string, ledger_id bigint, entry_id bigint, batch_index int,"
+    " producer_name string, sequence_id bigint, publish_time_ms bigint, replicated_from string, origin_region string,"
+    " marker_type int, replicate_to array<string>, source_ledger bigint, source_entry bigint, payload_bytes int,"
+    " payload_digest bigint, attributes_digest bigint, bytes_digest bigint, is_sound boolean, marker string,"
+    " transaction string"
 )
 """`damage` is null except in rows for unreadable data; those set only `region` besides. `batch_index` is -1 outside
 batches, as in message ids. The source is the position in the origin's log that the entry carries. Digests:
@@ -92,10 +74,8 @@ class _Kind(NamedTuple):
 
     is_plain: bool
     """One whole message. If not, the rest says nothing and the entry must be read in full."""
-    replicated_from: str | None
-    origin_region: str
-    replicate_to: tuple[str, ...] | None
-    marker_type: int | None
+    route: tuple[str | None, str, int | None, tuple[str, ...] | None]
+    """`replicated_from`, `origin_region`, `marker_type`, `replicate_to`."""
     attributes: int
     rest: int
     """Digests of what remains of the metadata."""
@@ -116,10 +96,8 @@ class EntryColumns:
 
     def take(self) -> pa.RecordBatch:
         """The rows so far, as columns; begins anew."""
-        columns = list(zip(*self._rows, strict=True)) or [()] * len(ROW_SCHEMA)
-        self._rows = []
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
+        rows, self._rows = self._rows, []
+        return record_batch(rows, ROW_SCHEMA)
 
     def add_damage(self, sentence: str) -> None:
         self._rows.append((self._region, sentence, *[None] * (len(ROW_SCHEMA) - 2)))
@@ -156,34 +134,19 @@ class EntryColumns:
         kind = self._kind_of(rest)
         if len(name) != name_size[0] or not kind.is_plain or len(data) < payload_at:
             return self._add_scanned(topic, ledger_id, entry_id, data)
-        if is_replicated and kind.replicated_from is None:  # an application copied the property
+        if is_replicated and kind.route[0] is None:  # an application copied the property
             return self._add_scanned(topic, ledger_id, entry_id, data)
         source = _position(source_position)
         payload = digest_of(data[payload_at:])
         at_ms = _time(publish_time)
+        digest = bytes_digest(payload, kind.attributes, kind.rest, at_ms)
+        is_sound = int.from_bytes(data[2:6], "big") == crc32c(memoryview(data)[6:])
+        identity = (_NO_BATCH, _text(name), _varint(sequence_id), at_ms)
+        content = (len(data) - payload_at, payload, kind.attributes, digest, is_sound)
         self._rows.append(
             (
-                self._region,
-                None,
-                topic,
-                ledger_id,
-                entry_id,
-                _NO_BATCH,
-                _text(name),
-                _varint(sequence_id),
-                at_ms,
-                kind.replicated_from,
-                kind.origin_region,
-                kind.marker_type,
-                kind.replicate_to,
-                *source,
-                len(data) - payload_at,
-                payload,
-                kind.attributes,
-                bytes_digest(payload, kind.attributes, kind.rest, at_ms),
-                int.from_bytes(data[2:6], "big") == crc32c(memoryview(data)[6:]),
-                None,
-                kind.transaction,
+                *(self._region, None, topic, ledger_id, entry_id),
+                *(*identity, *kind.route, *source, *content, None, kind.transaction),
             )
         )
         return None
@@ -194,16 +157,18 @@ class EntryColumns:
         try:
             return self._kind(read_entry(len(metadata).to_bytes(4, "big") + metadata), metadata)
         except ProtocolError:
-            return _Kind(False, None, "", None, None, 0, 0)
+            return _Kind(False, (None, "", None, None), 0, 0)
 
     def _kind(self, info: EntryDetails, metadata: bytes) -> _Kind:
         is_open = not (info.is_batch or info.is_chunk or info.is_encrypted or info.compression)
         return _Kind(
             is_open and info.marker_type is None and info.source_position is None,
-            info.replicated_from,
-            info.replicated_from or self._region,
-            info.replicate_to or None,
-            info.marker_type,
+            (
+                info.replicated_from,
+                info.replicated_from or self._region,
+                info.marker_type,
+                info.replicate_to or None,
+            ),
             *metadata_digests(metadata),
             transaction_text(info.txn),
         )
@@ -222,29 +187,13 @@ class EntryColumns:
         for batch_index, sequence_id, size, stored, opened, attributes in _messages(
             info, payload, kind.attributes
         ):
+            digest = bytes_digest(stored, attributes, kind.rest, at_ms)
+            identity = (batch_index, info.producer_name, sequence_id, at_ms)
+            content = (size, opened, attributes, digest, is_sound)
             self._rows.append(
                 (
-                    self._region,
-                    None,
-                    topic,
-                    ledger_id,
-                    entry_id,
-                    batch_index,
-                    info.producer_name,
-                    sequence_id,
-                    at_ms,
-                    kind.replicated_from,
-                    kind.origin_region,
-                    kind.marker_type,
-                    kind.replicate_to,
-                    *source,
-                    size,
-                    opened,
-                    attributes,
-                    bytes_digest(stored, attributes, kind.rest, at_ms),
-                    is_sound,
-                    marker,
-                    kind.transaction,
+                    *(self._region, None, topic, ledger_id, entry_id),
+                    *(*identity, *kind.route, *source, *content, marker, kind.transaction),
                 )
             )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,50 +18,23 @@ from typing import Any
 import pyarrow as pa
 
 from emulator.run.history_schema import FRAME, LineCheck, Wrong
+from spark_jobs.engines.frames import record_batch, schema
 from spark_jobs.sources.run_folder import EvidenceDamage
 
-ROW_SCHEMA = pa.schema(
-    [
-        ("damage", pa.string()),
-        ("at_ms", pa.float64()),
-        ("actor", pa.string()),
-        ("op", pa.string()),
-        ("outcome", pa.string()),
-        ("region", pa.string()),
-        ("other_region", pa.string()),
-        ("topic", pa.string()),
-        ("subscription", pa.string()),
-        ("origin_region", pa.string()),
-        ("producer", pa.string()),
-        ("session", pa.string()),
-        ("sequence_id", pa.int64()),
-        ("last_sequence_id", pa.int64()),
-        ("topic_epoch", pa.int64()),
-        ("ledger_id", pa.int64()),
-        ("entry_id", pa.int64()),
-        ("batch_index", pa.int32()),
-        ("payload_digest", pa.int64()),
-        ("attributes_digest", pa.int64()),
-        ("key", pa.string()),
-        ("replicate_to", pa.list_(pa.field("element", pa.string()))),
-        ("replicated", pa.bool_()),
-        ("initial", pa.string()),
-        ("compacted", pa.bool_()),
-        ("how", pa.string()),
-        ("error", pa.string()),
-        ("detail", pa.string()),
-        ("transaction", pa.string()),
-        ("action", pa.string()),
-        ("transaction_key", pa.string()),
-        ("key_epoch", pa.int64()),
-        ("history_file", pa.string()),
-    ]
+ROW_SCHEMA = schema(
+    "damage string, at_ms double, actor string, op string, outcome string, region string, other_region string,"
+    " topic string, subscription string, origin_region string, producer string, session string, sequence_id bigint,"
+    " last_sequence_id bigint, topic_epoch bigint, ledger_id bigint, entry_id bigint, batch_index int,"
+    " payload_digest bigint, attributes_digest bigint, key string, replicate_to array<string>, replicated boolean,"
+    " initial string, compacted boolean, how string, error string, detail string, transaction string, action string,"
+    " transaction_key string, key_epoch bigint, history_file string"
 )
 """A line. `history_file` is the name of its file, without suffix.
 
 `damage` is null except in rows for unreadable lines, which set nothing else. Topics are in their full form; the
 position of a message id is three numbers; digests are numbers, 0 for absent attributes."""
 
+_COLUMNS = tuple(ROW_SCHEMA.names)
 BATCH_ROWS = 16_384
 SLICE_BYTES = 16 * 1024 * 1024
 """About as much as one task reads."""
@@ -223,10 +196,8 @@ class _Reader:
         self._damages = 0
 
     def take(self) -> pa.RecordBatch:
-        columns: Sequence[Sequence[Any]] = list(zip(*self.rows, strict=True)) or [()] * len(ROW_SCHEMA)
-        self.rows = []
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
+        rows, self.rows = self.rows, []
+        return record_batch(rows, ROW_SCHEMA)
 
     def add(self, number: int, line: bytes) -> None:
         try:
@@ -252,7 +223,7 @@ class _Reader:
             self._add_damage(f"{self._place}:{number}: {rule}")
 
     def _add_damage(self, sentence: str) -> None:
-        self.rows.append((sentence, *[None] * (len(ROW_SCHEMA) - 1)))
+        self.rows.append((sentence, *[None] * (len(_COLUMNS) - 1)))
 
     def _more_wrong(self, fields: dict[str, Any]) -> Wrong | None:
         """What takes more than one field, or the run, to see."""
@@ -288,46 +259,19 @@ class _Reader:
 
 def row_of(fields: dict[str, Any], topic: str | None, file: str | None = None) -> tuple[Any, ...]:
     """A line that is in order, in the shape of ROW_SCHEMA. `topic`: in its full form. `file`: name of its history."""
-    get = fields.get
-    message_id, payload, attributes = get("message_id"), get("payload_digest"), get("attributes_digest")
-    ledger = entry = batch = None
-    if message_id is not None:
-        ledger, entry, batch = map(int, message_id.split(":"))
-    return (
-        None,
-        fields["at_ms"],
-        fields["actor"],
-        fields["op"],
-        fields["outcome"],
-        get("region"),
-        get("other_region"),
-        topic,
-        get("subscription"),
-        get("origin_region"),
-        get("producer"),
-        get("session"),
-        get("sequence_id"),
-        get("last_sequence_id"),
-        get("topic_epoch"),
-        ledger,
-        entry,
-        batch,
-        None if payload is None else digest_number(payload),
-        0 if attributes is None else digest_number(attributes),
-        get("key"),
-        get("replicate_to"),
-        get("replicated"),
-        get("initial"),
-        get("compacted"),
-        get("how"),
-        get("error"),
-        get("detail"),
-        get("transaction"),
-        get("action"),
-        get("transaction_key"),
-        get("key_epoch"),
-        file,
-    )
+    message_id, payload, attributes = map(fields.get, ("message_id", "payload_digest", "attributes_digest"))
+    ledger, entry, batch = (None, None, None) if message_id is None else map(int, message_id.split(":"))
+    row = fields | {
+        "damage": None,
+        "topic": topic,
+        "ledger_id": ledger,
+        "entry_id": entry,
+        "batch_index": batch,
+        "payload_digest": None if payload is None else digest_number(payload),
+        "attributes_digest": 0 if attributes is None else digest_number(attributes),
+        "history_file": file,
+    }
+    return tuple(map(row.get, _COLUMNS))
 
 
 def full_topic(topic: str) -> str:

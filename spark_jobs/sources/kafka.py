@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SLICE_RECORDS = 100_000
 """About as much as one task reads."""
 GROUP_RECORDS = 1000
-SILENCE_SECONDS_MAX = 20.0
-"""After how long without a record a Kafka is taken to be away."""
+NO_RECORD_SECONDS_MAX = 20.0
+"""Time without a record after which a Kafka counts as unavailable."""
 
 _FETCH_BYTES = 8 * 1024 * 1024
 _FETCH_RECORDS = 10_000
@@ -42,7 +42,7 @@ class _Topic(NamedTuple):
     kafka_topic: str
 
 
-class _Piece(NamedTuple):
+class _RecordRange(NamedTuple):
     """The records start <= offset < stop of a topic."""
 
     topic: _Topic
@@ -51,16 +51,18 @@ class _Piece(NamedTuple):
 
 
 def plan(log: RegionLog) -> list[RowRange]:
-    """Ranges of about equal size that together cover what is durable now; `part` holds the pieces, as JSON."""
+    """Ranges of about equal size that together cover what is durable now; `part` is them, as JSON."""
     with _opened(log) as consumer:
-        pieces = [piece for topic in _topics(log, consumer) if (piece := _whole(consumer, topic)) is not None]
-    slices: list[list[_Piece]] = [[]]
+        ranges = [
+            range_ for topic in _topics(log, consumer) if (range_ := _whole(consumer, topic)) is not None
+        ]
+    slices: list[list[_RecordRange]] = [[]]
     room = SLICE_RECORDS
-    for piece in pieces:
-        start = piece.start
-        while start < piece.stop:
-            stop = min(start + room, piece.stop)
-            slices[-1].append(_Piece(piece.topic, start, stop))
+    for range_ in ranges:
+        start = range_.start
+        while start < range_.stop:
+            stop = min(start + room, range_.stop)
+            slices[-1].append(_RecordRange(range_.topic, start, stop))
             room -= stop - start
             start = stop
             if not room:
@@ -73,16 +75,16 @@ def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
     """Entries that follow each other without a gap, in the group codec."""
     with _opened(log) as consumer:
         for topic, start, stop in json.loads(rows.part):
-            yield from _read(consumer, _Piece(_Topic(*topic), start, stop))
+            yield from _read(consumer, _RecordRange(_Topic(*topic), start, stop))
 
 
 def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
     """All entries of one topic, in the group codec."""
     with _opened(log) as consumer:
         for one in _topics(log, consumer):
-            piece = _whole(consumer, one) if one.name == topic else None
-            if piece is not None:
-                yield from _read(consumer, piece)
+            range_ = _whole(consumer, one) if one.name == topic else None
+            if range_ is not None:
+                yield from _read(consumer, range_)
 
 
 def read_heads(log: RegionLog) -> list[LogHead]:
@@ -104,10 +106,10 @@ def read_ends(log: RegionLog) -> dict[str, int]:
 def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
     """Stored cursors and grants, by key."""
     with _opened(log) as consumer:
-        kept = _of_kind("value", _key_values(log, consumer))
+        values = _of_kind("value", _key_values(log, consumer))
     return [
         (key, value)
-        for key, value in sorted(kept.items())
+        for key, value in sorted(values.items())
         if isinstance(parse_key(key), CursorKey | CursorPartKey | GrantKey)
     ]
 
@@ -173,7 +175,7 @@ def _encoded(region: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]", lambda odd: "".join(f"_{byte:02x}" for byte in odd[0].encode()), region)
 
 
-def _whole(consumer: KafkaConsumer, topic: _Topic) -> _Piece | None:
+def _whole(consumer: KafkaConsumer, topic: _Topic) -> _RecordRange | None:
     """All of a topic that is durable and was not trimmed; None: nothing."""
     from kafka import TopicPartition
 
@@ -181,14 +183,14 @@ def _whole(consumer: KafkaConsumer, topic: _Topic) -> _Piece | None:
     first = consumer.beginning_offsets([partition])[partition]
     end = consumer.end_offsets([partition])[partition]
     start = max(first, topic.first_entry_id)
-    return _Piece(topic, start, end) if start < end else None
+    return _RecordRange(topic, start, end) if start < end else None
 
 
-def _read(consumer: KafkaConsumer, piece: _Piece) -> Iterator[Group]:
-    name, ledger_id, trimmed_below, _ = piece.topic
+def _read(consumer: KafkaConsumer, range_: _RecordRange) -> Iterator[Group]:
+    name, ledger_id, trimmed_below, _ = range_.topic
     entries: list[bytes] = []
-    first = piece.start
-    for record in _records(consumer, piece):
+    first = range_.start
+    for record in _records(consumer, range_):
         is_entry = record.key is None  # else a fence, or another record of the region's own
         if entries and (
             not is_entry or record.offset != first + len(entries) or len(entries) >= GROUP_RECORDS
@@ -202,17 +204,17 @@ def _read(consumer: KafkaConsumer, piece: _Piece) -> Iterator[Group]:
         yield Group(name, ledger_id, first, trimmed_below, bytes(encode_group(entries)))
 
 
-def _records(consumer: KafkaConsumer, piece: _Piece) -> Iterator[Any]:
-    """The records of a piece, in order."""
+def _records(consumer: KafkaConsumer, range_: _RecordRange) -> Iterator[Any]:
+    """The records of a range_, in order."""
     from kafka import TopicPartition
     from kafka.errors import OffsetOutOfRangeError
 
-    partition = TopicPartition(piece.topic.kafka_topic, 0)
+    partition = TopicPartition(range_.topic.kafka_topic, 0)
     consumer.assign([partition])
-    consumer.seek(partition, piece.start)
-    heard_at = time.monotonic()
-    position = piece.start
-    while position < piece.stop:
+    consumer.seek(partition, range_.start)
+    read_at = time.monotonic()
+    position = range_.start
+    while position < range_.stop:
         try:
             records = consumer.poll(1000).get(partition, ())
         except OffsetOutOfRangeError:  # trimmed since the read was planned
@@ -220,10 +222,12 @@ def _records(consumer: KafkaConsumer, piece: _Piece) -> Iterator[Any]:
             consumer.seek(partition, max(first, position))
             records = ()
         for record in records:
-            if record.offset < piece.stop:
+            if record.offset < range_.stop:
                 yield record
         before, position = position, consumer.position(partition)
         if position != before:
-            heard_at = time.monotonic()
-        elif time.monotonic() - heard_at > SILENCE_SECONDS_MAX:
-            raise TimeoutError(f"{piece.topic.kafka_topic} returned no record for {SILENCE_SECONDS_MAX:g} s")
+            read_at = time.monotonic()
+        elif time.monotonic() - read_at > NO_RECORD_SECONDS_MAX:
+            raise TimeoutError(
+                f"{range_.topic.kafka_topic} returned no record for {NO_RECORD_SECONDS_MAX:g} s"
+            )

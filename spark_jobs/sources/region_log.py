@@ -7,17 +7,18 @@ One part per region and range of rows; rows come as Arrow batches, never one by 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 
 from emulator.errors import StorageError
 from emulator.storage.group import decode_group
-from spark_jobs.engines.frames import DataFrame, read, small_frame
+from spark_jobs.engines.frames import DataFrame, read, schema, small_frame
+from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.sources import kafka, sqlite
-from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RegionValue, RowRange
+from spark_jobs.sources.contract import LogDamaged, LogReader, RegionValue, RowRange
 from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage, RegionLog, RunFolder
@@ -30,11 +31,10 @@ COORDINATORS = ("internal://pulsar/system/__transaction_log_", "internal://pulsa
 BATCH_ROWS = 16_384
 """Rows of one Arrow batch, about."""
 
-TRIMMED_SCHEMA = pa.schema(
-    {"region": pa.string(), "topic": pa.string(), "below": pa.map_(pa.int64(), pa.int64())}
-)
-"""Where retention let entries go: per ledger of a region's topic, those with a smaller id than this."""
+TRIMMED_SCHEMA = schema("region string, topic string, below map<bigint, bigint>")
+"""Where retention removed entries: per ledger of a region's topic, those with a smaller id than this."""
 
+T = TypeVar("T")
 READERS: dict[str, LogReader] = {"sqlite": sqlite, "kafka": kafka}
 """The reader of each backend."""
 
@@ -96,80 +96,66 @@ def read_region_logs(folder: RunFolder) -> DataFrame:
     return read(RegionLogs(folder.logs))
 
 
-def read_values(folder: RunFolder) -> tuple[list[RegionValue], list[EvidenceDamage]]:
-    """Stored cursors and grants of all regions: region, and key with value."""
-    found: list[RegionValue] = []
+def _read_each(
+    folder: RunFolder, read: Callable[[RegionLog, LogReader], Iterable[T]]
+) -> tuple[list[T], list[EvidenceDamage]]:
+    """What `read` yields of each log that can be read, and a damage for each other one. A log without a reader is
+    reported by its part."""
+    found: list[T] = []
     damages = []
     for log in folder.logs:
         reader = READERS.get(log.backend)
         if reader is None:
             continue
         try:
-            found += [(log.region, value) for value in reader.read_values(log)]
-        except LogDamaged as damage:
-            damages.append(EvidenceDamage(str(damage), log.region))
-    return found, damages
-
-
-def read_coordinators(folder: RunFolder) -> tuple[list[tuple[str, str, int, bytes]], list[EvidenceDamage]]:
-    """What the coordinators of transactions stored in all regions: region, log, id and content of each entry."""
-    found: list[tuple[str, str, int, bytes]] = []
-    damages = []
-    for log in folder.logs:
-        reader = READERS.get(log.backend)
-        if reader is None:
-            continue
-        try:
-            for head in reader.read_heads(log):
-                if head.topic.startswith(COORDINATORS):
-                    found += _entries(log.region, reader.read_topic(log, head.topic))
+            found += read(log, reader)
         except (LogDamaged, StorageError) as damage:
             damages.append(EvidenceDamage(str(damage), log.region))
     return found, damages
 
 
-def _entries(region: str, groups: Iterator[Group]) -> Iterator[tuple[str, str, int, bytes]]:
-    for group in groups:
-        for number, data in enumerate(decode_group(group.data), group.first_entry_id):
-            if number >= group.trimmed_below:
-                yield region, group.topic, number, bytes(data)
+def read_values(folder: RunFolder) -> tuple[list[RegionValue], list[EvidenceDamage]]:
+    """Stored cursors and grants of all regions: region, and key with value."""
+    return _read_each(folder, lambda log, reader: [(log.region, value) for value in reader.read_values(log)])
+
+
+def read_coordinators(folder: RunFolder) -> tuple[list[CoordinatorEntry], list[EvidenceDamage]]:
+    """What the coordinators of transactions stored in all regions."""
+
+    def entries(log: RegionLog, reader: LogReader) -> Iterator[CoordinatorEntry]:
+        for head in reader.read_heads(log):
+            if head.topic.startswith(COORDINATORS):
+                for group in reader.read_topic(log, head.topic):
+                    for number, data in enumerate(decode_group(group.data), group.first_entry_id):
+                        if number >= group.trimmed_below:
+                            yield log.region, group.topic, number, bytes(data)
+
+    return _read_each(folder, entries)
 
 
 def read_ends(folder: RunFolder) -> dict[tuple[str, str], int]:
     """By region and topic the highest id, where it is not that of the newest entry. Of what cannot be read nothing:
-    others say so."""
-    found: dict[tuple[str, str], int] = {}
-    for log in folder.logs:
-        reader = READERS.get(log.backend)
-        if reader is None:
-            continue
-        with contextlib.suppress(LogDamaged):
-            found |= {(log.region, topic): end for topic, end in reader.read_ends(log).items()}
-    return found
+    other readers report it."""
+    ends, _ = _read_each(
+        folder,
+        lambda log, reader: [((log.region, topic), end) for topic, end in reader.read_ends(log).items()],
+    )
+    return dict(ends)
 
 
 def read_trimmed(
     folder: RunFolder, history_topics: Collection[str]
 ) -> tuple[DataFrame, list[EvidenceDamage]]:
-    """Where retention let entries go, in the shape of TRIMMED_SCHEMA: only in namespaces with a policy that lets go.
-    Elsewhere what a log does not hold any more is missing. Ask AFTER the rows were read: what was let go in between
-    then counts as trimmed, not as lost."""
+    """Where retention removed entries, in the shape of TRIMMED_SCHEMA: only in namespaces with a policy that trims.
+    Elsewhere what a log does not hold any more is missing. Call it AFTER the rows were read: what was trimmed in
+    between then counts as trimmed, not as lost."""
+    heads, damages = _read_each(
+        folder, lambda log, reader: [(log.region, head) for head in reader.read_heads(log)]
+    )
     below: dict[tuple[str, str], dict[int, int]] = {}
-    damages = []
-    for log in folder.logs:
-        reader = READERS.get(log.backend)
-        if reader is None:
-            continue
-        try:
-            heads = reader.read_heads(log)
-        except LogDamaged as damage:
-            damages.append(EvidenceDamage(str(damage), log.region))
-            continue
-        for head in heads:
-            if not head.topic.startswith(MESSAGES):
-                continue
-            if head.first_entry_id > 0 and folder.trims(head.topic):
-                topic = history_topic(head.topic, history_topics) or head.topic
-                below.setdefault((log.region, topic), {})[head.ledger_id] = head.first_entry_id
+    for region, head in heads:
+        if head.topic.startswith(MESSAGES) and head.first_entry_id > 0 and folder.trims(head.topic):
+            topic = history_topic(head.topic, history_topics) or head.topic
+            below.setdefault((region, topic), {})[head.ledger_id] = head.first_entry_id
     rows = [(region, topic, ledgers) for (region, topic), ledgers in below.items()]
     return small_frame(rows, TRIMMED_SCHEMA), damages

@@ -14,29 +14,11 @@ from typing import Any
 
 from emulator.model.values import TopicName
 from emulator.run.service_contract import Contract, read_answers
-from spark_jobs.sources.lifetimes import KEPT, NEVER_MS, Lifetime
-from spark_jobs.sources.policy_changes import Owed, read_changes
+from spark_jobs.sources.policies import KEPT, Namespace, read_namespaces
 
 KAFKA_SERVERS_FILE = "kafka_servers"
 """Beside region.json, where there is one: the region's `bootstrap_servers` for those who read the run from outside
 of the regions' network."""
-
-
-@dataclass(frozen=True, slots=True)
-class Namespace:
-    """Policies that change what may be expected."""
-
-    regions: tuple[str, ...]
-    """Regions it is replicated between."""
-    deduplication: bool
-    lifetime: Lifetime = KEPT
-    """What its policies trimmed or expired at any time."""
-    own_lifetimes: Mapping[str, Lifetime] = field(default_factory=dict)
-    """Of topics whose own policies trim or expire messages."""
-    owed_since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """(origin, other region) -> messages published from then on must be replicated; for other pairs all."""
-    own_topics: Mapping[str, Owed] = field(default_factory=dict)
-    """Topics that had replication clusters of their own at some time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +114,8 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         )
         logs.append(log)
         damages += problems
-    namespaces, problems = _namespaces(path, topology["namespaces"])
-    damages += problems
+    namespaces, unreadable = read_namespaces(path, topology["namespaces"])
+    damages += map(EvidenceDamage, unreadable)
     damages += forgotten_regions("topology.json", _named_regions(topology, namespaces), regions)
     contracts, contract_damages = _read_contracts(path)
     damages += contract_damages
@@ -171,39 +153,6 @@ def _named_regions(topology: Mapping[str, Any], namespaces: Mapping[str, Namespa
         region for one in namespaces.values() for topic in one.own_topics.values() for region in topic.regions
     }
     return (linked - {None}) | shared | own
-
-
-def _namespaces(
-    run: Path, declared: Iterable[Mapping[str, Any]]
-) -> tuple[dict[str, Namespace], list[EvidenceDamage]]:
-    """As the topology declares them, and as the regions received them."""
-    namespaces = {
-        entry["name"]: Namespace(
-            tuple(entry["regions"]), bool(entry["deduplication"]), lifetime=_declared_lifetime(entry)
-        )
-        for entry in declared
-    }
-    changes, unreadable = read_changes(run)
-    for name, one in changes.items():
-        before = namespaces[name].regions if name in namespaces else ()
-        regions = (*before, *sorted(one.owed.regions - set(before)))
-        namespaces[name] = Namespace(
-            regions,
-            one.deduplication,
-            lifetime=one.lifetime,
-            own_lifetimes=one.own_lifetimes,
-            owed_since_ms=one.owed.since_ms,
-            own_topics=one.own_topics,
-        )
-    return namespaces, [EvidenceDamage(sentence) for _, sentence in unreadable]
-
-
-def _declared_lifetime(entry: Mapping[str, Any]) -> Lifetime:
-    ttl_seconds = entry.get("message_ttl_seconds", 0)
-    return Lifetime(
-        entry.get("retention_minutes", -1) >= 0 or entry.get("retention_megabytes", -1) >= 0,
-        ttl_seconds * 1000.0 if ttl_seconds else NEVER_MS,
-    )
 
 
 def _read_contracts(path: Path) -> tuple[tuple[Contract, ...], list[EvidenceDamage]]:
@@ -246,8 +195,8 @@ def _region_log(
     # Not the path written in region.json: in a container that is another one, and in a copy the original's.
     servers = log.get("bootstrap_servers", "")
     # A region in a container may know its Kafka by a name that means nothing here.
-    if not in_network and (told := folder / KAFKA_SERVERS_FILE).is_file():
-        servers = told.read_text().strip()
+    if not in_network and (addresses := folder / KAFKA_SERVERS_FILE).is_file():
+        servers = addresses.read_text().strip()
     path = str(folder / "log.sqlite")
     return RegionLog(region, backend, path, servers, log.get("options", {})), damages
 

@@ -14,7 +14,7 @@ import pytest
 from emulator.config.loading import load_topology
 from emulator.errors import Refused
 from emulator.runtimes.compose.runtime import ComposeRuntime
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import Circumstances
 from spark_jobs.checks.metadata_converged import metadata_converged
 from spark_jobs.sources.run_folder import open_run_folder
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import all_findings, collect_findings
-from spark_jobs.checks.circumstances import Circumstances
-from spark_jobs.checks.judging import Check
-from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.engines.frames import DataFrame, small_frame, use_engine
+from spark_jobs.checks.check import Check, Circumstances
+from spark_jobs.engines.frames import DataFrame, small_frame
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
 from spark_jobs.frames.messages import stored_messages
 from spark_jobs.sources.entry_columns import ROW_SCHEMA
 from spark_jobs.sources.history_files import ROW_SCHEMA as EVENT_SCHEMA
 from spark_jobs.sources.history_files import full_topic, row_of
-from spark_jobs.sources.lifetimes import NEVER_MS
+from spark_jobs.sources.policies import NEVER_MS, Namespace
 from spark_jobs.sources.region_log import TRIMMED_SCHEMA
-from spark_jobs.sources.run_folder import Namespace
 from spark_jobs.sources.stored_values import (
     CURSOR_SCHEMA,
     SNAPSHOT_SCHEMA,
     UPDATE_SCHEMA,
-    Promises,
+    PositionClaims,
     read_keys,
     read_ownership,
 )
@@ -154,42 +152,27 @@ def received(
     )
 
 
-def judged(
-    engine: QueryEngine,
+def result_of(
     check: Check,
     rows: Iterable[Row] = (),
     events: Iterable[HistoryEvent | list[HistoryEvent]] = (),
     *,
-    trimmed: Iterable[tuple[str, str, dict[int, int]]] = (),
-    outages: Iterable[tuple[str, float, float | None]] = (),
-    snapshots: Iterable[Row] = (),
-    updates: Iterable[Row] = (),
-    cursors: Iterable[Row] = (),
-    grants: Iterable[tuple[str, tuple[str, bytes]]] = (),
-    epochs: Iterable[tuple[str, str, str, int]] = (),
-    coordinators: Iterable[CoordinatorEntry] = (),
     circumstances: Circumstances | None = None,
-    end_ms: float = NEVER_MS,
+    **evidence: Any,
 ) -> CheckResult:
-    """Return the result of `check` on this evidence. Events may be given in lists."""
+    """Return the result of `check`, computed by the bound engine. `evidence`: see `evidence_from`."""
     known = circumstances or Circumstances(NAMESPACES)
-    with use_engine(engine):
-        evidence = evidence_from(
-            rows,
-            events,
-            trimmed=trimmed,
-            outages=outages,
-            snapshots=snapshots,
-            updates=updates,
-            cursors=cursors,
-            grants=grants,
-            epochs=epochs,
-            coordinators=coordinators,
-            namespaces=known.namespaces,
-            end_ms=end_ms,
-        )
-        found = collect_findings(all_findings(evidence, [check]))
+    frames = evidence_from(rows, events, namespaces=known.namespaces, **evidence)
+    found = collect_findings(all_findings(frames, [check]))
     return check.conclude(found.get(check.name, []), known)
+
+
+def expect(verdict: str, check: Check, *evidence: Any, said: str = "", **more: Any) -> CheckResult:
+    """The result of `check`, which has this verdict and contains this text. See `result_of`."""
+    result = result_of(check, *evidence, **more)
+    assert result.verdict == verdict, result.sentence
+    assert said in result.sentence
+    return result
 
 
 def evidence_from(
@@ -207,11 +190,11 @@ def evidence_from(
     namespaces: Mapping[str, Namespace] = NAMESPACES,
     end_ms: float = NEVER_MS,
 ) -> Evidence:
-    """Return all of it as evidence of the engine in use."""
-    told = [one for item in events for one in (item if isinstance(item, list) else [item])]
+    """Return all of it as evidence of the bound engine. Events may be given in lists."""
+    lines = [one for item in events for one in (item if isinstance(item, list) else [item])]
     rows = list(rows)
-    asked = {one.topic for one in told if one.topic and one.op == "publish"}
-    transactional = any(one.transaction for one in told) or any(row[-1] for row in rows)
+    asked = {one.topic for one in lines if one.topic and one.op == "publish"}
+    transactional = any(one.transaction for one in lines) or any(row[-1] for row in rows)
     return gather(
         stored_messages(
             small_frame(rows, ROW_SCHEMA),
@@ -219,16 +202,16 @@ def evidence_from(
             asked,
             transactional=transactional,
         ),
-        history_frame(told),
+        history_frame(lines),
         small_frame(trimmed, TRIMMED_SCHEMA),
         small_frame(outages, OUTAGE_SCHEMA),
-        Promises(
+        PositionClaims(
             small_frame(snapshots, SNAPSHOT_SCHEMA),
             small_frame(updates, UPDATE_SCHEMA),
             small_frame(cursors, CURSOR_SCHEMA),
         ),
         read_ownership(grants, epochs, asked)[0],
-        read_keys(coordinators, told=any(one.transaction_key for one in told))[0],
+        read_keys(coordinators, in_history=any(one.transaction_key for one in lines))[0],
         namespaces,
         end_ms,
         transactional=transactional,

@@ -132,7 +132,7 @@ def test_the_command_line_takes_a_cluster(
 
 
 @pytest.mark.real
-def test_a_cluster_that_cannot_do_it_says_so_in_time(spark_cluster: SparkCluster, runs: Runs) -> None:
+def test_a_cluster_that_cannot_compute_fails_in_time(spark_cluster: SparkCluster, runs: Runs) -> None:
     """Its workers have less memory than requested."""
     program = (
         "import sys; from spark_jobs import session, verify; session.EXECUTOR_SECONDS_MAX = 2;"
@@ -244,7 +244,7 @@ def test_pages_of_traceback_become_a_sentence(problem: Exception, sentence: str)
     assert in_a_sentence(problem) == sentence
 
 
-def test_whoever_starts_a_cluster_and_is_killed_leaves_nothing(tmp_path: Path) -> None:
+def test_a_killed_parent_of_a_cluster_leaves_no_process(tmp_path: Path) -> None:
     program = f"""
 import os, pathlib, signal
 from tests.spark_jobs.spark_cluster import guarded

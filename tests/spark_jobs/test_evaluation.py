@@ -183,7 +183,7 @@ def forget_region(run: Path, region: str, *places: str) -> None:
 @pytest.mark.parametrize(
     "places", [(), ("clusters",), ("clusters", "links"), ("clusters", "links", "namespaces")]
 )
-def test_a_region_whose_folder_and_entry_are_gone_leaves_it_open(
+def test_a_region_whose_folder_and_entry_are_gone_makes_it_unknown(
     engine: QueryEngine, drill: Path, region: str, places: tuple[str, ...]
 ) -> None:
     forget_region(drill, region, *places)

@@ -12,7 +12,7 @@ def result(invariant: str, verdict: Verdict) -> CheckResult:
 
 
 @pytest.mark.parametrize(
-    ("promises", "evidence", "verdict"),
+    ("claims", "evidence", "verdict"),
     [
         (["valid", "valid"], "valid", "valid"),
         (["valid", "not applicable"], "valid", "valid"),
@@ -24,7 +24,7 @@ def result(invariant: str, verdict: Verdict) -> CheckResult:
     ],
 )
 def test_the_gravest_counts_and_figures_prove_nothing(
-    promises: list[Verdict], evidence: Verdict, verdict: Verdict
+    claims: list[Verdict], evidence: Verdict, verdict: Verdict
 ) -> None:
-    checks = [result(f"INV-{number}", one) for number, one in enumerate(promises, 1)]
+    checks = [result(f"INV-{number}", one) for number, one in enumerate(claims, 1)]
     assert overall([result(INFORMATION, evidence), result(INFORMATION, "measured"), *checks]) == verdict

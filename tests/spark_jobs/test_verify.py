@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.engines.ready_signal import Interrupted, Interruptible
-from spark_jobs.engines.starting import choose, started, why_not
+from spark_jobs.engines.starting import Interrupted, Interruptible, choose, started, why_not
 from spark_jobs.verify import warm_up
 
 pytestmark = pytest.mark.long
@@ -35,7 +34,7 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.real
-def test_started_early_and_told_to_go_on(drill_template: Path, tmp_path: Path) -> None:
+def test_a_verifier_started_early_waits_for_the_ready_signal(drill_template: Path, tmp_path: Path) -> None:
     """Started before there is anything to verify, and from another folder. It prints nothing before a line arrives on
     its standard input, and then only the verdict."""
     target = tmp_path / "run"
@@ -61,7 +60,7 @@ def test_started_early_and_told_to_go_on(drill_template: Path, tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "run"]
 
 
-def test_a_warm_up_ends_at_whatever_step_it_is_told_to() -> None:
+def test_a_warm_up_can_be_interrupted_at_any_step() -> None:
     """Also between two concurrent queries; later queries find the engine unchanged."""
     with started("embedded") as engine:
         steps = itertools.count()
@@ -75,12 +74,12 @@ def test_a_warm_up_ends_at_whatever_step_it_is_told_to() -> None:
 
 
 @pytest.mark.real
-def test_nobody_says_go_on(tmp_path: Path) -> None:
+def test_without_a_ready_signal_the_verifier_ends(tmp_path: Path) -> None:
     told = run(tmp_path, "--wait")
     assert (told.returncode, told.stdout, told.stderr) == (2, "", "")
 
 
-def test_without_java_spark_says_so_in_a_line(tmp_path: Path) -> None:
+def test_without_java_spark_fails_with_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "history").mkdir()
     told = run(tmp_path, "--engine", "spark", JAVA_HOME=str(tmp_path))
     assert told.returncode == 2
@@ -90,7 +89,7 @@ def test_without_java_spark_says_so_in_a_line(tmp_path: Path) -> None:
     assert "--engine embedded" in told.stderr
 
 
-def test_without_java_the_embedded_engine_judges_and_that_is_said(
+def test_without_java_the_embedded_engine_is_used_and_a_note_printed(
     drill_template: Path, tmp_path: Path
 ) -> None:
     told = run(drill_template, "--report", tmp_path, "--json", JAVA_HOME=str(tmp_path))
@@ -99,7 +98,7 @@ def test_without_java_the_embedded_engine_judges_and_that_is_said(
     assert told.stderr.endswith("The embedded engine computes the verdict.\n")
 
 
-def test_before_spark_is_there_the_embedded_engine_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_spark_is_installed_the_embedded_engine_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the first minutes after `make run`."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     assert choose(None) == (

@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import Circumstances, why_unproven
 from spark_jobs.checks.finding import FindingGroup
-from spark_jobs.checks.judging import why_unproven
 from spark_jobs.checks.replication_state import SubscriptionState, replication_state_result
 from spark_jobs.figures.loss import Gone, Loss, loss_result
 from spark_jobs.figures.timeline import make_timeline
 from spark_jobs.frames.faults import Interval
 from spark_jobs.report.causes import causes
-from spark_jobs.sources.policy_changes import Owed
-from spark_jobs.sources.run_folder import Namespace
+from spark_jobs.sources.policies import Namespace, ReplicationPolicy
 from spark_jobs.verdict import CheckResult
 from spark_jobs.wording import HINTS
 
@@ -106,7 +104,7 @@ NO_FAULT = (
         ),
     ],
 )
-def test_what_stands_beside_a_witness_is_what_was_done_there_and_then(
+def test_hints_for_a_witness_name_the_faults_there_and_then(
     witness: Mapping[str, Any], facts: list[Mapping[str, Any]], sentences: list[str]
 ) -> None:
     assert beside(witness, *facts) == sentences
@@ -190,8 +188,10 @@ DRIVEN: Mapping[str, tuple[Callable[[], str], tuple[Callable[[], str], ...]]] = 
         (
             lambda: of_standings([]),
             lambda: of_standings(["us-east"], again=0),
-            lambda: of_standings(["us-east"], owed_since_ms=LEFT_OUT),
-            lambda: of_standings(["us-east"], own_topics={TOPIC: Owed(frozenset({"us-west", "eu-central"}))}),
+            lambda: of_standings(["us-east"], replicated_since_ms=LEFT_OUT),
+            lambda: of_standings(
+                ["us-east"], own_topics={TOPIC: ReplicationPolicy(frozenset({"us-west", "eu-central"}))}
+            ),
         ),
     ),
 }

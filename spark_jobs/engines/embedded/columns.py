@@ -1,11 +1,44 @@
-"""Columns: pieces of SQL that can be put together as PySpark's are."""
+"""Columns: pieces of SQL that can be combined as PySpark's are; windows and types in Spark's notation."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from spark_jobs.engines.embedded.types import duckdb_type
-from spark_jobs.engines.embedded.windows import WindowSpec
+_TYPES = {
+    "bigint": "BIGINT",
+    "boolean": "BOOLEAN",
+    "double": "DOUBLE",
+    "int": "INTEGER",
+    "string": "VARCHAR",
+}
+_NESTED = re.compile(r"(array|struct)\s*<(.*)>", re.IGNORECASE)
+_BETWEEN_FIELDS = re.compile(r",(?![^<]*>)")
+_UNBOUNDED = 1 << 62
+
+
+def duckdb_type(spark_type: str) -> str:
+    """Translate a type: `array<struct<a: bigint>>` becomes `STRUCT("a" BIGINT)[]`. KeyError for an unknown one.
+    Fields of a struct are simple, or arrays of simple types."""
+    nested = _NESTED.fullmatch(spark_type.strip())
+    if nested is None:
+        return _TYPES[spark_type.strip().lower()]
+    kind, inner = nested.groups()
+    if kind.lower() == "array":
+        return f"{duckdb_type(inner)}[]"
+    fields = (field.partition(":") for field in _BETWEEN_FIELDS.split(inner))
+    listed = ", ".join(f"{quoted(name.strip())} {duckdb_type(of)}" for name, _, of in fields)
+    return f"STRUCT({listed})"
+
+
+def _operator(symbol: str) -> Callable[[Column, Any], Column]:
+    def combined(left: Column, right: Any) -> Column:
+        return Column(f"({left.sql} {symbol} {sql_of(right)})")
+
+    return combined
 
 
 class Column:
@@ -24,7 +57,7 @@ class Column:
         return Column(f"CAST({self.sql} AS {duckdb_type(spark_type)})", self.name)
 
     def over(self, window: WindowSpec) -> Column:
-        return Column(f"{self.sql} OVER ({window.sql})")
+        return Column(f"{self.sql} OVER ({window.partition} {window.order} {window.frame})")
 
     def isNull(self) -> Column:
         return Column(f"({self.sql} IS NULL)")
@@ -49,48 +82,14 @@ class Column:
     def __invert__(self) -> Column:
         return Column(f"(NOT {self.sql})")
 
-    def __and__(self, other: Any) -> Column:
-        return self._with("AND", other)
-
-    def __or__(self, other: Any) -> Column:
-        return self._with("OR", other)
-
-    def __eq__(self, other: object) -> Column:  # type: ignore[override]
-        return self._with("=", other)
-
-    def __ne__(self, other: object) -> Column:  # type: ignore[override]
-        return self._with("<>", other)
-
-    def __lt__(self, other: Any) -> Column:
-        return self._with("<", other)
-
-    def __le__(self, other: Any) -> Column:
-        return self._with("<=", other)
-
-    def __gt__(self, other: Any) -> Column:
-        return self._with(">", other)
-
-    def __ge__(self, other: Any) -> Column:
-        return self._with(">=", other)
-
-    def __add__(self, other: Any) -> Column:
-        return self._with("+", other)
-
-    def __sub__(self, other: Any) -> Column:
-        return self._with("-", other)
-
-    def __mul__(self, other: Any) -> Column:
-        return self._with("*", other)
-
-    def __truediv__(self, other: Any) -> Column:
-        return self._with("/", other)
-
-    def _with(self, operator: str, other: Any) -> Column:
-        return Column(f"({self.sql} {operator} {sql_of(other)})")
+    __and__, __or__ = _operator("AND"), _operator("OR")
+    __eq__, __ne__ = _operator("="), _operator("<>")  # type: ignore[assignment]
+    __lt__, __le__, __gt__, __ge__ = (_operator(symbol) for symbol in ("<", "<=", ">", ">="))
+    __add__, __sub__, __mul__, __truediv__ = (_operator(symbol) for symbol in "+-*/")
 
 
 class Case(Column):
-    """What `when` begins: goes on with `when`, ends with `otherwise` or with null."""
+    """Branches of `when`, and null where none of them holds, unless `otherwise` ends it."""
 
     def __init__(self, branches: str) -> None:
         super().__init__(f"CASE{branches} END")
@@ -101,6 +100,46 @@ class Case(Column):
 
     def otherwise(self, value: Any) -> Column:
         return Column(f"CASE{self._branches} ELSE {sql_of(value)} END")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpec:
+    """The clauses of a window."""
+
+    partition: str
+    order: str = ""
+    frame: str = ""
+
+    def orderBy(self, *columns: Column | str) -> WindowSpec:
+        return dataclasses.replace(self, order=f"ORDER BY {', '.join(map(in_order, columns))}")
+
+    def rowsBetween(self, start: int, end: int) -> WindowSpec:
+        return dataclasses.replace(self, frame=f"ROWS BETWEEN {_bound(start)} AND {_bound(end)}")
+
+
+class Window:
+    """As `pyspark.sql.Window`."""
+
+    unboundedPreceding = -_UNBOUNDED
+    unboundedFollowing = _UNBOUNDED
+    currentRow = 0
+
+    @staticmethod
+    def partitionBy(*columns: Column | str) -> WindowSpec:
+        return WindowSpec(f"PARTITION BY {', '.join(column(one).sql for one in columns)}")
+
+
+def in_order(by: Column | str) -> str:
+    """With nulls where Spark has them: they are the smallest."""
+    sql = column(by).sql
+    return sql if sql.endswith("NULLS LAST") else f"{sql} ASC NULLS FIRST"
+
+
+def _bound(rows: int) -> str:
+    side = "PRECEDING" if rows < 0 else "FOLLOWING"
+    if rows == 0:
+        return "CURRENT ROW"
+    return f"{'UNBOUNDED' if abs(rows) == _UNBOUNDED else abs(rows)} {side}"
 
 
 def quoted(name: str) -> str:

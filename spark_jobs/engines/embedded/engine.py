@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from spark_jobs.engines.contract import EngineUnavailable, PartitionedSource
 from spark_jobs.engines.embedded import functions
+from spark_jobs.engines.embedded.columns import Window
 from spark_jobs.engines.embedded.frames import QueryFrame
-from spark_jobs.engines.embedded.windows import Window
 
 LARGE_BYTES = 32 * 1024 * 1024
-"""Evidence of this size is kept in a file, compressed."""
+"""Evidence of this size is stored in a file, compressed."""
 MEMORY = "2GB"
-"""Of what is then worked on. The rest goes to that file and comes back."""
+"""Limit of the rows in memory then; the others are in that file."""
 
 
 @contextlib.contextmanager
@@ -28,20 +28,14 @@ def embedded_engine(evidence_bytes: int = 0) -> Iterator[EmbeddedEngine]:
     """Until the end of the block. Raises EngineUnavailable for what fails within."""
     with tempfile.TemporaryDirectory(prefix="geoemu-verdict-") as folder:
         engine = EmbeddedEngine(Path(folder) if evidence_bytes >= LARGE_BYTES else None)
-        with _explained(engine):
+        try:
             yield engine
-
-
-@contextlib.contextmanager
-def _explained(engine: EmbeddedEngine) -> Iterator[None]:
-    try:
-        yield
-    except duckdb.Error as problem:
-        raise EngineUnavailable(
-            f"the embedded engine failed, so there is no verdict: {str(problem).splitlines()[0]}"
-        ) from problem
-    finally:
-        engine.close()
+        except duckdb.Error as problem:
+            raise EngineUnavailable(
+                f"the embedded engine failed, so there is no verdict: {str(problem).splitlines()[0]}"
+            ) from problem
+        finally:
+            engine.close()
 
 
 class EmbeddedEngine:
@@ -57,28 +51,30 @@ class EmbeddedEngine:
             self._database.execute(f"SET memory_limit = '{MEMORY}'")
         self._database.execute("CREATE MACRO size(one) AS len(one)")
         self._tables = 0
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
 
     def close(self) -> None:
         self._database.close()
 
     def tune(self, evidence_bytes: int) -> None:
-        """It is as quick with little as with much."""
+        """DuckDB needs no settings for an amount."""
 
     def table(self, rows: pa.Table) -> Any:
-        return self._table_of(rows)
+        with self._registered(rows) as name:
+            return self._stored(f"SELECT * FROM {name}", rows.schema.names)
 
     def read(self, source: PartitionedSource) -> Any:
         """Batch by batch, so that what was read does not wait in memory for the rest; by this thread, because DuckDB
-        would ask for each in another one and what is read from may not be passed around."""
-        frame = self._table_of(source.schema.empty_table())
+        would fetch each in another one, and a reader may not be passed between threads."""
+        frame = self.table(source.schema.empty_table())
         for part in source.parts():
             for batch in source.read(part):
-                self._add(frame, batch)
+                with self._registered(pa.Table.from_batches([batch])) as name:
+                    self._database.execute(f"INSERT INTO {frame.table} SELECT * FROM {name}")
         return frame
 
     def cached(self, frame: Any) -> Any:
-        return self._table_as(frame.sql, frame.columns) if frame.table is None else frame
+        return self._stored(frame.sql, frame.columns) if frame.table is None else frame
 
     def coalesced(self, frame: Any) -> Any:
         return frame
@@ -86,31 +82,23 @@ class EmbeddedEngine:
     def fields_of(self, array: str, field: str) -> Any:
         return functions.transform(array, lambda one: one[field])
 
-    def fetched(self, sql: str) -> list[Any]:
-        with self._turn:
+    def _fetch(self, sql: str) -> list[Any]:
+        with self._lock:
             return self._database.execute(sql).fetchall()
 
-    def _table_of(self, rows: pa.Table) -> QueryFrame:
-        with self._arrived(rows) as name:
-            return self._table_as(f"SELECT * FROM {name}", rows.schema.names)
-
-    def _add(self, frame: QueryFrame, rows: pa.RecordBatch) -> None:
-        with self._arrived(pa.Table.from_batches([rows])) as name:
-            self._database.execute(f"INSERT INTO {frame.table} SELECT * FROM {name}")
-
     @contextlib.contextmanager
-    def _arrived(self, rows: pa.Table) -> Iterator[str]:
-        """What is in memory under a name that queries know."""
-        with self._turn:
+    def _registered(self, rows: pa.Table) -> Iterator[str]:
+        """Rows in memory, under a name that queries know until the end of the block."""
+        with self._lock:
             self._database.register("arrived", rows)
             try:
                 yield "arrived"
             finally:
                 self._database.unregister("arrived")
 
-    def _table_as(self, sql: str, columns: list[str]) -> QueryFrame:
-        with self._turn:
+    def _stored(self, sql: str, columns: list[str]) -> QueryFrame:
+        with self._lock:
             self._tables += 1
-            table = f"kept_{self._tables}"
+            table = f"stored_{self._tables}"
             self._database.execute(f"CREATE TABLE {table} AS {sql}")
-        return QueryFrame(self, f"FROM {table}", columns, table)
+        return QueryFrame(self._fetch, f"FROM {table}", columns, table)

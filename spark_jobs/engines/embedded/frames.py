@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from spark_jobs.engines.embedded.columns import Column, column, quoted
-from spark_jobs.engines.embedded.windows import in_order
-
-if TYPE_CHECKING:
-    from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.engines.embedded.columns import Column, column, in_order, quoted
 
 Named = Column | str
+Fetch = Callable[[str], list[Any]]
+"""Returns the rows of a query."""
 
 
 class ResultRow(Sequence[Any]):
@@ -46,60 +44,56 @@ def _value(value: Any) -> Any:
 class QueryFrame:
     """A query. Nothing is computed before rows are collected or cached."""
 
-    def __init__(
-        self, engine: EmbeddedEngine, sql: str, columns: Sequence[str], table: str | None = None
-    ) -> None:
+    def __init__(self, fetch: Fetch, sql: str, columns: Sequence[str], table: str | None = None) -> None:
         assert len(set(columns)) == len(columns), f"two columns of one name: {columns}"
-        self._engine = engine
+        self._fetch = fetch
         self.sql = sql
         self.table = table
-        """Where the rows are kept; None for a query."""
+        """Where the rows are stored; None for a query."""
         self.columns = list(columns)
 
     def select(self, *columns: Named) -> QueryFrame:
-        chosen = [one for named in columns for one in self._all_of(named)]
-        return self._made(chosen, f"FROM ({self.sql})")
+        names = (each for one in columns for each in (self.columns if _is_star(one) else [one]))
+        return self.selected(map(column, names), f"FROM ({self.sql})")
 
     def withColumn(self, name: str, value: Column) -> QueryFrame:
-        kept = [value if one == name else column(one) for one in self.columns]
-        new = [] if name in self.columns else [value.alias(name)]
-        named = [one.alias(each) for one, each in zip(kept, self.columns, strict=True)]
-        return self.select(*named, *new)
+        value = value.alias(name)
+        if name not in self.columns:
+            return self.select("*", value)
+        return self.select(*(value if one == name else one for one in self.columns))
 
     def withColumnRenamed(self, name: str, new_name: str) -> QueryFrame:
-        return self.select(*(column(one).alias(new_name if one == name else one) for one in self.columns))
+        return self.select(*(column(one).alias(new_name) if one == name else one for one in self.columns))
 
     def drop(self, *names: str) -> QueryFrame:
         return self.select(*(one for one in self.columns if one not in names))
 
     def where(self, condition: Column) -> QueryFrame:
-        return self._rest(f"WHERE {condition.sql}")
+        return self._query(f"SELECT * FROM ({self.sql}) WHERE {condition.sql}")
 
     def distinct(self) -> QueryFrame:
-        return QueryFrame(self._engine, f"SELECT DISTINCT * FROM ({self.sql})", self.columns)
+        return self._query(f"SELECT DISTINCT * FROM ({self.sql})")
 
     def orderBy(self, *columns: Named) -> QueryFrame:
-        return self._rest(f"ORDER BY {', '.join(map(in_order, columns))}")
+        return self._query(f"SELECT * FROM ({self.sql}) ORDER BY {', '.join(map(in_order, columns))}")
 
     def limit(self, rows: int) -> QueryFrame:
-        return self._rest(f"LIMIT {rows}")
+        return self._query(f"SELECT * FROM ({self.sql}) LIMIT {rows}")
 
     def hint(self, name: str) -> QueryFrame:
-        """DuckDB knows better."""
+        """Ignored: DuckDB's optimizer needs none."""
         return self
 
     def union(self, other: QueryFrame) -> QueryFrame:
         """By position."""
-        return QueryFrame(self._engine, f"({self.sql}) UNION ALL ({other.sql})", self.columns)
-
-    unionAll = union
+        return self._query(f"({self.sql}) UNION ALL ({other.sql})")
 
     def unionByName(self, other: QueryFrame) -> QueryFrame:
         return self.union(other.select(*self.columns))
 
     def crossJoin(self, other: QueryFrame) -> QueryFrame:
         columns = [*self.columns, *other.columns]
-        return QueryFrame(self._engine, f"SELECT * FROM ({self.sql}) CROSS JOIN ({other.sql})", columns)
+        return QueryFrame(self._fetch, f"SELECT * FROM ({self.sql}) CROSS JOIN ({other.sql})", columns)
 
     def join(self, other: QueryFrame, on: str | list[str], how: str = "inner") -> QueryFrame:
         """By equal columns, which come first and once."""
@@ -112,7 +106,7 @@ class QueryFrame:
             *(Column(f"r.{quoted(name)}", name) for name in right),
         ]
         equal = " AND ".join(f"l.{quoted(key)} = r.{quoted(key)}" for key in keys)
-        return self._made(chosen, f"FROM ({self.sql}) AS l {kind} ({other.sql}) AS r ON {equal}")
+        return self.selected(chosen, f"FROM ({self.sql}) AS l {kind} ({other.sql}) AS r ON {equal}")
 
     def groupBy(self, *columns: Named) -> Grouped:
         return Grouped(self, [column(one) for one in columns])
@@ -121,29 +115,28 @@ class QueryFrame:
         return self.groupBy().agg(*columns)
 
     def count(self) -> int:
-        ((rows,),) = self._engine.fetched(f"SELECT count(*) FROM ({self.sql})")
+        ((rows,),) = self._fetch(f"SELECT count(*) FROM ({self.sql})")
         return int(rows)
 
     def collect(self) -> list[ResultRow]:
-        return [
-            ResultRow(dict(zip(self.columns, row, strict=True))) for row in self._engine.fetched(self.sql)
-        ]
+        return [ResultRow(dict(zip(self.columns, row, strict=True))) for row in self._fetch(self.sql)]
 
-    def _made(self, columns: Sequence[Column], source: str) -> QueryFrame:
+    def selected(self, columns: Iterable[Column], source: str) -> QueryFrame:
+        """The query of these columns of `source`, a FROM clause and what follows it."""
+        columns = list(columns)
         listed = ", ".join(f"{one.sql} AS {quoted(one.name)}" for one in columns)
-        return QueryFrame(self._engine, f"SELECT {listed} {source}", [one.name for one in columns])
+        return QueryFrame(self._fetch, f"SELECT {listed} {source}", [one.name for one in columns])
 
-    def _rest(self, clause: str) -> QueryFrame:
-        return QueryFrame(self._engine, f"SELECT * FROM ({self.sql}) {clause}", self.columns)
+    def _query(self, sql: str) -> QueryFrame:
+        return QueryFrame(self._fetch, sql, self.columns)
 
-    def _all_of(self, named: Named) -> list[Column]:
-        if isinstance(named, str) and named == "*":
-            return [column(one) for one in self.columns]
-        return [column(named)]
+
+def _is_star(named: Named) -> bool:
+    return isinstance(named, str) and named == "*"
 
 
 class Grouped:
-    """Rows with equal keys, to be summed up."""
+    """Rows with equal keys, to be aggregated."""
 
     def __init__(self, frame: QueryFrame, keys: Sequence[Column]) -> None:
         self._frame = frame
@@ -152,7 +145,7 @@ class Grouped:
     def agg(self, *columns: Column) -> QueryFrame:
         keys = ", ".join(key.sql for key in self._keys)
         source = f"FROM ({self._frame.sql})" + (f" GROUP BY {keys}" if keys else "")
-        return self._frame._made([*self._keys, *columns], source)
+        return self._frame.selected([*self._keys, *columns], source)
 
     def count(self) -> QueryFrame:
         return self.agg(Column("count(*)", "count"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import count as numbers
 from typing import Any
 
@@ -21,7 +22,7 @@ def lit(value: Any) -> Column:
 
 
 def expr(sql: str) -> Column:
-    """In the words that Spark and DuckDB share."""
+    """In the SQL that Spark and DuckDB share."""
     return Column(sql)
 
 
@@ -33,19 +34,23 @@ def desc(by: Named) -> Column:
     return Column(f"{column(by).sql} DESC NULLS LAST")
 
 
+def _listed(columns: Iterable[Named]) -> str:
+    return ", ".join(column(one).sql for one in columns)
+
+
 def _call(name: str, *arguments: Named) -> Column:
-    return Column(f"{name}({', '.join(column(one).sql for one in arguments)})")
+    return Column(f"{name}({_listed(arguments)})")
+
+
+def _function(name: str) -> Callable[..., Column]:
+    """A function that differs from Spark's at most in its name."""
+    return partial(_call, name)
 
 
 # ---- one value ----
 
-
-def coalesce(*columns: Named) -> Column:
-    return _call("coalesce", *columns)
-
-
-def least(*columns: Named) -> Column:
-    return _call("least", *columns)
+coalesce = _function("coalesce")
+least = _function("least")
 
 
 def floor(value: Named) -> Column:
@@ -72,36 +77,32 @@ def struct(*columns: Named) -> Column:
 
 
 def create_map(*pairs: Named) -> Column:
-    keys, values = (", ".join(column(one).sql for one in part) for part in (pairs[::2], pairs[1::2]))
-    return Column(f"map([{keys}], [{values}])")
+    return Column(f"map([{_listed(pairs[::2])}], [{_listed(pairs[1::2])}])")
 
 
 # ---- arrays (those of structs are in the order of their fields; where a field is null, every engine has its own) ----
 
+size = _function("len")
+explode = _function("unnest")
+arrays_overlap = _function("list_has_any")
+array_min = _function("list_min")
+array_max = _function("list_max")
+
 
 def array(*columns: Named) -> Column:
-    return Column(f"[{', '.join(column(one).sql for one in columns)}]")
+    return Column(f"[{_listed(columns)}]")
 
 
-def size(values: Named) -> Column:
-    return _call("len", values)
-
-
-def element_at(values: Named, position: int) -> Column:
+def element_at(values: Named, position: int | Column) -> Column:
     """From 1. Null where there is none."""
     return _call("list_extract", values, lit(position))
 
 
-def try_element_at(values: Named, position: Column) -> Column:
-    return _call("list_extract", values, position)
+try_element_at = element_at
 
 
 def slice(values: Named, start: int, length: int) -> Column:
     return _call("list_slice", values, lit(start), lit(start + length - 1))
-
-
-def explode(values: Named) -> Column:
-    return _call("unnest", values)
 
 
 def transform(values: Named, made: Callable[[Column], Column]) -> Column:
@@ -125,10 +126,6 @@ def array_contains(values: Named, value: Any) -> Column:
     return _call("list_contains", values, lit(value))
 
 
-def arrays_overlap(one: Named, other: Named) -> Column:
-    return _call("list_has_any", one, other)
-
-
 def array_distinct(values: Named) -> Column:
     """Each once, where it comes first."""
     sql = column(values).sql
@@ -142,31 +139,19 @@ def array_union(one: Named, other: Named) -> Column:
 
 
 def array_intersect(one: Named, other: Named) -> Column:
-    both = filter(array_distinct(one), lambda each: array_contains(other, each))
-    return _of_both(one, other, both.sql)
+    return _of_both(one, other, filter(array_distinct(one), lambda each: array_contains(other, each)))
 
 
 def array_except(values: Named, others: Named) -> Column:
     """What is only in the first, each once, in the order of the first."""
-    sql = column(values).sql
-    number = next(_arguments)
-    one, at = f"each_{number}", f"at_{number}"
-    kept = f"NOT list_contains({column(others).sql}, {one}) AND list_position({sql}, {one}) = {at}"
-    return _of_both(values, others, f"list_filter({sql}, lambda {one}, {at}: {kept})")
+    return _of_both(
+        values, others, filter(array_distinct(values), lambda each: ~array_contains(others, each))
+    )
 
 
-def _of_both(one: Named, other: Named, sql: str) -> Column:
+def _of_both(one: Named, other: Named, value: Column) -> Column:
     """Null where one of them is."""
-    both = (column(one).isNotNull() & column(other).isNotNull()).sql
-    return Column(f"CASE WHEN {both} THEN {sql} END")
-
-
-def array_min(values: Named) -> Column:
-    return _call("list_min", values)
-
-
-def array_max(values: Named) -> Column:
-    return _call("list_max", values)
+    return when(column(one).isNotNull() & column(other).isNotNull(), value)
 
 
 def array_sort(values: Named) -> Column:
@@ -185,6 +170,13 @@ def array_join(values: Named, separator: str) -> Column:
 
 # ---- many rows ----
 
+sum = _function("sum")
+min = _function("min")
+max = _function("max")
+max_by = _function("arg_max_null")
+min_by = _function("arg_min_null")
+row_number = _function("row_number")
+
 
 def count(values: Named) -> Column:
     is_every_row = isinstance(values, str) and values == "*"
@@ -193,26 +185,6 @@ def count(values: Named) -> Column:
 
 def count_if(condition: Column) -> Column:
     return Column(f"count(*) FILTER (WHERE {condition.sql})")
-
-
-def sum(values: Named) -> Column:
-    return _call("sum", values)
-
-
-def min(values: Named) -> Column:
-    return _call("min", values)
-
-
-def max(values: Named) -> Column:
-    return _call("max", values)
-
-
-def max_by(value: Named, order: Named) -> Column:
-    return _call("arg_max_null", value, order)
-
-
-def min_by(value: Named, order: Named) -> Column:
-    return _call("arg_min_null", value, order)
 
 
 def collect_list(values: Named) -> Column:
@@ -229,12 +201,5 @@ def _collected(distinct: str, sql: str) -> Column:
 
 
 def percentile_approx(values: Named, percentage: float, accuracy: int) -> Column:
-    """More exact than asked."""
+    """Exact."""
     return _call("quantile_disc", values, lit(percentage))
-
-
-def row_number() -> Column:
-    return Column("row_number()")
-
-
-__all__ = [name for name in dir() if name.islower() and not name.startswith("_") and name != "sql_of"]

@@ -27,11 +27,10 @@ from emulator.simulation.scenarios.run import (
     prepare_scenario,
     run_scenario,
 )
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import Circumstances
 from spark_jobs.checks.metadata_converged import UNDER_WAY_MS, SharedMetadata, conclude, metadata_converged
 from spark_jobs.evidence.metadata_fold import EventStamp, MetadataEvent, document_in, fold
-from spark_jobs.sources.metadata_log import events_in
-from spark_jobs.sources.metadata_stores import ClusterStore, ClusterSync
+from spark_jobs.sources.metadata import ClusterStore, ClusterSync, events_in
 from spark_jobs.sources.run_folder import open_run_folder
 
 EVENTS = "persistent://pulsar/system/metadata-events"
@@ -110,7 +109,7 @@ def test_a_run_that_went_well(run: Path) -> None:
     assert not sentence.startswith("0 "), "the topology's own documents are sent as events"
 
 
-def test_a_store_that_somebody_edited_is_found(run: Path, tmp_path: Path) -> None:
+def test_an_edited_store_is_found(run: Path, tmp_path: Path) -> None:
     run = copied(run, tmp_path)
     said = json.dumps({"policies": {"replication_clusters": ["eu"]}}).encode()
     path = NamespacePath("public/default").text
@@ -123,7 +122,7 @@ def test_a_store_that_somebody_edited_is_found(run: Path, tmp_path: Path) -> Non
     json.dumps(found.as_json())
 
 
-def test_a_document_that_somebody_took_away_is_found(run: Path, tmp_path: Path) -> None:
+def test_a_deleted_document_is_found(run: Path, tmp_path: Path) -> None:
     run = copied(run, tmp_path)
     edit(run, "americas", "DELETE FROM kv WHERE path = ?", NamespacePath("public/default").text)
     assert judged(run)[0] == "invalid"
@@ -144,7 +143,7 @@ def test_a_store_that_cannot_be_read_is_unknown(run: Path, tmp_path: Path, harm:
     assert "configuration/europe/configuration.sqlite" in sentence
 
 
-def test_nothing_is_judged_where_nothing_is_shared(tmp_path: Path) -> None:
+def test_nothing_is_checked_where_nothing_is_shared(tmp_path: Path) -> None:
     run = played(tmp_path / "run", events="")
     assert metadata_converged(open_run_folder(run), CALM, end_ms=1e15) is None
 
@@ -187,7 +186,7 @@ def test_clusters_for_which_the_last_that_came_wins_are_found() -> None:
     assert both_wrong.verdict == "invalid", "equal stores can all be wrong"
 
 
-def test_what_is_under_way_at_the_end_is_no_fault() -> None:
+def test_an_event_in_progress_at_the_end_is_no_fault() -> None:
     behind = evidence([store("a", 2, HEARD), store("b", 1, {"a:1": 1, "b:1": 9})], RACE)
     assert conclude(behind, CALM, 1_000.0 + UNDER_WAY_MS / 2).verdict == "valid"
     assert conclude(behind, CALM, 1_001.0 + UNDER_WAY_MS).verdict == "unknown"
@@ -279,9 +278,7 @@ def test_a_cluster_that_is_lost_with_its_store_gets_everything_back(tmp_path: Pa
 
 
 @pytest.mark.parametrize("clocks", ["clock-ahead", "clock-ahead-hybrid"])
-def test_the_story_of_a_clock_that_is_ahead_ends_alike_under_plain_and_hybrid_clocks(
-    tmp_path: Path, clocks: str
-) -> None:
+def test_a_clock_that_is_ahead_ends_alike_under_plain_and_hybrid_clocks(tmp_path: Path, clocks: str) -> None:
     """Which changes were rejected on the way differs between the two."""
     verdict, outcome = shipped(tmp_path, clocks, 1)
     assert verdict == "valid"

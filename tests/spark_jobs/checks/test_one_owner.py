@@ -10,14 +10,16 @@ import pytest
 from emulator.cli.seed_report import store_run
 from emulator.model.stored_keys import GrantKey
 from spark_jobs.checks import one_owner
-from spark_jobs.checks.circumstances import Circumstances
+from spark_jobs.checks.check import Circumstances
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.verdict import CheckResult
 from spark_jobs.verify import evaluate_run
-from tests.spark_jobs.literal import NAMESPACES, TOPIC, judged, published, stored
+from tests.spark_jobs.literal import NAMESPACES, TOPIC, published, result_of, stored
 from tests.swarm.generator.kinds import draw
 from tests.swarm.mutants import overrides_without
 from tests.swarm.runner import run_plan
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 Stored = tuple[str, tuple[str, bytes]]
 
@@ -36,14 +38,12 @@ GRANTS = [granted(0, "p", 0), granted(1, "q", 3)]
 
 
 def verdict(
-    engine: QueryEngine,
     grants: list[Stored],
     rows: list[tuple[object, ...]] = ROWS,
     epochs: list[tuple[str, str, str, int]] | None = None,
     circumstances: Circumstances | None = None,
 ) -> CheckResult:
-    return judged(
-        engine,
+    return result_of(
         one_owner.CHECK,
         rows,
         [published(0)],
@@ -57,31 +57,31 @@ def kinds(result: CheckResult) -> set[object]:
     return {one["kind"] for one in result.witness}
 
 
-def test_each_in_its_own_epoch_is_valid(engine: QueryEngine) -> None:
-    result = verdict(engine, GRANTS, epochs=[("a", TOPIC, "p", 0), ("a", TOPIC, "q", 1)])
+def test_each_in_its_own_epoch_is_valid() -> None:
+    result = verdict(GRANTS, epochs=[("a", TOPIC, "p", 0), ("a", TOPIC, "q", 1)])
     assert (result.verdict, result.invariant) == ("valid", "INV-25")
     assert "2 grants" in result.sentence
 
 
-def test_without_a_grant_there_is_nothing_to_judge(engine: QueryEngine) -> None:
-    assert verdict(engine, []).verdict == "not applicable"
+def test_without_a_grant_nothing_is_checked() -> None:
+    assert verdict([]).verdict == "not applicable"
 
 
-def test_an_entry_of_somebody_else_is_named_with_epoch_and_owner(engine: QueryEngine) -> None:
-    result = verdict(engine, GRANTS, [*ROWS, stored("a", 6, 9, producer="p")])
+def test_an_entry_of_another_producer_is_named_with_epoch_and_owner() -> None:
+    result = verdict(GRANTS, [*ROWS, stored("a", 6, 9, producer="p")])
     assert result.verdict == "invalid"
     (witness,) = result.witness
     assert (witness["producer"], witness["position"]) == ("p", "1:6:-1")
     assert (witness["epoch"], witness["owner"], witness["region"]) == (1, "q", "a")
 
 
-def test_what_came_from_another_region_is_no_business_of_this_one(engine: QueryEngine) -> None:
-    assert verdict(engine, GRANTS, [*ROWS, stored("a", 6, 9, "b", producer="p")]).verdict == "valid"
+def test_replicated_entries_are_not_compared_with_grants() -> None:
+    assert verdict(GRANTS, [*ROWS, stored("a", 6, 9, "b", producer="p")]).verdict == "valid"
 
 
-def test_behind_the_end_of_a_grant_anybody_may_publish(engine: QueryEngine) -> None:
+def test_behind_the_end_of_a_grant_any_producer_may_publish() -> None:
     ended = [granted(0, "p", 0), granted(1, "q", 3, 6)]
-    assert verdict(engine, ended, [*ROWS, stored("a", 6, 9, producer="p")]).verdict == "valid"
+    assert verdict(ended, [*ROWS, stored("a", 6, 9, producer="p")]).verdict == "valid"
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,8 @@ def test_behind_the_end_of_a_grant_anybody_may_publish(engine: QueryEngine) -> N
         ([granted(0, "p", 0, 3), granted(1, "q", 3, 2)], "grants overlap"),
     ],
 )
-def test_grants_that_contradict_each_other_are_invalid(
-    engine: QueryEngine, grants: list[Stored], kind: str
-) -> None:
-    result = verdict(engine, grants)
+def test_grants_that_contradict_each_other_are_invalid(grants: list[Stored], kind: str) -> None:
+    result = verdict(grants)
     assert result.verdict == "invalid"
     assert kind in kinds(result)
 
@@ -109,27 +107,27 @@ def test_grants_that_contradict_each_other_are_invalid(
         ([GRANTS[0], ("a", (GrantKey.of(TOPIC, 1).text, b"{}"))], "unreadable grant"),
     ],
 )
-def test_a_grant_that_is_gone_leaves_it_unknown(engine: QueryEngine, grants: list[Stored], kind: str) -> None:
-    result = verdict(engine, grants)
+def test_a_missing_grant_makes_it_unknown(grants: list[Stored], kind: str) -> None:
+    result = verdict(grants)
     assert result.verdict == "unknown"
     assert kinds(result) == {kind}
 
 
-def test_a_gap_excuses_nothing_where_the_grants_are_known(engine: QueryEngine) -> None:
+def test_a_gap_excuses_nothing_where_the_grants_are_known() -> None:
     grants = [GRANTS[0], granted(2, "q", 3)]
-    assert verdict(engine, grants, [*ROWS, stored("a", 6, 9, producer="p")]).verdict == "invalid"
+    assert verdict(grants, [*ROWS, stored("a", 6, 9, producer="p")]).verdict == "invalid"
 
 
-def test_an_epoch_told_without_a_grant_is_invalid(engine: QueryEngine) -> None:
-    result = verdict(engine, GRANTS, epochs=[("a", TOPIC, "r", 1)])
+def test_an_epoch_returned_without_a_grant_is_invalid() -> None:
+    result = verdict(GRANTS, epochs=[("a", TOPIC, "r", 1)])
     assert result.verdict == "invalid"
     (witness,) = result.witness
     assert (witness["producer"], witness["epoch"], witness["owner"]) == ("r", 1, "q")
 
 
-def test_an_epoch_told_by_a_region_that_cannot_be_read_is_not_proven_wrong(engine: QueryEngine) -> None:
+def test_an_epoch_returned_by_an_unreadable_region_is_not_proven_wrong() -> None:
     damaged = Circumstances(NAMESPACES, damaged_regions=frozenset("a"))
-    result = verdict(engine, [], epochs=[("a", TOPIC, "p", 0)], circumstances=damaged)
+    result = verdict([], epochs=[("a", TOPIC, "p", 0)], circumstances=damaged)
     assert result.verdict == "unknown"
 
 
@@ -140,7 +138,7 @@ def judged_seed(engine: QueryEngine, seed: int, without: str | None, folder: Pat
     return check
 
 
-def test_an_epoch_that_was_told_before_it_was_durable_is_seen_in_what_a_simulated_run_left(
+def test_an_epoch_returned_before_it_was_durable_is_found_in_a_simulated_run(
     engine: QueryEngine, tmp_path: Path
 ) -> None:
     """Only where the region died, or its disk failed, before it was durable."""

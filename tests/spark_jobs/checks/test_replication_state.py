@@ -14,7 +14,7 @@ from spark_jobs.checks.replication_state import (
 )
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import use_engine
-from spark_jobs.sources.run_folder import Namespace
+from spark_jobs.sources.policies import Namespace
 from spark_jobs.sources.stored_values import place_number
 from tests.spark_jobs.literal import (
     NAMESPACES,
@@ -95,12 +95,12 @@ def test_regions_that_are_lost_are_no_place_to_go(engine: QueryEngine) -> None:
     assert one.again == {}
 
 
-def test_of_a_subscription_of_one_region_nothing_is_told(engine: QueryEngine) -> None:
+def test_a_subscription_of_one_region_is_not_reported(engine: QueryEngine) -> None:
     assert standings(engine, {"a": range(4)}, [counts("a", 0, 3)], replicated=False) == ()
 
 
 @pytest.mark.parametrize(("lost", "grows"), [(["c"], True), ([], False)])
-def test_after_a_loss_it_is_told_why_it_grows(lost: list[str], grows: bool) -> None:
+def test_after_a_loss_the_sentence_says_why_the_number_grows(lost: list[str], grows: bool) -> None:
     told = replication_state_result(
         [SubscriptionState("s", TOPIC, "a", {"b": 12})],
         lost,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.engines.embedded.columns import duckdb_type
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
-from spark_jobs.engines.embedded.types import duckdb_type
 from spark_jobs.engines.frames import (
     BoundThreads,
     Column,
@@ -191,7 +191,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", OF_A_ROW)
-def test_a_word_about_a_row_means_the_same(spark: SparkEngine, name: str) -> None:
+def test_a_function_of_a_row_means_the_same(spark: SparkEngine, name: str) -> None:
     def make(frame: DataFrame) -> DataFrame:
         return frame.select("id", OF_A_ROW[name]().alias("it"))
 
@@ -199,7 +199,7 @@ def test_a_word_about_a_row_means_the_same(spark: SparkEngine, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", OF_A_GROUP)
-def test_a_word_about_a_group_means_the_same(spark: SparkEngine, name: str) -> None:
+def test_an_aggregate_means_the_same(spark: SparkEngine, name: str) -> None:
     def make(frame: DataFrame) -> DataFrame:
         return frame.groupBy("who").agg(OF_A_GROUP[name]().alias("it"))
 
@@ -211,11 +211,11 @@ def test_a_word_about_a_group_means_the_same(spark: SparkEngine, name: str) -> N
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_a_word_about_a_frame_means_the_same(spark: SparkEngine, name: str) -> None:
+def test_a_frame_operation_means_the_same(spark: SparkEngine, name: str) -> None:
     assert told(EmbeddedEngine(), FRAMES[name]) == told(spark, FRAMES[name])
 
 
-def test_columns_are_known_before_anything_is_worked_out(spark: SparkEngine) -> None:
+def test_columns_are_known_before_anything_is_computed(spark: SparkEngine) -> None:
     for make in FRAMES.values():
         columns = []
         for engine in (EmbeddedEngine(), spark):
@@ -230,12 +230,12 @@ def test_a_column_is_neither_true_nor_false() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["array<bigint", "struct<a bigint>", "bigint>", "array<>"])
-def test_a_type_that_is_none_is_refused(wrong: str) -> None:
+def test_an_invalid_type_is_refused(wrong: str) -> None:
     with pytest.raises((ValueError, KeyError)):
         duckdb_type(wrong)
 
 
-def test_what_is_read_here_and_in_tasks_is_the_same(spark: SparkEngine, tmp_path: Path) -> None:
+def test_rows_read_by_the_driver_and_by_tasks_are_the_same(spark: SparkEngine, tmp_path: Path) -> None:
     # A name with a special meaning in Spark's file patterns.
     folder = open_run_folder(small_run().write(tmp_path / "run [1] {a,b} é"))
     read = []
@@ -261,7 +261,7 @@ def judgements(spark: SparkEngine, path: Path) -> list[dict[str, Any]]:
     [untouched, two_producers, lossy_run, lambda: failover_drill(seconds=4.0, per_second=20), SampleRun],
     ids=["all checks", "two producers", "a region lost", "a drill", "nothing"],
 )
-def test_the_same_judgement_on_a_run(
+def test_both_engines_evaluate_a_run_alike(
     spark: SparkEngine, tmp_path: Path, make: Callable[[], SampleRun]
 ) -> None:
     path = make().write(tmp_path / "run")
@@ -276,7 +276,7 @@ REST = [pytest.param(one, marks=pytest.mark.slow) for one in SABOTAGES if one no
 
 
 @pytest.mark.parametrize("sabotage", [*FEW, *REST], ids=lambda one: one.name)
-def test_the_same_judgement_on_evidence_that_was_tampered_with(
+def test_both_engines_evaluate_tampered_evidence_alike(
     spark: SparkEngine, tmp_path: Path, sabotage: Sabotage
 ) -> None:
     embedded, on_spark = judgements(spark, sabotage.write(tmp_path / "run"))

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.engines.lean_spark import LEFT_OUT, lean_home
-from spark_jobs.engines.session import LARGE_BYTES, _java_options, class_archive, java_problem
+from spark_jobs.engines.session import (
+    LARGE_BYTES,
+    LEFT_OUT,
+    _java_options,
+    class_archive,
+    java_problem,
+    lean_home,
+)
 
 pytestmark = pytest.mark.long
 

@@ -14,12 +14,12 @@ from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.names import TransactionStatus
 from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import keys, processed
-from spark_jobs.checks.circumstances import Circumstances
-from spark_jobs.checks.judging import Check
-from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.checks.check import Check, Circumstances
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.verdict import CheckResult
-from tests.spark_jobs.literal import NAMESPACES, event, judged, stored
+from tests.spark_jobs.literal import NAMESPACES, event, expect, result_of, stored
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 LOG, KEY_LOG = (f"internal://pulsar/system/__transaction_{kind}_0" for kind in ("log", "key"))
 KEY = "settlement"
@@ -56,11 +56,11 @@ def kinds(result: CheckResult) -> list[str]:
 
 
 @pytest.mark.parametrize("check", [keys.FENCED, keys.EPOCHS, processed.CHECK])
-def test_where_nobody_used_keys_or_transactions_nothing_is_judged(engine: QueryEngine, check: Check) -> None:
-    assert judged(engine, check, [stored("a", 0, 0)], []).verdict == "not applicable"
+def test_without_keys_and_transactions_nothing_is_checked(check: Check) -> None:
+    expect("not applicable", check, [stored("a", 0, 0)], [])
 
 
-def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(engine: QueryEngine) -> None:
+def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions() -> None:
     """The logs are written by the shipped coordinator and key book."""
     bounds = Bounds(open_max=9, participants_max=9, timeout_ms_max=60_000, outcomes_max=9, outcome_ms=1)
     coordinator, book = Coordinator(0, bounds), KeyBook(0, 9)
@@ -83,16 +83,14 @@ def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(en
         *(("a", KEY_LOG, at, journal_format.encode_key_entry(one)) for at, one in enumerate(key_journal)),
     ]
     for check in (keys.FENCED, keys.EPOCHS):
-        assert judged(engine, check, coordinators=said).verdict == "valid"
+        expect("valid", check, coordinators=said)
 
 
-def test_what_is_decided_before_a_newer_one_begins_is_in_order_and_what_is_not_is_two_open(
-    engine: QueryEngine,
-) -> None:
+def test_a_transaction_must_be_decided_before_a_newer_one_of_its_key_begins() -> None:
     right = entries(LOG, began(1, 0), decided(1), began(2, 1), began(3, 0, role="another"))
     wrong = entries(LOG, began(1, 0), began(2, 1), decided(1))
-    assert judged(engine, keys.FENCED, coordinators=right).verdict == "valid"
-    result = judged(engine, keys.FENCED, coordinators=wrong)
+    expect("valid", keys.FENCED, coordinators=right)
+    result = result_of(keys.FENCED, coordinators=wrong)
     assert (result.verdict, kinds(result)) == ("invalid", ["two open transactions"])
     assert (result.witness[0]["transaction"], result.witness[0]["transaction_key"]) == ("0,2", KEY)
 
@@ -107,21 +105,21 @@ def test_what_is_decided_before_a_newer_one_begins_is_in_order_and_what_is_not_i
     ],
     ids=["before", "behind", "refused", "not answered"],
 )
-def test_nobody_commits_when_a_newer_one_of_the_key_has_begun(
-    engine: QueryEngine, commit_asked_ms: float, outcomes: tuple[str, ...], verdict: str
+def test_no_transaction_commits_after_a_newer_one_of_its_key_has_begun(
+    commit_asked_ms: float, outcomes: tuple[str, ...], verdict: str
 ) -> None:
     events = [told_begun(1, 0, 10), told_begun(2, 1, 20, "other"), ended(1, commit_asked_ms, *outcomes)]
-    assert judged(engine, keys.FENCED, [], events).verdict == verdict
+    expect(verdict, keys.FENCED, [], events)
 
 
-def test_a_key_fences_nobody_in_another_region(engine: QueryEngine) -> None:
+def test_a_key_fences_no_client_in_another_region() -> None:
     events = [
         told_begun(1, 0, 10),
         told_begun(1, 0, 20, "other", region="b"),
         ended(1, 25),
         ended(1, 26, region="b"),
     ]
-    assert judged(engine, keys.FENCED, [], events).verdict == "valid"
+    expect("valid", keys.FENCED, [], events)
 
 
 @pytest.mark.parametrize(
@@ -132,19 +130,16 @@ def test_a_key_fences_nobody_in_another_region(engine: QueryEngine) -> None:
     ],
     ids=["damaged", "lost"],
 )
-def test_a_region_that_was_lost_or_is_known_in_part_proves_nothing(
-    engine: QueryEngine, circumstances: Circumstances
-) -> None:
+def test_a_region_that_was_lost_or_is_known_in_part_proves_nothing(circumstances: Circumstances) -> None:
     events = [told_begun(1, 0, 10), told_begun(1, 0, 20, "other")]
-    result = judged(engine, keys.EPOCHS, [], events, circumstances=circumstances)
-    assert result.verdict == "unknown"
+    result = expect("unknown", keys.EPOCHS, [], events, circumstances=circumstances)
     assert set(kinds(result)) == {"one epoch returned to two clients", "epoch returned without a grant"}
 
 
-def test_an_epoch_below_the_floor_of_forgotten_keys_was_granted_once(engine: QueryEngine) -> None:
+def test_an_epoch_below_the_floor_of_forgotten_keys_was_granted_once() -> None:
     floor = entries(KEY_LOG, ["floor", 7, 4])
-    assert judged(engine, keys.EPOCHS, [], [told_begun(1, 7, 10)], coordinators=floor).verdict == "valid"
-    beyond = judged(engine, keys.EPOCHS, [], [told_begun(1, 8, 10)], coordinators=floor)
+    expect("valid", keys.EPOCHS, [], [told_begun(1, 7, 10)], coordinators=floor)
+    beyond = result_of(keys.EPOCHS, [], [told_begun(1, 8, 10)], coordinators=floor)
     assert kinds(beyond) == ["epoch returned without a grant"]
 
 
@@ -168,7 +163,7 @@ def received(least: int, entry: int, at_ms: float, region: str = "a") -> History
     return event(at_ms, "receive", "ok", **place)
 
 
-def test_one_acknowledgement_in_two_committed_transactions_is_a_defect(engine: QueryEngine) -> None:
+def test_one_acknowledgement_in_two_committed_transactions_is_a_defect() -> None:
     for how in ("individual", "cumulative"):
         events = [
             acknowledged(1, 4, 10, how=how),
@@ -176,7 +171,7 @@ def test_one_acknowledgement_in_two_committed_transactions_is_a_defect(engine: Q
             ended(1, 15),
             ended(2, 25),
         ]
-        result = judged(engine, processed.CHECK, [], events)
+        result = result_of(processed.CHECK, [], events)
         assert (result.verdict, kinds(result)) == ("invalid", ["acknowledged twice"])
         assert result.witness[0]["transaction"] == "0,1 and 0,2"
 
@@ -191,15 +186,14 @@ def test_one_acknowledgement_in_two_committed_transactions_is_a_defect(engine: Q
     ],
     ids=["aborted", "refused", "another message", "moved by hand"],
 )
-def test_what_did_not_count_twice_is_none(
-    engine: QueryEngine, second: list[HistoryEvent | list[HistoryEvent]]
+def test_an_acknowledgement_that_did_not_take_effect_twice_is_no_defect(
+    second: list[HistoryEvent | list[HistoryEvent]],
 ) -> None:
     flat = [one for item in second for one in (item if isinstance(item, list) else [item])]
-    result = judged(engine, processed.CHECK, [], [acknowledged(1, 4, 10), ended(1, 15), flat])
-    assert result.verdict == "valid", result.sentence
+    expect("valid", processed.CHECK, [], [acknowledged(1, 4, 10), ended(1, 15), flat])
 
 
-def test_what_several_transactions_processed_is_counted_by_key_and_by_region(engine: QueryEngine) -> None:
+def test_what_several_transactions_processed_is_counted_by_key_and_by_region() -> None:
     """Entry 0 twice without a key, 1 twice under a key, 2 in both regions, 3 once."""
     rows = [*(stored("a", n, n) for n in range(4)), *(stored("b", n, n) for n in range(4))]
     plain = [received(1, 0, 1), received(2, 0, 2), acknowledged(1, 3, 3, how="cumulative"), received(1, 3, 3)]
@@ -212,8 +206,7 @@ def test_what_several_transactions_processed_is_counted_by_key_and_by_region(eng
         received(5, 2, 9, region="b"),
     ]
     ends = [*(ended(least, 20) for least in (1, 2, 3, 4)), ended(5, 20, region="b")]
-    result = judged(engine, processed.CHECK, rows, [*plain, *of_key, *ends])
-    assert result.verdict == "valid"
+    result = expect("valid", processed.CHECK, rows, [*plain, *of_key, *ends])
     assert result.sentence.endswith(
         "s: 5 messages processed, 1 of them more than once, 1 of them more than once under one key,"
         " 1 in more than one region."

@@ -11,7 +11,7 @@ from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.figures.curves import POINTS, SHOWN_MAX, Curve, Point, shown
 from spark_jobs.figures.timeline import Timeline
 from spark_jobs.frames.faults import Interval
-from spark_jobs.report.curves_drawing import draw_curves
+from spark_jobs.report.charts import draw_curves
 from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.report.test_report import EVIL, Page
 from tests.spark_jobs.sample_run import SampleRun
@@ -41,7 +41,7 @@ def test_latency_begins_with_the_asking_and_lag_with_the_acknowledgement(
     assert latency.points == (point(POINTS // 6, 0.052),)
 
 
-def test_who_comes_later_waits_for_himself_and_tells_nothing_of_the_link(
+def test_a_consumer_that_connects_later_does_not_count_for_the_lag_of_the_link(
     engine: QueryEngine, tmp_path: Path
 ) -> None:
     sample = SampleRun()

@@ -104,7 +104,7 @@ def test_a_headline_is_derived_from_checks_and_figures(
     assert headline(overall(found), found, figures, limits) == text
 
 
-def test_the_explanation_counts_what_was_judged() -> None:
+def test_the_explanation_counts_what_was_checked() -> None:
     found = checks("valid", "not applicable", "valid")
     assert explanation("valid", found) == f"2 checks of 3 had something to check: 2 valid. {ONE_RUN}"
     found = checks("valid", "unknown")
@@ -140,7 +140,7 @@ def test_a_figure_is_valid_nowhere() -> None:
     assert 'testcase classname="geoemu.info"' not in junit(told)
 
 
-def test_checks_without_anything_to_judge_are_one_line() -> None:
+def test_checks_that_are_not_applicable_are_one_line() -> None:
     told = replace(evaluation("unknown"), checks=tuple(checks(*["not applicable"] * 12, evidence="unknown")))
     text = summary(told, Path("x"))
     assert len(text.splitlines()) == 6

@@ -54,7 +54,9 @@ def check(evaluation: Evaluation, name: str) -> CheckResult:
     return found
 
 
-def test_what_only_the_lost_region_had_is_counted_and_dated(engine: QueryEngine, tmp_path: Path) -> None:
+def test_messages_that_only_the_lost_region_had_are_counted_and_dated(
+    engine: QueryEngine, tmp_path: Path
+) -> None:
     evaluation = judged(engine, lossy_run(), tmp_path / "run")
     assert evaluation.verdict == "valid", [one for one in evaluation.checks if one.verdict != "valid"]
     loss = evaluation.figures["loss"]
@@ -89,7 +91,7 @@ def test_a_region_that_came_back_was_not_lost(engine: QueryEngine, tmp_path: Pat
     assert evaluation.verdict != "valid"
 
 
-def test_a_lost_region_owes_no_log_but_one_that_can_be_read_must_hold_what_it_acknowledged(
+def test_a_lost_region_needs_no_log_but_a_readable_one_must_hold_what_it_acknowledged(
     engine: QueryEngine, tmp_path: Path
 ) -> None:
     gone = lossy_run().write(tmp_path / "gone")
@@ -105,7 +107,7 @@ def test_a_lost_region_owes_no_log_but_one_that_can_be_read_must_hold_what_it_ac
     assert check(judged(engine, forgetful, tmp_path / "forgetful"), "INV-1").verdict == "invalid"
 
 
-def test_what_is_between_the_regions_that_are_left_is_judged_as_ever(
+def test_replication_between_the_remaining_regions_is_checked_as_before(
     engine: QueryEngine, tmp_path: Path
 ) -> None:
     run = lossy_run()

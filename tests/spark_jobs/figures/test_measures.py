@@ -31,7 +31,7 @@ def slowly(sequence_id: int, asked_ms: float, acked_ms: float) -> list[HistoryEv
     return [published(sequence_id, at_ms=asked_ms)[0], published(sequence_id, at_ms=acked_ms - 1)[1]]
 
 
-def test_the_longest_wait_is_told_first_then_others_that_were_long(engine: QueryEngine) -> None:
+def test_the_longest_wait_is_first_then_others_that_were_long(engine: QueryEngine) -> None:
     events: list[HistoryEvent | list[HistoryEvent]] = [
         published(0, at_ms=10),
         slowly(1, 3000, 3400),

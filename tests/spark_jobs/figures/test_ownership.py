@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.figures.ownership import Asked, Contest, HostFault, Moment, contests, deeds_of
-from spark_jobs.report.ownership_drawing import draw_loads, legend_of, sentences_of
+from spark_jobs.figures.ownership import Asked, Contest, HostFault, Moment, contests, faults_of
+from spark_jobs.report.charts import draw_loads, legend_of, sentences_of
 from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.report.test_report import EVIL
 from tests.spark_jobs.sample_run import TOPIC, SampleRun
@@ -28,7 +28,7 @@ def shares(hosts: int, topics: int) -> list[Asked]:
     ]
 
 
-def test_the_topics_of_a_host_that_dies_are_counted_where_they_went_and_how_long_they_had_nobody() -> None:
+def test_the_topics_of_a_killed_host_are_counted_by_new_owner_with_the_time_without_one() -> None:
     taken_over = [
         Asked(place(0), "h-2", 1010.0),
         Asked(place(2), "h-2", 1030.0),
@@ -42,7 +42,7 @@ def test_the_topics_of_a_host_that_dies_are_counted_where_they_went_and_how_long
     assert found.moments == (Moment("h-1 killed", 3, 0, 0.03, 0.05),)
 
 
-def test_what_nobody_took_over_is_told_and_is_in_nobodys_load() -> None:
+def test_topics_without_a_new_owner_are_counted_and_in_no_load() -> None:
     (found,) = contests([*shares(2, 4), Asked(place(0), "h-2", 1500.0)], [HostFault(1000.0, "kill", "h-1")])
     assert found.loads == {"h-1": (2, 0), "h-2": (2, 3)}
     assert found.moments == (Moment("h-1 killed", 2, 1, 0.5, 0.5),)
@@ -57,14 +57,14 @@ def test_loads_are_those_of_the_moment_in_which_every_topic_has_an_owner_again()
 
 
 def test_hosts_that_die_together_are_one_moment_and_later_ones_another() -> None:
-    deeds = [
+    faults = [
         HostFault(1000.0, "kill", "h-1"),
         HostFault(1004.0, "pause", "h-2"),
         HostFault(3000.0, "kill", "h-3"),
     ]
     taken_over = [Asked(place(topic), "h-3", 1010.0 + topic) for topic in (0, 1)]
     last = [Asked(place(topic), "h-4", 3005.0) for topic in range(3)]
-    (found,) = contests([*shares(3, 3), Asked(place(0), "h-4"), *taken_over, *last], deeds)
+    (found,) = contests([*shares(3, 3), Asked(place(0), "h-4"), *taken_over, *last], faults)
     assert [moment.words for moment in found.moments] == ["h-1 killed, h-2 paused", "h-3 killed"]
     assert found.loads == {"h-1": (1, 0, 0), "h-2": (1, 0, 0), "h-3": (1, 3, 0), "h-4": (0, 0, 3)}
 
@@ -72,22 +72,22 @@ def test_hosts_that_die_together_are_one_moment_and_later_ones_another() -> None
 def test_hosts_of_other_topics_or_of_another_region_are_another_contest() -> None:
     here = [Asked(("us-east", "t"), "east-1", 1.0), Asked(("us-east", "t"), "east-2")]
     there = [Asked(("eu-central", "t"), "central-1", 1.0), Asked(("eu-central", "t"), "central-2")]
-    deeds = [HostFault(10.0, "kill", "east-1"), HostFault(2000.0, "kill", "central-1")]
-    assert [(one.name, len(one.moments)) for one in contests([*here, *there], deeds)] == [
+    faults = [HostFault(10.0, "kill", "east-1"), HostFault(2000.0, "kill", "central-1")]
+    assert [(one.name, len(one.moments)) for one in contests([*here, *there], faults)] == [
         ("central", 1),
         ("east", 1),
     ]
     assert contests([*here, *there], []) == ()
 
 
-def test_deeds_are_those_to_hosts_which_end_their_ownership() -> None:
+def test_faults_are_the_steps_that_end_the_ownership_of_hosts() -> None:
     notes = [("kill h-1", 3.0), ("start h-1", 4.0), ("kill other", 5.0), ("pause h-2", 1.0), (None, 2.0)]
     facts = [{"op": "note", "detail": detail, "at_ms": at_ms} for detail, at_ms in notes]
     facts.append({"op": "step", "detail": "kill h-1", "at_ms": 0.0})
-    assert deeds_of(facts, ["h-1", "h-2"]) == [HostFault(1.0, "pause", "h-2"), HostFault(3.0, "kill", "h-1")]
+    assert faults_of(facts, ["h-1", "h-2"]) == [HostFault(1.0, "pause", "h-2"), HostFault(3.0, "kill", "h-1")]
 
 
-def test_the_history_tells_it(engine: QueryEngine, tmp_path: Path) -> None:
+def test_the_history_contains_it(engine: QueryEngine, tmp_path: Path) -> None:
     """Shared producers are no owners; of exclusive ones, those that received an epoch are."""
     sample = SampleRun()
     for host, at, epoch in (("h-1", 1.0, 0), ("h-2", 2.0, 1)):
@@ -135,7 +135,7 @@ def test_bars_of_two_contests_begin_at_one_place_and_have_one_scale() -> None:
     )
 
 
-def test_words_say_what_the_bars_mean_and_how_long_nobody_was_there() -> None:
+def test_the_legend_explains_the_bars_and_the_time_without_an_owner() -> None:
     assert [words for _, words in legend_of(CONTEST)] == ["before", "h-1 killed"]
     assert sentences_of(CONTEST) == [
         "h-1 killed: 8 topics lost their owner; half of them had no owner for 12 ms or less,"

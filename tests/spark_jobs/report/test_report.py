@@ -210,7 +210,7 @@ def test_the_summary_names_the_report_and_an_example() -> None:
         ({}, "odd in eu: "),
     ],
 )
-def test_an_example_says_whatever_it_is_about(witness: dict[str, Any], line: str) -> None:
+def test_an_example_contains_all_fields_of_its_witness(witness: dict[str, Any], line: str) -> None:
     check = CheckResult(
         "c", "a check", "INV-1", "invalid", "no", ({"kind": "odd", "region": "eu", **witness},)
     )
@@ -255,7 +255,7 @@ class TestTimes:
             (4.0, 5.0, "cut", False),
         ]
 
-    def test_a_cut_in_one_direction_is_told_in_that_direction(self) -> None:
+    def test_a_cut_in_one_direction_is_reported_in_that_direction(self) -> None:
         happened = facts((1, "cut", "b", "a"), (3, "heal", "a", "b"))
         happened[0]["detail"] = "one way"
         assert links(happened) == (Interval(1.0, 3.0, "cut", "b", "a", one_way=True),)
@@ -268,7 +268,7 @@ class TestTimes:
             Interval(1.0, 9.0, "cut", "b", "a", one_way=True, ended=False),
         )
 
-    def test_a_latency_is_told_with_its_length_until_another_one_replaces_it(self) -> None:
+    def test_a_latency_is_reported_with_its_length_until_another_one_replaces_it(self) -> None:
         happened = facts((1, "latency", "a", "b"), (2, "latency", "a", "b"), (3, "cut", "a", "b"))
         happened[0]["detail"], happened[1]["detail"] = "300 ms both ways", "20.5 ms both ways"
         assert [(one.from_s, one.to_s, one.what, one.detail) for one in links(happened)] == [
@@ -318,7 +318,7 @@ class TestCauses:
     def check(self, **witness: Any) -> CheckResult:
         return CheckResult("replicated", "replicated", "INV-2", "invalid", "1 missing.", (witness,))
 
-    def test_the_fault_of_the_region_at_that_time_stands_beside_it(self) -> None:
+    def test_the_fault_of_the_region_at_that_time_is_a_hint(self) -> None:
         check = self.check(region="us-west", origin_region="us-east", at_ms=3900.0)
         assert causes(check, timeline()) == [
             "us-east was killed at 4.000 s, for 5.000 s.",
@@ -335,7 +335,7 @@ class TestCauses:
         (sentence,) = causes(check, timeline())
         assert sentence.startswith("No fault")
 
-    def test_where_no_region_is_named_nothing_is_said(self) -> None:
+    def test_without_a_region_there_is_no_hint(self) -> None:
         assert causes(self.check(damage="a line"), timeline()) == []
 
 
@@ -350,18 +350,18 @@ class TestHead:
         ),
     )
 
-    def test_the_page_begins_with_what_was_played(self) -> None:
+    def test_the_page_begins_with_the_scenario(self) -> None:
         text = Page(render_page(replace(evaluation(), scenario=self.SCENARIO_RUN))).text
         for shown in ("my-drill", "three: a (us-east); runtime process", "2026-01-02 03:04:05", "/runs/"):
             assert shown in text
 
-    def test_steps_are_told_with_their_outcomes(self) -> None:
+    def test_steps_are_shown_with_their_outcomes(self) -> None:
         text = Page(render_page(replace(evaluation(), scenario=self.SCENARIO_RUN))).text
         for shown in ("kill: us-east", "not yet", "1.500 s", "20 ms", "not tried"):
             assert shown in text
         assert steps_in_short(self.SCENARIO_RUN.steps) == "3 steps: 1 done, 1 failed, 1 not tried"
 
-    def test_the_check_that_failed_is_told_first_with_the_fault_beside_it(self) -> None:
+    def test_the_check_that_failed_is_first(self) -> None:
         told = evaluation()
         checks = tuple(reversed(told.checks))
         text = Page(render_page(replace(told, checks=checks))).text
@@ -372,7 +372,7 @@ class TestHead:
         assert [meaning for _, meaning in legend(quiet)] == ["published (above the line)"]
 
 
-def test_a_story_is_read_from_the_run_and_its_facts(tmp_path: Path) -> None:
+def test_a_scenario_run_is_read_from_the_run_and_its_facts(tmp_path: Path) -> None:
     sample = SampleRun()
     sample.fact(0.0, "phase", detail="play of my-drill begins")
     for at, detail in ((1.0, "step 1 begins: wait: 1s"), (2.0, "step 1 done: wait: 1s")):
@@ -396,13 +396,13 @@ def test_a_story_is_read_from_the_run_and_its_facts(tmp_path: Path) -> None:
     )
 
 
-def test_a_story_without_any_file_is_empty(tmp_path: Path) -> None:
+def test_a_scenario_run_without_any_file_is_empty(tmp_path: Path) -> None:
     assert read_scenario_run(open_run_folder(tmp_path), [], 0.0) == ScenarioRun()
 
 
 class TestDrawing:
     @pytest.mark.parametrize("width", [356, 1180])
-    def test_it_is_sound_and_stays_inside(self, width: int) -> None:
+    def test_the_timeline_is_well_formed_and_stays_inside_its_width(self, width: int) -> None:
         drawing = draw_timeline(timeline(("us-east", "a-region-with-quite-a-long-name-indeed")), width)
         assert Page(drawing).stack == []
         assert all(0 <= float(x) <= width for x in re.findall(r' x="([-\d.]+)"', drawing))
@@ -449,7 +449,7 @@ class TestJourney:
             ),
         )
 
-    def test_it_is_told_in_the_order_in_which_it_happened(self) -> None:
+    def test_a_journey_is_in_the_order_in_which_it_happened(self) -> None:
         assert journey_lines(self.journey(), 0.0) == [
             ("1.000 s", f"{EVIL} publishes it to us-east"),
             ("1.002 s", "stored in us-east at 1:7:-1: after 1.000 s, by 1.002 s"),
@@ -461,7 +461,7 @@ class TestJourney:
             ("", "us-west does not store it, although it should"),
         ]
 
-    def test_it_stands_beside_the_witness_that_names_the_message(self) -> None:
+    def test_a_journey_is_shown_with_the_witness_that_names_its_message(self) -> None:
         told = evaluation()
         witness = {
             "kind": "missing",

@@ -213,7 +213,7 @@ def test_replication_changes_no_digest_and_everything_else_does() -> None:
     assert len({row["bytes_digest"] for row in rows([PLAIN, *others])}) == 1 + len(others)
 
 
-def test_what_was_asked_has_the_digest_of_the_history() -> None:
+def test_a_stored_message_has_the_digest_of_its_publish_request() -> None:
     given = {"partition_key": "k", "event_time": 5, "properties": [pb.KeyValue(key="a", value="b")]}
     digest = digest_number(attributes_digest("k", {"a": "b"}, 5) or "")
     single = pb.SingleMessageMetadata(payload_size=3, sequence_id=7, **given).SerializeToString()
@@ -229,7 +229,7 @@ def test_what_was_asked_has_the_digest_of_the_history() -> None:
         assert row["payload_digest"] == digest_number(payload_digest(payload))
 
 
-def test_an_entry_that_does_not_match_its_checksum_is_told_by_both_ways() -> None:
+def test_an_entry_that_does_not_match_its_checksum_is_reported_by_both_parsers() -> None:
     for data in (PLAIN, batch([7, 8])):
         broken = data[:-1] + bytes([data[-1] ^ 1])
         assert {row["is_sound"] for row in rows([broken])} == {False}

@@ -15,7 +15,7 @@ from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.engines.frames import use_engine
 from spark_jobs.sources import region_log
-from spark_jobs.sources.lifetimes import Lifetime
+from spark_jobs.sources.policies import Lifetime
 from spark_jobs.sources.region_log import read_region_logs, read_trimmed
 from spark_jobs.sources.run_folder import open_run_folder
 from tests.spark_jobs.sample_run import TOPIC, SampleRun, place

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.sources.run_folder import Namespace, open_run_folder
+from spark_jobs.sources.policies import Namespace
+from spark_jobs.sources.run_folder import open_run_folder
 from tests.spark_jobs.sample_run import SampleRun
 
 

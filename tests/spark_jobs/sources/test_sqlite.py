@@ -92,7 +92,7 @@ def test_a_read_only_folder_with_a_write_ahead_log(tmp_path: Path, monkeypatch: 
     connection.close()
 
 
-async def test_trimmed_entries_are_told_by_the_head(tmp_path: Path) -> None:
+async def test_trimmed_entries_are_known_from_the_head(tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
 
     store = await open_sqlite(path, "us-east")

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 from spark_jobs.figures.timeline import make_timeline
-from spark_jobs.frames.faults import Interval
-from spark_jobs.frames.store_outages import store_absences
+from spark_jobs.frames.faults import Interval, store_absences
 from spark_jobs.report.causes import causes
 from spark_jobs.report.timeline_drawing import draw_timeline
-from spark_jobs.sources.policy_changes import read_changes
+from spark_jobs.sources.policies import read_namespaces
 from spark_jobs.verdict import CheckResult
 
 CLUSTERS = {"us-east": "americas", "us-west": "americas", "eu-central": "europe"}
@@ -28,7 +27,7 @@ def absences(run: Path) -> tuple[Interval, ...]:
     return store_absences(run, CLUSTERS, 1000.0, 9.0)
 
 
-def test_what_several_regions_of_a_cluster_notice_is_one_absence(tmp_path: Path) -> None:
+def test_outages_that_regions_of_one_cluster_notice_at_once_are_one(tmp_path: Path) -> None:
     noticed(tmp_path, "us-east", (3000.0, "gone"), (5000.0, None), (8000.0, "gone"))
     noticed(tmp_path, "us-west", (3100.0, "gone"), (5200.0, None))
     noticed(tmp_path, "eu-central")
@@ -36,19 +35,17 @@ def test_what_several_regions_of_a_cluster_notice_is_one_absence(tmp_path: Path)
         Interval(2.0, 4.2, "away", "americas"),
         Interval(7.0, 9.0, "away", "americas", ended=False),
     )
-    assert read_changes(tmp_path) == ({}, [])
+    assert read_namespaces(tmp_path, ()) == ({}, [])
 
 
-def test_a_region_that_died_meanwhile_and_is_told_everything_again_missed_it_no_longer(
-    tmp_path: Path,
-) -> None:
+def test_an_outage_ends_when_a_restarted_region_receives_changes(tmp_path: Path) -> None:
     noticed(tmp_path, "us-east", (3000.0, "gone"))
     with (tmp_path / "regions" / "us-east" / "metadata.jsonl").open("a") as file:
         file.write(json.dumps({"at_ms": 6000.0, "revision": 1, "path": "/x", "value": None}) + "\n")
     assert absences(tmp_path) == (Interval(2.0, 5.0, "away", "americas"),)
 
 
-def test_it_is_drawn_and_stands_beside_what_failed_in_a_region_of_its_cluster(tmp_path: Path) -> None:
+def test_an_outage_is_drawn_and_is_a_hint_for_checks_of_its_clusters_regions(tmp_path: Path) -> None:
     noticed(tmp_path, "us-west", (3000.0, "gone"), (5000.0, None))
     regions = tuple(CLUSTERS)
     timeline = make_timeline(regions, CLUSTERS, 1000.0, 10_000.0, [], [], [], stores=absences(tmp_path))

@@ -1,15 +1,19 @@
-"""The configuration stores of a run's clusters, `configuration/<cluster>/configuration.sqlite`, and how their regions
-are configured to share them."""
+"""The metadata of a run's clusters.
+
+Their configuration stores, `configuration/<cluster>/configuration.sqlite`, how their regions are configured to share
+them, and the metadata events in the logs of the event topic, of all regions together.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
@@ -19,11 +23,25 @@ from emulator.model.stored_keys import (
     TopicPoliciesPath,
 )
 from emulator.model.values import TopicName
-from spark_jobs.evidence.metadata_fold import EventStamp, as_written, decides, is_shared
+from emulator.storage.group import decode_group
+from emulator.wire.message_metadata import read_entry
+from spark_jobs.evidence.metadata_fold import (
+    EventStamp,
+    MetadataEvent,
+    as_written,
+    decides,
+    is_shared,
+    read_events,
+    read_record,
+)
+from spark_jobs.sources.contract import Group, LogDamaged
+from spark_jobs.sources.region_log import READERS
 from spark_jobs.sources.run_folder import RunFolder
 from spark_jobs.sources.sqlite import connect_read_only
 
 STORE_FILE = "configuration.sqlite"
+_WITH_EVENTS = ("events", "answer")
+"""Kinds of packs in the event topic that carry events."""
 
 
 class StoreUnreadable(Exception):
@@ -72,10 +90,8 @@ class ClusterStore:
         record = self.records.get(SyncRecordPath(path).text)
         if record is None:
             return []
-        raw = json.loads(record)
-        entries = [entry for name, entry in raw["entries"].items() if decides(name, element)]
-        found = [(EventStamp(*entry[:5]), float(entry[7])) for entry in entries]
-        return [*found, *([(EventStamp(*raw["deleted"]), 0.0)] if "deleted" in raw else [])]
+        deciding = (event for event in read_record(path, record) if decides(event.element, element))
+        return [(event.stamp, event.published_ms) for event in deciding]
 
 
 def read_settings(folder: RunFolder) -> dict[str, ClusterSync]:
@@ -124,3 +140,44 @@ def _store(cluster: str, rows: Iterable[tuple[str, bytes]]) -> ClusterStore:
     prefix = SyncRecordPath.prefix()
     records = {path: value for path, value in values.items() if path.startswith(prefix)}
     return ClusterStore(cluster, documents, records, has)
+
+
+def read_event_topic(folder: RunFolder, topic: str) -> tuple[dict[EventStamp, MetadataEvent], list[str]]:
+    """Every event that any region has stored, and a sentence for each log that cannot be read. A message that is no
+    pack of events, or that speaks for another cluster than its region's, says nothing: no region obeys it."""
+    found: dict[EventStamp, MetadataEvent] = {}
+    unreadable: list[str] = []
+    for log in folder.logs:
+        reader = READERS.get(log.backend)
+        if reader is None:
+            unreadable.append(f"the log of {log.region} cannot be read: its backend is {log.backend}")
+            continue
+        try:
+            for group in reader.read_topic(log, topic):
+                for event in _in_group(group, log.region, folder.clusters):
+                    before = found.get(event.stamp)
+                    if before is None or event.published_ms < before.published_ms:
+                        found[event.stamp] = event
+        except (LogDamaged, StorageError, ProtocolError) as damage:
+            unreadable.append(str(damage))
+    return found, unreadable
+
+
+def _in_group(group: Group, region: str, clusters: Mapping[str, str]) -> Iterator[MetadataEvent]:
+    for data in decode_group(group.data, f"the event topic in {region}"):
+        info = read_entry(data)
+        if info.marker_type is not None:
+            continue
+        cluster = clusters.get(info.replicated_from or region, "")
+        yield from events_in(bytes(data[info.payload_offset :]), cluster, info.publish_time_ms)
+
+
+def events_in(payload: bytes, cluster: str, published_ms: float) -> list[MetadataEvent]:
+    """The content of a message that a region of this cluster published."""
+    try:
+        pack = json.loads(payload)
+        if pack["kind"] not in _WITH_EVENTS or pack["source"] != cluster:
+            return []
+        return list(read_events(pack["events"], published_ms))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []

@@ -1,0 +1,254 @@
+"""A check: a guarantee, the query that finds violations, and how findings become a verdict and a sentence.
+
+What findings prove depends on the circumstances in which a run ended: damaged evidence, regions down, links cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from emulator.run.history_events import latency_in
+from spark_jobs.checks.finding import FindingGroup
+from spark_jobs.engines.frames import Column, DataFrame
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.faults import regions_lost
+from spark_jobs.frames.summary import DOWN, HistorySummary
+from spark_jobs.sources.policies import Namespace
+from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
+from spark_jobs.verdict import CheckResult, Verdict, Witness
+from spark_jobs.wording import count, hint
+
+ON_THE_WAY_MS = 2_000
+"""What was acknowledged this shortly before the logs were read may still be on its way to the other regions."""
+_LINK_OPS = ("cut", "hold", "heal")
+CHECKED = "checked"
+"""Kind of the groups that count how much was checked."""
+UNPROVEN = "Not proven wrong, because a part of the logs or of the history is missing."
+UNPROVEN_BY_HISTORY = "Not proven wrong, because a part of the history is missing."
+
+Counted = Literal["messages", "stored", "owed", "snapshots", "updates", "cursors"]
+"""A frame of the evidence, of which every row is counted."""
+
+COUNTED_BY: Mapping[Counted, str] = {
+    "messages": "origin_region",
+    "stored": "region",
+    "owed": "subscription",
+    "snapshots": "region",
+    "updates": "subscription",
+    "cursors": "subscription",
+}
+"""The column by which its counts are grouped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A count: one group of this kind for each value that the frame is grouped by."""
+
+    kind: str
+    of: Counted
+    number: str | Callable[[], Column]
+    """What a row adds, in SQL that every engine reads, or as a column; a condition adds one where it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a check must know beside its findings."""
+
+    namespaces: Mapping[str, Namespace]
+    damaged_regions: frozenset[str] = frozenset()
+    """Their logs are incomplete: what is absent there is not proven lost."""
+    history_damaged: bool = False
+    """Something was asked, history or received that we do not know of."""
+    away: frozenset[str] = frozenset()
+    """Regions that were down when the history ended."""
+    lost: frozenset[str] = frozenset()
+    """Regions that were lost and did not come back. What that cost is a figure, never a defect."""
+    cut: frozenset[tuple[str, str]] = frozenset()
+    """Links (from, to) that passed nothing when the history ended."""
+    read_at_ms: float = float("inf")
+    """When the logs were read, on the history's clock."""
+
+    def deduplicates(self, namespace: str | None) -> bool:
+        policy = self.namespaces.get(namespace or "")
+        return policy is not None and policy.deduplication
+
+
+def circumstances_of(
+    folder: RunFolder, history: HistorySummary, damages: Collection[EvidenceDamage], read_at_ms: float
+) -> Circumstances:
+    down: dict[str, bool] = {}
+    cut: set[tuple[str, str]] = set()
+    latency_ms_max = folder.latency_ms_max
+    for fact in history.facts:
+        op, region, other = fact["op"], fact["region"], fact["other_region"]
+        # Stopping everything is how a run ends; only before the last word of a client does it explain anything.
+        if op in DOWN and not (op == "stop" and fact["at_ms"] > history.last_client_ms):
+            down[region] = DOWN[op]
+        elif op == "latency":
+            latency_ms_max = max(latency_ms_max, latency_in(fact["detail"]))
+        elif op in _LINK_OPS:
+            ways = {(region, other)} | ({(other, region)} if fact["detail"] != "one way" else set())
+            if op != "heal":
+                cut |= ways
+            elif region is None:
+                cut.clear()
+            else:
+                cut -= ways
+    return Circumstances(
+        namespaces=folder.namespaces,
+        damaged_regions=frozenset(damage.region for damage in damages if damage.region),
+        history_damaged=any(damage.region is None for damage in damages),
+        away=frozenset(region for region, is_down in down.items() if is_down),
+        lost=frozenset(regions_lost(history.facts)),
+        cut=frozenset(cut),
+        read_at_ms=read_at_ms - 2 * latency_ms_max,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One guarantee and how to check it."""
+
+    name: str
+    """For programs, and in docs/INVARIANTS.md."""
+    title: str
+    """For people."""
+    invariant: str
+    counts: Sequence[Count]
+    """How much is checked. All counts of a frame, of all checks, are computed in one pass."""
+    find: Callable[[Evidence], DataFrame | None] | None
+    """What is wrong, in the shape of `finding`; runs inside Spark. None: nothing can be, so no plan is made of it."""
+    conclude: Callable[[Sequence[FindingGroup], Circumstances], CheckResult]
+    """Runs afterwards, on what was found."""
+
+    def result(self, verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -> CheckResult:
+        return CheckResult(self.name, self.title, self.invariant, verdict, sentence, witness)
+
+
+def total(found: Iterable[FindingGroup], *kinds: str) -> int:
+    return sum(one.n for one in found if one.kind in kinds)
+
+
+def of_kind(found: Iterable[FindingGroup], *kinds: str) -> list[FindingGroup]:
+    return [one for one in found if one.kind in kinds and one.n]
+
+
+def examples(found: Iterable[FindingGroup]) -> tuple[Witness, ...]:
+    return tuple(example for one in found for example in one.examples)
+
+
+def per_region(found: Iterable[FindingGroup]) -> str:
+    """`eu-west 3, us-west 1`."""
+    sums: dict[str, int] = {}
+    for one in found:
+        sums[one.region or "?"] = sums.get(one.region or "?", 0) + one.n
+    return ", ".join(f"{region} {n:,}" for region, n in sorted(sums.items()))
+
+
+def violations(
+    found: Iterable[FindingGroup], kinds: Mapping[str, tuple[str, str]], *, by_region: bool = True
+) -> tuple[list[FindingGroup], list[str]]:
+    """The findings of these kinds, and a sentence for each kind of which there are any. `kinds`: noun, what is wrong
+    with it."""
+    wrong, sentences = of_kind(found, *kinds), []
+    for kind, (noun, text) in kinds.items():
+        if n := total(wrong, kind):
+            regions = f" ({per_region(of_kind(wrong, kind))})" if by_region else ""
+            sentences.append(f"{count(n, noun)} {text}{regions}.")
+    return wrong, sentences
+
+
+def conclude_violations(
+    check: Check,
+    found: Sequence[FindingGroup],
+    kinds: Mapping[str, tuple[str, str]],
+    is_proven: Callable[[FindingGroup], bool],
+    *,
+    valid: str,
+    nothing: str,
+    unproven: str = UNPROVEN,
+) -> CheckResult:
+    """The result of a check whose findings are violations of these kinds, and groups of `checked`. `valid`, `nothing`:
+    the sentence without violations, and when there was nothing to check."""
+    wrong, sentences = violations(found, kinds)
+    proven = [one for one in wrong if is_proven(one)]
+    if not wrong:
+        is_checked = total(found, CHECKED) > 0
+        return check.result("valid", valid) if is_checked else check.result("not applicable", nothing)
+    if not proven:
+        sentences.append(unproven)
+    others = [one for one in wrong if one not in proven]
+    return check.result("invalid" if proven else "unknown", " ".join(sentences), examples([*proven, *others]))
+
+
+def why_unproven(absent: FindingGroup, circumstances: Circumstances) -> str | None:
+    """Why copies that are absent are not proven lost; None when they are."""
+    region, origin = absent.region or "", absent.origin_region or ""
+    if region in circumstances.damaged_regions:
+        return hint("log-unread", region=region)
+    if absent.kind != "behind":
+        return None
+    for end in (region, origin):
+        if end in circumstances.away:
+            return hint("down-at-the-end", region=end)
+    if (origin, region) in circumstances.cut:
+        return hint("link-down-at-the-end", origin=origin, region=region)
+    if absent.last_ms is not None and absent.last_ms > circumstances.read_at_ms - ON_THE_WAY_MS:
+        return hint("on-the-way", origin=origin, region=region)
+    return None
+
+
+def absence_verdict(
+    absent: Sequence[FindingGroup], circumstances: Circumstances
+) -> tuple[Verdict, list[FindingGroup], str]:
+    """Lost, not proven lost, or nothing absent: the verdict, the findings that prove it, and the reasons."""
+    absent, _ = explained_by_loss(absent, circumstances)
+    checked = [(one, why_unproven(one, circumstances)) for one in absent]
+    lost = [one for one, reason in checked if reason is None]
+    if lost:
+        return "invalid", lost, ""
+    reasons = sorted({reason for _, reason in checked if reason})
+    return ("unknown" if reasons else "valid"), [one for one, _ in checked], "; ".join(reasons)
+
+
+def unless_unchecked(verdict: Verdict, checked: int) -> Verdict:
+    """Return "not applicable" instead of "valid" when nothing was checked."""
+    return "not applicable" if verdict == "valid" and not checked else verdict
+
+
+def explained_by_loss(
+    absent: Sequence[FindingGroup], circumstances: Circumstances
+) -> tuple[list[FindingGroup], list[FindingGroup]]:
+    """Those that the loss of a region does not explain, and those that it does: copies owed to a lost region, and
+    copies of its messages that had not arrived where they were to go. A hole in front of something that did arrive is
+    a defect all the same."""
+    explained = [one for one in absent if _went_with_a_region(one, circumstances)]
+    return [one for one in absent if one not in explained], explained
+
+
+def _went_with_a_region(absent: FindingGroup, circumstances: Circumstances) -> bool:
+    lost = circumstances.lost
+    if absent.region == absent.origin_region:
+        # Its own log, if it can still be read, must hold what it acknowledged.
+        return absent.region in lost and absent.region in circumstances.damaged_regions
+    return absent.region in lost or (absent.kind == "behind" and absent.origin_region in lost)
+
+
+def loss_remark(absent: Sequence[FindingGroup], circumstances: Circumstances) -> str:
+    _, explained = explained_by_loss(absent, circumstances)
+    n = sum(one.n for one in explained)
+    if not n:
+        return ""
+    regions = " and ".join(sorted(circumstances.lost))
+    return (
+        f" Not checked: {count(n, 'copy')} missing because of the loss of {regions} (see loss of a region)."
+    )
+
+
+def trimmed_remark(found: Sequence[FindingGroup]) -> str:
+    trimmed = total(found, "trimmed")
+    if not trimmed:
+        return ""
+    return f" Not checked: {count(trimmed, 'copy')} that retention removed."

@@ -1,0 +1,189 @@
+"""The charts of the report besides the timeline: curves of latency and lag, and the loads of hosts.
+
+A panel for each curve shows the median, the 99th percentile and the maximum of each slice of time. The scale is
+logarithmic: a stall of a second and a median of five milliseconds are both seen. Behind it are the times when a region
+was down.
+
+The loads are those of each host before and after others died: a row for each host, a bar for each moment, all on one
+scale.
+
+checker-1  ░░░░░░░░            8 → 0
+checker-2  ░░░░░░░░            8 → 16
+           ████████████████
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spark_jobs.figures.curves import POINTS, Curve, Point
+from spark_jobs.figures.ownership import Contest, Moment
+from spark_jobs.figures.timeline import Timeline
+from spark_jobs.frames.faults import Interval
+from spark_jobs.report.picture import (
+    BOLD_PX,
+    CHARACTER_PX,
+    NAME_MAX,
+    NARROW_BELOW_PX,
+    PlotArea,
+    axis,
+    frame_for,
+    name_of,
+    path,
+    rect,
+    shortened,
+    stretch,
+    svg,
+    text,
+)
+from spark_jobs.wording import duration_text
+
+PANEL_PX = 84
+LEAST_SECONDS = 0.001
+"""What is quicker is drawn as this."""
+BAR_PX = 8
+GAP_PX = 9
+NARROW_NAME_MAX = 16
+COLOURS = ("soft", "published", "gap", "wait")
+"""Before, and after each moment."""
+
+
+def draw_curves(curves: Sequence[Curve], timeline: Timeline, width: int, names: Iterable[str] = ()) -> str:
+    """An `<svg>` element with a panel for each, all on one scale. All text in it is escaped. `names`: those of other
+    pictures that time is to run in step with."""
+    titles = [*names, *map(title_of_curve, curves)]
+    frame = frame_for(width, timeline.seconds, titles, ["p99 100.000 s"])
+    highest = math.ceil(math.log10(max([LEAST_SECONDS * 10, *(curve.whole.max for curve in curves)])))
+    parts: list[str] = []
+    y = 4.0
+    for curve in curves:
+        parts += _panel(frame, curve, timeline.down, y, highest)
+        y += PANEL_PX + frame.name_height + 8
+    grid, end = axis(frame, y - 6, 4.0)
+    return svg([grid, *parts], width, end, f"{len(curves)} curves of latency and lag")
+
+
+def title_of_curve(curve: Curve) -> str:
+    return curve.name.replace(" > ", " → ") if curve.what == "lag" else curve.name
+
+
+def _panel(frame: PlotArea, curve: Curve, down: Iterable[Interval], y: float, highest: int) -> list[str]:
+    p99 = f"p99 {duration_text(curve.whole.p99)}"
+    parts = [name_of(frame, title_of_curve(curve), y + (36 if frame.names_beside else 13), p99)]
+    y += frame.name_height
+    parts += [stretch(frame, "down", one.from_s, one.to_s, y, PANEL_PX) for one in down]
+    lowest = round(math.log10(LEAST_SECONDS))
+    for power in range(lowest, highest + 1):
+        line = _y(10.0**power, y, highest)
+        parts.append(path("grid", f"M{frame.left:.1f} {line:.1f}H{frame.right:.1f}"))
+        if power < highest:
+            parts.append(text(frame.right, line - 2, _power_text(power), "tick", "end"))
+    for name in ("max", "p99", "p50"):
+        parts.append(_line(frame, curve.points, name, y, highest))
+    return parts
+
+
+def _line(frame: PlotArea, points: Sequence[Point], name: str, y: float, highest: int) -> str:
+    """Broken where a slice has no message; a slice alone is a short dash."""
+    moves, last = [], None
+    half = frame.seconds / POINTS / 2
+    for point in points:
+        at_s = frame.seconds * (point.slice + 0.5) / POINTS
+        level = _y(getattr(point, name), y, highest)
+        if last is None or point.slice != last + 1:
+            moves.append(f"M{frame.x(at_s - half):.1f} {level:.1f}")
+        moves.append(f"L{frame.x(at_s):.1f} {level:.1f}")
+        last = point.slice
+    return path(f"curve {name}", "".join(moves)) if moves else ""
+
+
+def _y(seconds: float, top: float, highest: int) -> float:
+    lowest = math.log10(LEAST_SECONDS)
+    share = (math.log10(max(seconds, LEAST_SECONDS)) - lowest) / (highest - lowest)
+    return top + PANEL_PX * (1 - min(share, 1.0))
+
+
+def _power_text(power: int) -> str:
+    return f"{10.0**power:g} s" if power >= 0 else f"{10.0 ** (power + 3):g} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Where bars begin and how long they are, in all pictures of a page."""
+
+    name_max: int
+    left: float
+    px_per_topic: float
+
+
+def draw_loads(contest: Contest, width: int, beside: Sequence[Contest]) -> str:
+    """An `<svg>` element. All text in it is escaped. `beside`: all contests of the page, this one too."""
+    scale = _scale(beside, width)
+    row_px = (len(contest.moments) + 1) * BAR_PX
+    parts, y = [], 4.0
+    for host in sorted(contest.loads, key=_in_order):
+        loads = contest.loads[host]
+        middle = y + row_px / 2 + 4
+        parts.append(text(scale.left - 8, middle, shortened(host, scale.name_max), "region", "end"))
+        parts += [
+            rect(
+                f"load-{COLOURS[number]}",
+                scale.left,
+                y + number * BAR_PX,
+                scale.px_per_topic * load,
+                BAR_PX - 1,
+            )
+            for number, load in enumerate(loads)
+        ]
+        longest = scale.px_per_topic * max(loads)
+        parts.append(text(scale.left + longest + 7, middle, _label(loads), "label"))
+        y += row_px + GAP_PX
+    line = path("line", f"M{scale.left:.1f} 0V{y - GAP_PX + 4:.1f}")
+    return svg([*parts, line], width, y - GAP_PX + 6, f"load of each host of {contest.name}")
+
+
+def _scale(contests: Sequence[Contest], width: int) -> _Scale:
+    rows = [one for contest in contests for one in contest.loads.items()]
+    name_max = NAME_MAX if width >= NARROW_BELOW_PX else NARROW_NAME_MAX
+    left = 16 + max(len(shortened(host, name_max)) for host, _ in rows) * (BOLD_PX + 0.6)
+    room = width - left - max(len(_label(loads)) for _, loads in rows) * CHARACTER_PX - 14
+    return _Scale(name_max, left, room / max(1, *(load for _, loads in rows for load in loads)))
+
+
+def _label(loads: Sequence[int]) -> str:
+    return " \u2192 ".join(map(str, loads))
+
+
+def _in_order(host: str) -> tuple[str, int]:
+    """`checker-10` behind `checker-9`."""
+    base, _, number = host.rpartition("-")
+    return (base, int(number)) if number.isdecimal() else (host, 0)
+
+
+def title_of_contest(contest: Contest) -> str:
+    return f"{contest.name}: {len(contest.loads)} hosts, {contest.topics:,} topics"
+
+
+def legend_of(contest: Contest) -> list[tuple[str, str]]:
+    """(colour, meaning) of the bars."""
+    words = ["before", *(moment.words for moment in contest.moments)]
+    return list(zip(COLOURS, words, strict=False))
+
+
+def sentences_of(contest: Contest) -> list[str]:
+    """How long topics had no owner."""
+    return [_sentence(moment) for moment in contest.moments]
+
+
+def _sentence(moment: Moment) -> str:
+    if not moment.orphaned:
+        return f"{moment.words}: no topic lost its owner."
+    sentence = f"{moment.words}: {moment.orphaned:,} topics lost their owner"
+    if moment.without_owner_p50 is not None and moment.without_owner_max is not None:
+        sentence += (
+            f"; half of them had no owner for {duration_text(moment.without_owner_p50)} or less,"
+            f" the slowest for {duration_text(moment.without_owner_max)}"
+        )
+    return sentence + (f"; {moment.still_without:,} got no new owner." if moment.still_without else ".")
