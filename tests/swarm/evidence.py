@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from emulator.simulation.evidence import RunEvidence, StoredMessage
-from tests.swarm.checkers.claims import Claims, GrantRow, Place
+from spark_jobs.evidence.grants import StoredGrant
+from tests.swarm.checkers.claims import Claims, Place
 from tests.swarm.checkers.stored_metadata import MetadataEvidence
 from tests.swarm.checkers.transaction_tasks import TaskEvidence
 
@@ -54,7 +55,7 @@ class Evidence(RunEvidence):
     """What workloads did, beyond publishing and consuming."""
     claims: Claims = field(default_factory=Claims)
     """Which clients requested exclusive access, and the responses they received."""
-    grants: Mapping[Place, Sequence[GrantRow]] = field(default_factory=dict)
+    grants: Mapping[Place, Sequence[StoredGrant]] = field(default_factory=dict)
     """Exclusive access as stored on the disks, by epoch."""
     metadata: MetadataEvidence | None = None
     """What clusters share. None: they share nothing."""

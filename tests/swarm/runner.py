@@ -31,7 +31,7 @@ from emulator.simulation.watch import CursorWatch
 from tests.swarm.actors.claimant import ClaimantActor
 from tests.swarm.actors.clients import ConsumerActor, ProducerActor, ReaderActor
 from tests.swarm.actors.worker import WorkerActor
-from tests.swarm.checkers.claims import Claims, stored_grants
+from tests.swarm.checkers.claims import Claims, grants_on
 from tests.swarm.checkers.stored_metadata import MetadataEvidence, stored_metadata
 from tests.swarm.checkers.transaction_tasks import TaskEvidence, stored_tasks
 from tests.swarm.evidence import Evidence, Left, OperationResult
@@ -327,7 +327,7 @@ class _Run:
             windows=self.record.windows,
             operations=self.record.operations,
             claims=self._claims(),
-            grants=stored_grants(self.media),
+            grants=grants_on(self.media),
             left=self._left() if healed else {},
             restless=self.restless,
             metadata=self._metadata(),

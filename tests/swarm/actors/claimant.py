@@ -15,8 +15,9 @@ from emulator.client import AccessMode, Client, ClientError, MessageId, Producer
 from emulator.model.stored_keys import GrantKey
 from emulator.run.history_events import payload_digest
 from emulator.simulation.evidence import full
+from spark_jobs.evidence.grants import read_grant
 from tests.swarm.actors.clients import RETRY_SECONDS, Actor
-from tests.swarm.checkers.claims import Attempt, Ending, Sent, read_row
+from tests.swarm.checkers.claims import Attempt, Ending, Sent
 from tests.swarm.evidence import OperationResult
 from tests.swarm.plan import ClaimantPlan
 
@@ -124,10 +125,13 @@ class ClaimantActor(Actor):
         return None if broker is None else broker.directory.serving.get(full(self.plan.topic))
 
     def _stored_owner(self, epoch: int | None) -> str | None:
-        """Whom the disk names at this moment."""
+        """The owner of the epoch on the disk at this moment."""
         values = self.world.regions[self.region].disk.values
-        row = None if epoch is None else values.get(GrantKey.of(full(self.plan.topic), epoch).text)
-        return None if row is None or epoch is None else read_row(epoch, row.value).owner
+        topic = full(self.plan.topic)
+        row = None if epoch is None else values.get(GrantKey.of(topic, epoch).text)
+        return (
+            None if row is None or epoch is None else read_grant(self.region, topic, epoch, row.value).owner
+        )
 
     # Publishing.
 

@@ -1,66 +1,32 @@
 """Evidence on exclusive access: the requests of claimants, their responses, and the state of the disk at each response.
 
-Written by claimants (`claimant.py`), read by the checks of the workload `exclusive-access`. Grants are read from the
-disks with separate code: a checker that shares the code of the brokers would share its mistakes.
+Written by claimants (`claimant.py`), read by the checks of the workload `exclusive-access`.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from emulator.errors import ServerError
-from emulator.model.stored_keys import GrantKey, parse_key
 from emulator.model.values import AccessMode
 from emulator.simulation.durable_media import Medium
+from spark_jobs.evidence.grants import StoredGrant, stored_grants
 
 Place = tuple[str, str]
 """Region and full name of the topic."""
 
 
-class GrantRow(NamedTuple):
-    """A grant as stored on a disk."""
-
-    epoch: int
-    owner: str
-    first_entry: int
-    end_entry: int | None
-    problem: str = ""
-    """Why it cannot be read."""
-
-
-def read_row(epoch: int, value: bytes) -> GrantRow:
-    try:
-        row = json.loads(value)
-        said, owner, first, end = (row[name] for name in ("epoch", "owner", "first_entry", "end_entry"))
-    except (ValueError, KeyError, TypeError) as problem:
-        return GrantRow(epoch, "", 0, None, repr(problem))
-    if said != epoch:
-        return GrantRow(epoch, owner, first, end, f"its entry has epoch {said}")
-    return GrantRow(epoch, owner, first, end)
-
-
-def grants_in(rows: Iterable[tuple[str, bytes]]) -> dict[str, list[GrantRow]]:
-    """From keys and values of one region: by full topic name, in the order of the epochs."""
-    found: dict[str, list[GrantRow]] = defaultdict(list)
-    for text, value in rows:
-        key = parse_key(text)
-        if isinstance(key, GrantKey):
-            found[key.topic].append(read_row(int(key.epoch), value))
-    return {topic: sorted(grants) for topic, grants in found.items()}
-
-
-def stored_grants(disks: Mapping[str, Medium]) -> dict[Place, list[GrantRow]]:
-    """Return the stored grants of exclusive access of all regions."""
-    found = {}
-    for region, disk in disks.items():
-        rows = ((text, versioned.value) for text, versioned in disk.values.items())
-        for topic, grants in grants_in(rows).items():
-            found[region, topic] = grants
-    return found
+def grants_on(disks: Mapping[str, Medium]) -> dict[Place, list[StoredGrant]]:
+    """Return the stored grants of exclusive access of all regions, each list in the order of epochs."""
+    values = (
+        (region, (key, versioned.value))
+        for region, disk in disks.items()
+        for key, versioned in disk.values.items()
+    )
+    return {(grants[0].region, grants[0].topic): grants for grants in stored_grants(values)}
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,8 @@ from math import inf
 from emulator.errors import ServerError
 from emulator.simulation.checkers import Found, InvariantCheck, witness_of
 from emulator.simulation.evidence import StoredMessage
-from tests.swarm.checkers.claims import Attempt, GrantRow, Place, Sent
+from spark_jobs.evidence.grants import StoredGrant
+from tests.swarm.checkers.claims import Attempt, Place, Sent
 from tests.swarm.evidence import Evidence
 
 # INV-25
@@ -22,10 +23,7 @@ def epochs_grow(evidence: Evidence) -> Found:
         for number, grant in enumerate(grants):
             if grant.problem or grant.epoch != number:
                 why = grant.problem or f"epoch {number} is missing in front of it"
-                yield (
-                    f"epoch {grant.epoch} of {topic} in {region} is impossible: {why}",
-                    _of(region, topic, grant),
-                )
+                yield f"epoch {grant.epoch} of {topic} in {region} is impossible: {why}", _of(grant)
                 return
         for before, after in pairwise(grants):
             end = before.first_entry if before.end_entry is None else before.end_entry
@@ -33,7 +31,7 @@ def epochs_grow(evidence: Evidence) -> Found:
                 yield (
                     f"epoch {after.epoch} of {topic} in {region} begins at entry {after.first_entry}, "
                     f"and epoch {before.epoch} lasts to {end}",
-                    _of(region, topic, after),
+                    _of(after),
                 )
 
 
@@ -46,7 +44,7 @@ def one_owner(evidence: Evidence) -> Found:
             name = one.origin.producer
             if grant is not None and grant.owner != name:
                 sentence = f"{one.origin} is stored at {one.place}, in epoch {grant.epoch} of {grant.owner}"
-                yield sentence, {**witness_of(one), **_of(*place, grant)}
+                yield sentence, {**witness_of(one), **_of(grant)}
             elif grant is None and name in exclusive:
                 yield f"{one.origin} is stored at {one.place}, without a grant", witness_of(one)
 
@@ -56,7 +54,7 @@ def _own_messages(evidence: Evidence, place: Place) -> Iterator[StoredMessage]:
     return (one for one in evidence.log(region, topic).messages if one.origin.region == region)
 
 
-def _grant_at(grants: Sequence[GrantRow], entry: int) -> GrantRow | None:
+def _grant_at(grants: Sequence[StoredGrant], entry: int) -> StoredGrant | None:
     found = None
     for grant in grants:
         if grant.first_entry <= entry:
@@ -228,8 +226,13 @@ def _told(one: Attempt) -> float:
     return inf if one.opened is None else one.opened
 
 
-def _of(region: str, topic: str, grant: GrantRow) -> dict[str, str]:
-    return {"region": region, "topic": topic, "epoch": str(grant.epoch), "owner": grant.owner}
+def _of(grant: StoredGrant) -> dict[str, str]:
+    return {
+        "region": grant.region,
+        "topic": grant.topic,
+        "epoch": str(grant.epoch),
+        "owner": grant.owner,
+    }
 
 
 def _about(one: Attempt) -> dict[str, str]:
