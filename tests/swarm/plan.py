@@ -128,7 +128,7 @@ class WorkerPlan:
     timeout_seconds: float = 30.0
     """Of its transactions."""
     queue: int = 20
-    goes_on: bool = False
+    keeps_clients: bool = False
     """Of those with the key, it works to the end once everything is repaired."""
 
 
@@ -154,7 +154,7 @@ class Plan:
     """How long things go wrong."""
     heal_seconds_max: float = 180.0
     """Everything must have converged within this time after the repair."""
-    dies_at_the_end: bool = False
+    restarts_at_the_end: bool = False
     """When all is repaired and consumed, every region is killed and started once more."""
     variation: int = 0
     """The same plan with other luck. A seed's own is 0; the shrinker tries others."""

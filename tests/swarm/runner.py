@@ -41,12 +41,12 @@ from tests.swarm.names import seed_name
 from tests.swarm.plan import Plan
 from tests.swarm.record import Record
 from tests.swarm.topics import DELETED, TRANSACTED
-from tests.swarm.workload import Stage
+from tests.swarm.workload import ActContext
 from tests.swarm.workloads import CHECKS
-from tests.swarm.workloads.metadata_sync import all_is_heard, stores_are_the_fold
-from tests.swarm.workloads.seek import given_from_there
+from tests.swarm.workloads.metadata_sync import all_events_received, stores_equal_event_fold
+from tests.swarm.workloads.seek import redelivered_after_seek
 from tests.swarm.workloads.transaction_key_checks import all_processed
-from tests.swarm.workloads.unsubscribe import begins_anew
+from tests.swarm.workloads.unsubscribe import recreated_subscription_is_new
 from tests.swarm.world import SwarmWorld
 
 CARRY_SECONDS = 60.0
@@ -161,8 +161,8 @@ class _Run:
                     self.simulation.at(at_seconds, consumer.move, region_name)
         for number, act in enumerate(self.plan.acts):
             if act.at_seconds < self.plan.break_seconds:
-                stage = Stage(self.world, self.record, act, number)
-                self.simulation.at(act.at_seconds, stage.begin)
+                context = ActContext(self.world, self.record, act, number)
+                self.simulation.at(act.at_seconds, context.begin)
         for fault in self.plan.faults:
             if fault.at_seconds >= self.plan.break_seconds:
                 continue
@@ -218,7 +218,7 @@ class _Run:
             await self._comes_true(self._is_converged, deadline)
             await self._tour(deadline)
             await self._comes_true(self._are_acts_answered, deadline)
-            if self.plan.dies_at_the_end:
+            if self.plan.restarts_at_the_end:
                 await self._die_once_more()
             if await self._comes_true(
                 self._is_nothing_left, min(deadline, self.simulation.now + CARRY_SECONDS)
@@ -253,12 +253,18 @@ class _Run:
         if self._acts_under_way():
             return False
         evidence = self._evidence(healed=True)
-        owed = (given_from_there, begins_anew, all_processed, all_is_heard, stores_are_the_fold)
-        return not any(any(find(evidence)) for find in owed)
+        expected = (
+            redelivered_after_seek,
+            recreated_subscription_is_new,
+            all_processed,
+            all_events_received,
+            stores_equal_event_fold,
+        )
+        return not any(any(find(evidence)) for find in expected)
 
     def _acts_under_way(self) -> bool:
         """Whether an act publishes still that others wait for."""
-        begun = Counter(act.workload for act in self.plan.acts if act.is_waited_for)
+        begun = Counter(act.workload for act in self.plan.acts if act.is_awaited)
         return bool(begun) and begun > Counter(
             operation.workload for operation in self.record.operations if operation.workload in begun
         )

@@ -53,29 +53,29 @@ def test_every_name_is_one() -> None:
         assert names(row.mutants) <= set(BY_NAME), row
 
 
-def test_what_has_no_actor_has_neither_judge_nor_ablation() -> None:
+def test_a_feature_without_actors_has_neither_checks_nor_mutants() -> None:
     for row in rows():
         assert all(names(cell) or cell == NONE or cell == "every run" for cell in row[1:]), row
         assert (row.actors == NONE) == (row.judges == NONE), row
         assert row.actors != NONE or row.mutants == NONE, row
 
 
-def test_an_ablation_violates_what_a_judge_of_its_feature_or_of_every_world_says() -> None:
+def test_a_mutant_violates_an_invariant_that_a_check_of_its_feature_or_of_every_run_has() -> None:
     """It is noticed where the actor is: in the swarm, or in the worlds of its workload."""
     of = {check.name: check.invariant for check in CHECKS}
     for row in rows():
-        judged = {of[name] for name in names(row.judges)}
+        checked = {of[name] for name in names(row.judges)}
         for name in names(row.mutants):
             assert BY_NAME[name].kind in {"swarm", *names(row.actors)}, row
-            assert judged & set(BY_NAME[name].invariants), (row.feature, name)
+            assert checked & set(BY_NAME[name].invariants), (row.feature, name)
 
 
-def test_every_word_has_its_row() -> None:
-    told = set().union(*(names(row.actors) for row in rows()))
-    assert {workload.name for workload in (*SWARM_WORKLOADS, *NAMED_WORKLOADS)} - told == NOT_FEATURES
+def test_every_workload_has_its_row() -> None:
+    reported = set().union(*(names(row.actors) for row in rows()))
+    assert {workload.name for workload in (*SWARM_WORKLOADS, *NAMED_WORKLOADS)} - reported == NOT_FEATURES
 
 
 @pytest.mark.parametrize("workload", NAMED_WORKLOADS, ids=lambda workload: workload.name)
-def test_a_word_with_worlds_of_its_own_has_a_judge_and_an_ablation_there(workload: Workload) -> None:
+def test_a_named_workload_has_checks_and_mutants_of_its_own(workload: Workload) -> None:
     assert workload.checks
     assert {mutant.kind for mutant in workload.mutants} == {workload.name}

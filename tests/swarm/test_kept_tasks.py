@@ -13,16 +13,16 @@ from tests.swarm.runner import run_seed
 
 
 @pytest.mark.parametrize("seed", [1, 3, 7])
-def test_a_kept_world_of_tasks_is_judged_from_its_folder_alone(seed: int, tmp_path: Path) -> None:
+def test_a_stored_run_of_tasks_is_verified_from_its_directory_alone(seed: int, tmp_path: Path) -> None:
     """Also for programs that were killed, cut off or fenced: every stored message has a known producer, and no publish
     with a definite failure is stored."""
     outcome = run_seed("transaction-key", seed)
     assert outcome.violation is None
     store_run(outcome, tmp_path / "run")
     with embedded_engine(0) as engine:
-        judgement = evaluate_run(engine, tmp_path / "run")
-    verdicts = {check.invariant: check.verdict for check in judgement.checks}
+        evaluation = evaluate_run(engine, tmp_path / "run")
+    verdicts = {check.invariant: check.verdict for check in evaluation.checks}
     assert {verdicts[name] for name in ("INV-1", "INV-3", "INV-58", "INV-59", "INV-70", "INV-71")} == {
         "valid"
     }
-    assert judgement.verdict == "valid"
+    assert evaluation.verdict == "valid"

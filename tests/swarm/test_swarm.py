@@ -47,7 +47,7 @@ def test_nothing_is_violated(clean_seeds: list[WorkloadResult]) -> None:
     assert failed == []
 
 
-def test_every_word_does_something(clean_seeds: list[WorkloadResult]) -> None:
+def test_every_workload_performs_operations(clean_seeds: list[WorkloadResult]) -> None:
     """A workload that never acts says nothing."""
     done = sum((Counter(result.operations) for result in clean_seeds), Counter[tuple[str, str]]())
     for workload in SWARM_WORKLOADS:
@@ -112,7 +112,7 @@ def test_topologies_and_faults_of_all_kinds_are_drawn() -> None:
     assert 60 < len(elsewhere) < 240
 
 
-def test_a_failing_seed_shrinks_and_tells_a_story() -> None:
+def test_a_failing_seed_shrinks_to_a_plan_in_words() -> None:
     """Without deduplication over restarts: what is left still fails by the same check."""
     overrides = overrides_without("source-positions-forgotten")
     outcomes = (run_seed("swarm", seed, overrides=overrides) for seed in range(1, 50))

@@ -39,7 +39,7 @@ def test_each_does_something(workload: Workload) -> None:
     assert operations_of(workload.name)[workload.seed_name, "accepted"] > SEEDS
 
 
-def test_somebody_comes_between_those_who_hold_a_key() -> None:
+def test_clients_take_over_and_are_refused_a_key_that_another_client_holds() -> None:
     """And is let in, and is refused."""
     done = operations_of("transaction-key")
     assert done["come-between", "accepted"] > 0

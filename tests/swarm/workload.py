@@ -48,7 +48,7 @@ class Act:
     region: str
 
     workload: ClassVar[str]
-    is_waited_for: ClassVar[bool] = False
+    is_awaited: ClassVar[bool] = False
     """Whether the checks wait for its outcome, because it publishes messages that consumers have to receive."""
 
     @property
@@ -56,11 +56,11 @@ class Act:
         """The regions and clients that it requires."""
         return (self.region,)
 
-    def host(self, stage: Stage) -> Host | None:
+    def host(self, context: ActContext) -> Host | None:
         """The host on which it runs. None: it cannot run."""
-        return stage.world.client_host(stage.name, self.region)
+        return context.world.client_host(context.name, self.region)
 
-    async def perform(self, stage: Stage) -> None:
+    async def perform(self, context: ActContext) -> None:
         """Run the act. Raises ClientError when a region rejects it or does not respond."""
         raise NotImplementedError
 
@@ -68,7 +68,7 @@ class Act:
         return f"{self.at_seconds:.2f} s: {public_name(self.workload)} in {self.region}"
 
 
-class Stage:
+class ActContext:
     """The environment of one act, which also notes its results."""
 
     def __init__(self, world: SwarmWorld, record: Record, act: Act, number: int) -> None:
@@ -91,7 +91,7 @@ class Stage:
         """Run it where it runs."""
         host = self.act.host(self)
         if host is None:
-            self.did("nothing")
+            self.note_result("nothing")
         else:
             host.start(self._run(), name=self.name)
 
@@ -100,9 +100,11 @@ class Stage:
         try:
             await self.act.perform(self)
         except ClientError as failure:
-            self.did("refused" if failure.definite and failure.code is not None else "nothing", began=began)
+            self.note_result(
+                "refused" if failure.definite and failure.code is not None else "nothing", began=began
+            )
         if not self._did:
-            self.did("nothing", began=began)
+            self.note_result("nothing", began=began)
 
     def note_publish(
         self,
@@ -128,7 +130,7 @@ class Stage:
             **fields,
         )
 
-    def did(
+    def note_result(
         self, outcome: Literal["accepted", "refused", "nothing"], *, began: float | None = None, **fields: Any
     ) -> OperationResult:
         """Note the result of the act."""

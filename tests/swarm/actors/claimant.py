@@ -152,8 +152,8 @@ class ClaimantActor(Actor):
         if error is None and not done.cancelled():
             sent.acknowledged = True
             place = done.result()
-            told = f"{place.ledger}:{place.entry}:{place.batch_index}"
-            self._note_publish(number, sent.text, session, "ok", message_id=told)
+            reported = f"{place.ledger}:{place.entry}:{place.batch_index}"
+            self._note_publish(number, sent.text, session, "ok", message_id=reported)
         else:
             self._note_publish(number, sent.text, session, "unknown", error=str(error))
 

@@ -268,7 +268,7 @@ class ConsumerActor(Actor):
             await asyncio.sleep(RETRY_SECONDS)
 
     def _wanted(self) -> dict[str, Any]:
-        ranges = {"detail": told_ranges(self.plan.key_ranges)} if self.plan.key_ranges else {}
+        ranges = {"detail": ranges_text(self.plan.key_ranges)} if self.plan.key_ranges else {}
         return {"replicated": self.plan.replicated, "initial": "earliest", **ranges}
 
     def _subscribe(self, client: Client) -> Coroutine[Any, Any, Consumer]:
@@ -411,6 +411,6 @@ class ReaderActor(Actor):
         )
 
 
-def told_ranges(ranges: Iterable[tuple[int, int]]) -> str:
+def ranges_text(ranges: Iterable[tuple[int, int]]) -> str:
     """As a history has them: `first..last,first..last`."""
     return ",".join(f"{first}..{last}" for first, last in ranges)

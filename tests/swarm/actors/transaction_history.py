@@ -25,10 +25,10 @@ class TaskLines:
 
     def opened(self, producer: Producer) -> None:
         self._session = self._record.new_session(producer.name)
-        self._tell("connect", "ok", **self._of(producer), last_sequence_id=producer.last_sequence_id)
+        self._report("connect", "ok", **self._of(producer), last_sequence_id=producer.last_sequence_id)
 
     def begun(self, work: Work) -> None:
-        self._tell(
+        self._report(
             "begin_transaction",
             "ok",
             transaction=transaction_text(work.txn),
@@ -45,9 +45,9 @@ class TaskLines:
             "transaction": transaction_text(work.txn),
         }
         payload = text.encode()
-        with self._asked("publish", said, payload_digest=payload_digest(payload)) as told:
+        with self._asked("publish", said, payload_digest=payload_digest(payload)) as reported:
             place = await producer.send(payload, transaction=transaction)
-            told["message_id"] = f"{place.ledger}:{place.entry}:{place.batch_index}"
+            reported["message_id"] = f"{place.ledger}:{place.entry}:{place.batch_index}"
         return place
 
     @contextmanager
@@ -65,17 +65,17 @@ class TaskLines:
     @contextmanager
     def _asked(self, op: str, said: dict[str, Any], **asked: Any) -> Iterator[dict[str, Any]]:
         """Record the request and its outcome. A program that is killed meanwhile records no outcome: it is unknown."""
-        self._tell(op, "asked", **said, **asked)
-        told: dict[str, Any] = {}
+        self._report(op, "asked", **said, **asked)
+        reported: dict[str, Any] = {}
         try:
-            yield told
+            yield reported
         except ClientError as refusal:
-            self._tell(op, "failed" if refusal.definite else "unknown", **said, error=str(refusal))
+            self._report(op, "failed" if refusal.definite else "unknown", **said, error=str(refusal))
             raise
-        self._tell(op, "ok", **said, **told)
+        self._report(op, "ok", **said, **reported)
 
     def _of(self, producer: Producer) -> dict[str, Any]:
         return {"topic": producer.topic, "producer": producer.name, "session": self._session}
 
-    def _tell(self, op: str, outcome: Any, **fields: Any) -> None:
+    def _report(self, op: str, outcome: Any, **fields: Any) -> None:
         self._record.tell(self._actor, op, outcome, region=self._region, **fields)

@@ -58,7 +58,7 @@ class WorkerActor(Actor):
     @property
     def gives_way(self) -> bool:
         """Whether it ends after the repair: one program of each key goes on."""
-        return self.world.healing and not self.plan.goes_on
+        return self.world.healing and not self.plan.keeps_clients
 
     async def _program(self) -> None:
         if self.host.life == 0:
@@ -103,8 +103,10 @@ class WorkerActor(Actor):
         epoch = client.coordinators.epoch
         if epoch != self._epoch:
             self._epoch = epoch
-            told = self.world.simulation.now
-            self.record.tasks.grants.append(Grant(self.name, self._process, self.task, epoch, asked, told))
+            reported = self.world.simulation.now
+            self.record.tasks.grants.append(
+                Grant(self.name, self._process, self.task, epoch, asked, reported)
+            )
         work = Work(self.name, self.task, epoch, (transaction.id.most, transaction.id.least))
         self.record.tasks.works.append(work)
         self._lines.begun(work)
@@ -180,28 +182,28 @@ class WorkerActor(Actor):
         if self.world.healing or chance >= self.plan.fails:
             with self._lines.ending(work, commit=True):
                 await transaction.commit()
-            work.told = "committed"
+            work.reported = "committed"
             now = self.world.simulation.now
             self.record.operations.append(OperationResult(NAME, "accepted", began, now, self.region))
             return
         if chance < self.plan.fails / 2:
             with self._lines.ending(work, commit=False):
                 await transaction.abort()
-            work.told = "aborted"
+            work.reported = "aborted"
         raise _Unfinished
 
     async def _read_outbox(self, client: Client) -> None:
         """Read the whole outbox with a reader."""
         reader = await client.reader(outbox_of(self.plan.key), EARLIEST)
-        given: set[str] = set()
+        next_message: set[str] = set()
         try:
             while await reader.has_message():
                 text = (await reader.receive()).payload.decode()
-                if text in given:
+                if text in next_message:
                     self.record.tasks.twice.append((self.task, text))
-                given.add(text)
+                next_message.add(text)
         finally:
-            self.record.tasks.read[self.task] |= given
+            self.record.tasks.read[self.task] |= next_message
             await reader.close()
 
     def _note_received(self, message: Message) -> None:

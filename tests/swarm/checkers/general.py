@@ -22,7 +22,7 @@ def older_owners_end(evidence: Evidence) -> Found:
         yield f"{host} was replaced and still runs", {"host": host}
 
 
-def nobody_is_stuck(evidence: Evidence) -> Found:
+def publishes_completed(evidence: Evidence) -> Found:
     """After healing every publish has an outcome. (The check `consumed` covers deliveries.)"""
     for origin, attempts in evidence.published.items():
         last = list(attempts.values())[-1]
@@ -30,7 +30,7 @@ def nobody_is_stuck(evidence: Evidence) -> Found:
             yield f"{origin} still waits for its receipt", {"message": str(origin), "text": last.text}
 
 
-def position_is_carried(evidence: Evidence) -> Found:
+def position_replicated(evidence: Evidence) -> Found:
     """After healing a subscription whose consumers acknowledged everything has no backlog, also not in regions of a
     replicated subscription that have no consumer."""
     for (region, topic, subscription), left in sorted(evidence.left.items()):
@@ -42,7 +42,7 @@ def position_is_carried(evidence: Evidence) -> Found:
             )
 
 
-def no_backlog_is_claimed(evidence: Evidence) -> Found:
+def backlog_as_reported(evidence: Evidence) -> Found:
     """What regions tell admins is so: the backlog is what is left, and where nothing is left there is none."""
     for (region, topic, subscription), left in sorted(evidence.left.items()):
         entries = len({one.entry for one in left.messages})
@@ -53,7 +53,7 @@ def no_backlog_is_claimed(evidence: Evidence) -> Found:
             )
 
 
-def falls_silent(evidence: Evidence) -> Found:
+def regions_become_quiet(evidence: Evidence) -> Found:
     """Regions do not go on for ever to tell each other what all of them know."""
     for region, topic in sorted(evidence.restless):
         yield (
@@ -67,10 +67,10 @@ CHECKS: Final[tuple[InvariantCheck[Evidence], ...]] = (
     InvariantCheck("fenced-owners-end", "INV-11", older_owners_end, only_healed=True),
     REPLICATED,
     CONVERGED,
-    InvariantCheck("publishes-completed", "INV-14", nobody_is_stuck, only_healed=True),
+    InvariantCheck("publishes-completed", "INV-14", publishes_completed, only_healed=True),
     CONSUMED,
-    InvariantCheck("position-replicated", "INV-17", position_is_carried, only_healed=True),
-    InvariantCheck("backlog-as-reported", "INV-17", no_backlog_is_claimed, only_healed=True),
-    InvariantCheck("regions-become-quiet", "INV-19", falls_silent, only_healed=True),
+    InvariantCheck("position-replicated", "INV-17", position_replicated, only_healed=True),
+    InvariantCheck("backlog-as-reported", "INV-17", backlog_as_reported, only_healed=True),
+    InvariantCheck("regions-become-quiet", "INV-19", regions_become_quiet, only_healed=True),
 )
 """In this order: the first violation is the one that is printed."""

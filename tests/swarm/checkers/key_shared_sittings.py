@@ -77,21 +77,21 @@ def left_waiting(sittings: Iterable[Sitting], published: Mapping[str, float]) ->
     consumers."""
     sittings = list(sittings)
     taken = sorted(one for sitting in sittings for one in sitting.taken)
-    given: dict[str, float] = {}
+    next_message: dict[str, float] = {}
     for at, what in taken:
-        given.setdefault(what, at)
+        next_message.setdefault(what, at)
     for what, stored in published.items():
         since, until = stored, stored + WAITS_SECONDS
         if any(since < at <= until for at, _ in taken):
             continue  # a slow disk may bring one message after the other
-        waiting = sum(at <= since and given.get(one, inf) > until for one, at in published.items())
+        waiting = sum(at <= since and next_message.get(one, inf) > until for one, at in published.items())
         aside = sum(
             one.queue
             for one in sittings
             if one.began <= until and one.ended >= since and not one.is_open(since, until)
         )
         able = next((one for one in sittings if one.permits_least(since, until) > 0), None)
-        if able is not None and given.get(what, inf) > until and waiting > aside:
+        if able is not None and next_message.get(what, inf) > until and waiting > aside:
             yield (
                 f"{waiting} messages for {WAITS_SECONDS:g} s and more, among them {what}, while {able.name} "
                 f"(level {able.level}) had permits, and others could have {aside} of them"

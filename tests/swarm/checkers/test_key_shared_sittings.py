@@ -9,8 +9,8 @@ from tests.swarm.checkers.key_shared_sittings import Sitting, left_waiting, pass
 
 def sitting(name: str, level: int, taken: list[float], *, queue: int = 4, begin: float = 0.0) -> Sitting:
     """One that takes whatever comes from its beginning on."""
-    told = [(at, f"{name}{number}") for number, at in enumerate(taken)]
-    return Sitting(name, level, queue, began=begin, open=[(begin, inf)], taken=told)
+    reported = [(at, f"{name}{number}") for number, at in enumerate(taken)]
+    return Sitting(name, level, queue, began=begin, open=[(begin, inf)], taken=reported)
 
 
 def test_a_worse_level_is_given_nothing_while_a_better_one_has_permits() -> None:
@@ -38,7 +38,7 @@ def test_where_one_is_active_the_best_who_is_there_is_even_without_permits() -> 
     assert not list(passed_over([shut, worse], one_is_active=True))
 
 
-def test_more_messages_than_others_may_have_aside_wait_for_nobody_with_permits() -> None:
+def test_messages_beyond_the_limit_of_set_aside_entries_wait_for_no_consumer_with_permits() -> None:
     shut, able = sitting("shut", 0, [], queue=2), sitting("able", 1, [9.0])
     shut.open = []
     published = {f"message-{number}": 5.0 for number in range(3)}
@@ -47,7 +47,7 @@ def test_more_messages_than_others_may_have_aside_wait_for_nobody_with_permits()
     assert list(left_waiting([shut, able], published)) == []
 
 
-def test_while_messages_come_one_after_the_other_nobody_waits_in_vain() -> None:
+def test_while_messages_arrive_one_after_the_other_no_consumer_waits_without_reason() -> None:
     able = sitting("able", 1, [5.2])
     assert list(left_waiting([able], {"message": 5.0})) == []
 

@@ -44,7 +44,7 @@ class Grant:
     task: Task
     epoch: int
     asked: float
-    told: float
+    reported: float
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Work:
     stored: set[str] = field(default_factory=set)
     """Those with a receipt."""
     end_asked: float | None = None
-    told: str = ""
+    reported: str = ""
     """committed, aborted, or nothing certain."""
 
 
@@ -163,7 +163,7 @@ def _lines(log: DurableLog) -> Iterator[list[Any]]:
 class TaskEvidence:
     """The records of the programs and the content of the disks, to be compared."""
 
-    told: Tasks = field(default_factory=Tasks)
+    reported: Tasks = field(default_factory=Tasks)
     stored: StoredTasks = field(default_factory=StoredTasks)
     tasks: tuple[Task, ...] = ()
     """The tasks that have a running program until the end."""

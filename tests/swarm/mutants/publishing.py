@@ -32,13 +32,13 @@ class _ReceiptBeforeDurable(Topic):
     """A receipt is sent when a publish is issued, not when it is durable."""
 
     def flush(self) -> None:
-        told: dict[Any, list[PendingPublish]] = {}
+        reported: dict[Any, list[PendingPublish]] = {}
         for publish in self.publishing.batch:
             if publish.send is not None:
-                told.setdefault(publish.attachment, []).append(publish)
+                reported.setdefault(publish.attachment, []).append(publish)
                 publish.attachment = _Mute()
         super().flush()
-        for publisher, publishes in told.items():
+        for publisher, publishes in reported.items():
             # After the current chunk of bytes: only then does the connection know which publishes await a response.
             asyncio.get_running_loop().call_soon(publisher.stored, publishes)
 

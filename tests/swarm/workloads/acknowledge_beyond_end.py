@@ -13,7 +13,7 @@ from emulator.core.dispatch import Dispatcher
 from emulator.simulation.host import Host
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Workload
+from tests.swarm.workload import ActContext, Workload
 from tests.swarm.workloads.consumer_acts import ConsumerAct
 
 ENTRY_ID_MAX = 2**63 - 1
@@ -25,19 +25,19 @@ WORKLOAD = Workload("acknowledge-ahead", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
-class AcknowledgeAhead(ConsumerAct):
+class AcknowledgeBeyondEndAct(ConsumerAct):
     entries: int
     """Distance from the newest message that it received."""
     cumulative: bool
 
     workload: ClassVar[str] = "acknowledge-ahead"
 
-    def host(self, stage: Stage) -> Host | None:
-        return ConsumerAct.host(self, stage) if self.actor(stage).known_ids else None
+    def host(self, context: ActContext) -> Host | None:
+        return ConsumerAct.host(self, context) if self.actor(context).known_ids else None
 
-    async def perform(self, stage: Stage) -> None:
+    async def perform(self, context: ActContext) -> None:
         """The broker says nothing to what it ignores, so its answer proves only that it is still there."""
-        actor = self.actor(stage)
+        actor = self.actor(context)
         consumer = actor.consumer
         if consumer is None or not actor.known_ids:
             return
@@ -49,7 +49,7 @@ class AcknowledgeAhead(ConsumerAct):
             await consumer.acknowledge_cumulative(beyond, confirmed=True)
         else:
             await consumer.acknowledge(beyond, confirmed=True)
-        stage.did("accepted", region=actor.region, detail=str(beyond))
+        context.note_result("accepted", region=actor.region, detail=str(beyond))
 
 
 @WORKLOAD.plan
@@ -58,7 +58,7 @@ def draw(random: Random, plan: Plan) -> Plan:
         return plan
     consumer = random.choice(plan.consumers)
     acts = [
-        AcknowledgeAhead(
+        AcknowledgeBeyondEndAct(
             round(random.uniform(0.5, plan.break_seconds), 3),
             consumer.region,
             consumer.name,

@@ -43,7 +43,7 @@ from emulator.wire.markers import encode_marker
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 FAR = 10**9
 """An entry id beyond any entry of a run."""
@@ -56,7 +56,7 @@ WORKLOAD = Workload("lie", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
-class Lie(Act):
+class ByzantinePeerAct(Act):
     """A peer authenticates at `region` as `other`, and lies."""
 
     other: str
@@ -73,29 +73,31 @@ class Lie(Act):
     def places(self) -> tuple[str, ...]:
         return (self.region, self.other)
 
-    async def perform(self, stage: Stage) -> None:
-        entry = self._entry(stage)
+    async def perform(self, context: ActContext) -> None:
+        entry = self._entry(context)
         if entry is None:
             return
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                line = await self._attached(stage)
+                line = await self._attached(context)
                 line.write(send_frame(PRODUCER_ID, 0, data=entry))
                 type_, command = await line.next()
         except TimeoutError:
             return
         line.hang_up()
         if type_ == CommandType.SEND_RECEIPT:
-            stage.did("accepted", detail=self.kind, topic=full(self.topic))
+            context.note_result("accepted", detail=self.kind, topic=full(self.topic))
         elif type_ == CommandType.SEND_ERROR:
             # What the store did not take would have been taken.
             is_refusal = SendError.read(command).error is ServerError.NotAllowedError
-            stage.did("refused" if is_refusal else "nothing", detail=self.kind, topic=full(self.topic))
+            context.note_result(
+                "refused" if is_refusal else "nothing", detail=self.kind, topic=full(self.topic)
+            )
 
-    async def _attached(self, stage: Stage) -> _Line:
+    async def _attached(self, context: ActContext) -> _Line:
         """A connection that was proven to be the other region's, with the producer of its replicator."""
-        line, config = _Line(), stage.world.regions[self.region].config
-        host = stage.world.client_host(stage.name, self.region)
+        line, config = _Line(), context.world.regions[self.region].config
+        host = context.world.client_host(context.name, self.region)
         try:
             await host.network.connect(lambda: line, self.region, SERVICE_PORT)
         except OSError as failure:
@@ -112,9 +114,9 @@ class Lie(Act):
         await line.expect(CommandType.PRODUCER_SUCCESS)
         return line
 
-    def _entry(self, stage: Stage) -> bytes | None:
+    def _entry(self, context: ActContext) -> bytes | None:
         """None: there is no occasion."""
-        logs = {name: stage.world.regions[name].disk.logs.get(full(self.topic)) for name in self.places}
+        logs = {name: context.world.regions[name].disk.logs.get(full(self.topic)) for name in self.places}
         here, there = logs[self.region], logs[self.other]
         if here is None or there is None:
             return None
@@ -123,7 +125,7 @@ class Lie(Act):
         if self.kind == USED_PLACE:
             used = last_of(self.other, here)
             return None if used is None else with_replication(_forged(self), self.other, used)
-        if (full(self.topic), self.subscription) not in stage.record.delivered.replicated:
+        if (full(self.topic), self.subscription) not in context.record.delivered.replicated:
             return None
         place = unused_place(self.other, here, there)
         if place is None:
@@ -160,15 +162,15 @@ def _origin(entry: bytes) -> str | None:
     return scan_once(entry).replicated_from
 
 
-def _forged(lie: Lie) -> bytes:
+def _forged(lie: ByzantinePeerAct) -> bytes:
     return plain_entry(f"liar-{lie.other}", FAR, 1, b"forged")
 
 
-def _as_of(lie: Lie, marker: Marker) -> bytes:
+def _as_of(lie: ByzantinePeerAct, marker: Marker) -> bytes:
     return with_replication(encode_marker(marker, 1)[0], lie.other, Position(FAR, FAR))
 
 
-OF_OTHERS: dict[str, Callable[[Lie], bytes]] = {
+OF_OTHERS: dict[str, Callable[[ByzantinePeerAct], bytes]] = {
     "another region's message": lambda lie: with_replication(_forged(lie), lie.third, Position(FAR, FAR)),
     "a message without origin": _forged,
     "another region's answer": lambda lie: _as_of(
@@ -250,7 +252,7 @@ def draw(random: Random, plan: Plan) -> Plan:
         consumer = random.choice(plan.consumers)
         kind = random.choice((*OF_OTHERS, *OF_PLACES, *OF_PLACES, USED_PLACE))
         at = round(random.uniform(0.5, plan.break_seconds * 0.9), 3)
-        acts.append(Lie(at, region, other, third, consumer.topic, kind, consumer.subscription))
+        acts.append(ByzantinePeerAct(at, region, other, third, consumer.topic, kind, consumer.subscription))
     return replace(plan, acts=(*plan.acts, *acts))
 
 
@@ -259,7 +261,7 @@ def regions_speak_for_themselves(evidence: Evidence) -> Found:
     """What a region says in the name of another one is not stored."""
     for operation in evidence.operations:
         if (
-            operation.workload == Lie.workload
+            operation.workload == ByzantinePeerAct.workload
             and operation.outcome == "accepted"
             and operation.detail in OF_OTHERS
         ):

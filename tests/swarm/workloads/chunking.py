@@ -35,7 +35,7 @@ from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Workload, has_operations
+from tests.swarm.workload import ActContext, Workload, has_operations
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "cut-up"
@@ -46,13 +46,13 @@ MESSAGE_BYTES_MAX = 4_000
 UNACKED_MESSAGES_MAX = 100
 """Each piece counts, as upstream: a consumer that may hold fewer than a message has never has the whole of it."""
 STEP_SECONDS = 3.0
-PATIENCE_SECONDS = 90.0
+CONVERGENCE_SECONDS = 90.0
 """Deadline for convergence after the repair."""
 LOST, BROKEN, DOUBLED = "lost: ", "broken: ", "doubled: "
 
 
 @dataclass(frozen=True, slots=True)
-class CutUp(OwnTopic):
+class ChunkingProgram(OwnTopic):
     """Publishes here, and looks for it here and there."""
 
     sizes: tuple[int, ...]
@@ -60,45 +60,47 @@ class CutUp(OwnTopic):
     compression: Compression
     pause_seconds: float
     """Between two messages."""
-    breaks_end_seconds: float
+    faults_end_seconds: float
     """When the faults end."""
 
     workload: ClassVar[str] = NAME
 
-    def topic(self, stage: Stage) -> str:
+    def topic(self, context: ActContext) -> str:
         """Only this workload checks its topic: the common checks do not support chunks."""
-        return f"{TRANSACTED}{stage.name}"
+        return f"{TRANSACTED}{context.name}"
 
-    def payload(self, stage: Stage, number: int) -> bytes:
+    def payload(self, context: ActContext, number: int) -> bytes:
         """Different for each number, and hard to compress."""
-        filler = Random(f"{stage.name}/{number}").randbytes(self.sizes[number])
-        return f"{stage.name}/{number}/".encode() + filler
+        filler = Random(f"{context.name}/{number}").randbytes(self.sizes[number])
+        return f"{context.name}/{number}/".encode() + filler
 
-    async def perform(self, stage: Stage) -> None:
-        writer, reader = stage.client(), self.reader(stage)
-        sent = {self.payload(stage, number): number for number in range(len(self.sizes))}
-        owed: set[int] = set()
+    async def perform(self, context: ActContext) -> None:
+        writer, reader = context.client(), self.reader(context)
+        sent = {self.payload(context, number): number for number in range(len(self.sizes))}
+        expected: set[int] = set()
         try:
-            consumers = [await self._sharer(reader, stage) for _ in range(2)]
+            consumers = [await self._sharer(reader, context) for _ in range(2)]
             shared: Counter[int] = Counter()
             sharing = [asyncio.ensure_future(self._share(one, sent, shared)) for one in consumers]
-            await self._publish(writer, stage, owed)
-            await asyncio.sleep(max(0.0, self.breaks_end_seconds - stage.now))
-            told = await self._look(stage, sent, owed, shared)
+            await self._publish(writer, context, expected)
+            await asyncio.sleep(max(0.0, self.faults_end_seconds - context.now))
+            reported = await self._look(context, sent, expected, shared)
             for task in sharing:
                 task.cancel()
             await asyncio.wait(sharing)
-            stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=told)
+            context.note_result(
+                "refused" if reported else "accepted", topic=self.topic(context), detail=reported
+            )
         finally:
             await writer.close()
             await reader.close()
 
-    async def _publish(self, client: Client, stage: Stage, owed: set[int]) -> None:
+    async def _publish(self, client: Client, context: ActContext, expected: set[int]) -> None:
         """The numbers of what a region took go into `owed`."""
         producers = [
             await client.producer(
-                self.topic(stage),
-                name=f"{stage.name}-{which}",
+                self.topic(context),
+                name=f"{context.name}-{which}",
                 chunking=True,
                 compression=self.compression,
             )
@@ -106,26 +108,26 @@ class CutUp(OwnTopic):
         ]
         sending = []
         for number in range(len(self.sizes)):
-            sending.append(producers[number % 2].send(self.payload(stage, number)))
+            sending.append(producers[number % 2].send(self.payload(context, number)))
             if number % 2:
-                await self._noted(sending, number, owed)
+                await self._noted(sending, number, expected)
                 sending = []
-        await self._noted(sending, len(self.sizes) - 1, owed)
+        await self._noted(sending, len(self.sizes) - 1, expected)
 
-    async def _noted(self, sending: Iterable[object], last: int, owed: set[int]) -> None:
+    async def _noted(self, sending: Iterable[object], last: int, expected: set[int]) -> None:
         outcomes = await asyncio.gather(*sending, return_exceptions=True)  # type: ignore[call-overload]
         for number, outcome in enumerate(outcomes, last + 1 - len(outcomes)):
             if not isinstance(outcome, BaseException):
-                owed.add(number)
+                expected.add(number)
             elif not isinstance(outcome, ClientError):
                 raise outcome
         await asyncio.sleep(self.pause_seconds)
 
     # Shared consumers: each message comes whole to one of them.
 
-    async def _sharer(self, client: Client, stage: Stage) -> Consumer:
+    async def _sharer(self, client: Client, context: ActContext) -> Consumer:
         return await client.subscribe(
-            self.topic(stage),
+            self.topic(context),
             SUBSCRIPTION,
             type_=ConsumerType.SHARED,
             initial_position=InitialPosition.EARLIEST,
@@ -140,47 +142,52 @@ class CutUp(OwnTopic):
 
     # In the end.
 
-    async def _look(self, stage: Stage, sent: dict[bytes, int], owed: set[int], shared: Counter[int]) -> str:
+    async def _look(
+        self, context: ActContext, sent: dict[bytes, int], expected: set[int], shared: Counter[int]
+    ) -> str:
         """What is wrong; empty: nothing."""
         for region in dict.fromkeys(self.places):
-            told = await self._read(stage, region, sent, owed)
-            if told:
-                return told
-        deadline = self.breaks_end_seconds + PATIENCE_SECONDS
-        while owed - shared.keys() and stage.now < deadline:
+            reported = await self._read(context, region, sent, expected)
+            if reported:
+                return reported
+        deadline = self.faults_end_seconds + CONVERGENCE_SECONDS
+        while expected - shared.keys() and context.now < deadline:
             await asyncio.sleep(STEP_SECONDS)
-        missing = owed - shared.keys()
+        missing = expected - shared.keys()
         if shared[-1]:
             return f"{BROKEN}a consumer received what no client sent"
         if missing:
-            return f"{LOST}{len(missing)} of {len(owed)} messages were received by neither consumer of {SUBSCRIPTION}"
+            lost = f"{len(missing)} of {len(expected)} messages"
+            return f"{LOST}{lost} were received by neither consumer of {SUBSCRIPTION}"
         return ""
 
-    async def _read(self, stage: Stage, region: str, sent: dict[bytes, int], owed: set[int]) -> str:
+    async def _read(
+        self, context: ActContext, region: str, sent: dict[bytes, int], expected: set[int]
+    ) -> str:
         """Read the log of a region from its beginning until every expected message has arrived."""
-        host = stage.world.client_host(stage.name, self.region)
-        client = stage.world.client_on(host, (region,), instance=f"look-{region}")
+        host = context.world.client_host(context.name, self.region)
+        client = context.world.client_on(host, (region,), instance=f"look-{region}")
         try:
-            reader = await client.reader(self.topic(stage), EARLIEST)
-            came: Counter[int] = Counter()
+            reader = await client.reader(self.topic(context), EARLIEST)
+            arrived: Counter[int] = Counter()
             while True:
-                patience = PATIENCE_SECONDS if owed - came.keys() else STEP_SECONDS
+                patience = CONVERGENCE_SECONDS if expected - arrived.keys() else STEP_SECONDS
                 try:
                     async with asyncio.timeout(patience):
                         message: Message = await reader.receive()
                 except TimeoutError:
-                    return self._told(stage, region, came, owed)
-                came[sent.get(message.payload, -1)] += 1
+                    return self._reported(context, region, arrived, expected)
+                arrived[sent.get(message.payload, -1)] += 1
         finally:
             await client.close()
 
-    def _told(self, stage: Stage, region: str, came: Counter[int], owed: set[int]) -> str:
-        if came[-1]:
+    def _reported(self, context: ActContext, region: str, arrived: Counter[int], expected: set[int]) -> str:
+        if arrived[-1]:
             return f"{BROKEN}a reader in {region} received what no client sent"
-        if missing := owed - came.keys():
-            return f"{LOST}{len(missing)} of {len(owed)} messages did not arrive in {region}"
-        twice = [number for number, times in came.items() if times > 1]
-        if twice and stage.world.topology.namespaces[0].deduplication:
+        if missing := expected - arrived.keys():
+            return f"{LOST}{len(missing)} of {len(expected)} messages did not arrive in {region}"
+        twice = [number for number, times in arrived.items() if times > 1]
+        if twice and context.world.topology.namespaces[0].deduplication:
             return f"{DOUBLED}message {twice[0]} is stored twice in {region}, which deduplicates"
         return ""
 
@@ -190,9 +197,9 @@ def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs in every region, most of which read in another one, too."""
     seconds = plan.break_seconds
 
-    def program() -> CutUp:
+    def program() -> ChunkingProgram:
         sizes = tuple(random.choice((10, 9_000, 20_000, 35_000)) for _ in range(random.randint(4, 16)))
-        return CutUp(
+        return ChunkingProgram(
             round(random.uniform(0.2, seconds * 0.4), 3),
             random.choice(plan.regions),
             random.choice(plan.regions),
@@ -217,20 +224,20 @@ def draw(random: Random, plan: Plan) -> Plan:
 @WORKLOAD.checker("chunked-messages-complete", "INV-98", applies=has_operations)
 def comes_whole(evidence: Evidence) -> Found:
     """Every acknowledged message is delivered in every region, complete and unchanged."""
-    return _told(evidence, (LOST, BROKEN))
+    return _reported(evidence, (LOST, BROKEN))
 
 
 @WORKLOAD.checker("chunked-messages-stored-once", "INV-2", applies=has_operations)
 def stored_once(evidence: Evidence) -> Found:
     """With deduplication no log holds a message twice."""
-    return _told(evidence, (DOUBLED,))
+    return _reported(evidence, (DOUBLED,))
 
 
-def _told(evidence: Evidence, kinds: tuple[str, ...]) -> Found:
+def _reported(evidence: Evidence, kinds: tuple[str, ...]) -> Found:
     for operation in evidence.operations:
         if operation.workload == NAME and operation.detail.startswith(kinds):
-            told = f"{operation.topic}: {operation.detail.partition(': ')[2]}"
-            yield told, {"region": operation.region, "topic": operation.topic}
+            reported = f"{operation.topic}: {operation.detail.partition(': ')[2]}"
+            yield reported, {"region": operation.region, "topic": operation.topic}
 
 
 @WORKLOAD.mutant("chunks-not-deduplicated", "INV-2", patch=part("topic_state"))

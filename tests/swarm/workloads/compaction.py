@@ -16,7 +16,7 @@ from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 NAME = "compact"
 WORKLOAD = Workload(NAME)
@@ -37,23 +37,23 @@ class Write(Act):
     """(number of a key, whether it is deleted)."""
 
     workload: ClassVar[str] = NAME
-    is_waited_for: ClassVar[bool] = True
+    is_awaited: ClassVar[bool] = True
 
-    async def perform(self, stage: Stage) -> None:
-        client = stage.client()
+    async def perform(self, context: ActContext) -> None:
+        client = context.client()
         try:
-            producer = await client.producer(full(TOPIC), name=stage.name)
+            producer = await client.producer(full(TOPIC), name=context.name)
             for number, (key, deletes) in enumerate(self.changes):
-                payload = b"" if deletes else f"{stage.name}/{number}/1".encode()
-                stage.note_publish(TOPIC, number, payload, "asked")
+                payload = b"" if deletes else f"{context.name}/{number}/1".encode()
+                context.note_publish(TOPIC, number, payload, "asked")
                 try:
                     place = await producer.send(payload, key=_KEYS[key], sequence_id=number)
                 except ClientError as failure:
                     if failure.definite:
-                        stage.note_publish(TOPIC, number, payload, "failed")
+                        context.note_publish(TOPIC, number, payload, "failed")
                     raise
-                stage.note_publish(TOPIC, number, payload, "ok", message_id=str(place))
-            stage.did("accepted", topic=full(TOPIC))
+                context.note_publish(TOPIC, number, payload, "ok", message_id=str(place))
+            context.note_result("accepted", topic=full(TOPIC))
         finally:
             await client.close()
 
@@ -64,13 +64,13 @@ class Compact(Act):
 
     workload: ClassVar[str] = NAME
 
-    async def perform(self, stage: Stage) -> None:
-        host = stage.world.client_host(stage.name, self.region)
+    async def perform(self, context: ActContext) -> None:
+        host = context.world.client_host(context.name, self.region)
         try:
-            answer = await stage.world.ask_admin(self.region, "PUT", COMPACTION, None, host=host)
+            answer = await context.world.ask_admin(self.region, "PUT", COMPACTION, None, host=host)
         except NoAnswer:
             return
-        stage.did("accepted" if answer.status == 204 else "refused", topic=full(TOPIC))
+        context.note_result("accepted" if answer.status == 204 else "refused", topic=full(TOPIC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class ReadTable(Act):
 
     workload: ClassVar[str] = NAME
 
-    async def perform(self, stage: Stage) -> None:
-        client = stage.client()
+    async def perform(self, context: ActContext) -> None:
+        client = context.client()
         try:
             async with asyncio.timeout(READING_SECONDS):
                 plain = await client.reader(full(TOPIC), EARLIEST)
@@ -94,11 +94,11 @@ class ReadTable(Act):
             await client.close()
         wrong = next((key for key in _KEYS if table.get(key, b"") not in allowed.get(key, {b""})), None)
         if wrong is None:
-            stage.did("accepted", topic=full(TOPIC), detail=str(len(table)))
+            context.note_result("accepted", topic=full(TOPIC), detail=str(len(table)))
         else:
-            told, meant = table.get(wrong, b""), sorted(allowed.get(wrong, {b""}))
-            detail = f"{SAYS_OTHERWISE}for {wrong} {told!r}, and the topic has {meant}"
-            stage.did("refused", topic=full(TOPIC), detail=detail)
+            reported, meant = table.get(wrong, b""), sorted(allowed.get(wrong, {b""}))
+            detail = f"{SAYS_OTHERWISE}for {wrong} {reported!r}, and the topic has {meant}"
+            context.note_result("refused", topic=full(TOPIC), detail=detail)
 
 
 async def _compacted(client: Client) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from emulator.simulation.host import Host, HostState
 from tests.swarm.actors.clients import ConsumerActor
-from tests.swarm.workload import Act, Stage
+from tests.swarm.workload import Act, ActContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class ConsumerAct(Act):
     def places(self) -> tuple[str, ...]:
         return (self.consumer,)
 
-    def host(self, stage: Stage) -> Host | None:
-        actor = self.actor(stage)
+    def host(self, context: ActContext) -> Host | None:
+        actor = self.actor(context)
         return actor.host if actor.host.state is HostState.UP and actor.consumer is not None else None
 
-    def actor(self, stage: Stage) -> ConsumerActor:
-        actor = stage.world.actors[self.consumer]
+    def actor(self, context: ActContext) -> ConsumerActor:
+        actor = context.world.actors[self.consumer]
         assert isinstance(actor, ConsumerActor)
         return actor

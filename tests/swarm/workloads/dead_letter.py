@@ -34,7 +34,7 @@ from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Workload, has_operations
+from tests.swarm.workload import ActContext, Workload, has_operations
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "give-up"
@@ -44,7 +44,7 @@ GRAVES = "graves"
 """Subscription to the dead letters, which is made with their topic."""
 ACK_TIMEOUT_SECONDS = 0.5
 PUT_OFF_SECONDS = 0.3
-PATIENCE_SECONDS = 90.0
+CONVERGENCE_SECONDS = 90.0
 """Deadline for convergence after the repair."""
 STEP_SECONDS = 1.0
 LOST, MISCOUNTED = "lost: ", "miscounted: "
@@ -54,7 +54,7 @@ FATES: tuple[Fate, ...] = ("accept", "refuse", "hesitate", "forget")
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp(OwnTopic):
+class DeadLetterProgram(OwnTopic):
     """Publishes in one region and consumes in another."""
 
     fates: tuple[Fate, ...]
@@ -64,57 +64,59 @@ class GiveUp(OwnTopic):
     """When its consumer closes with all its pending messages, and another one is opened."""
     pause_seconds: float
     """Between two messages."""
-    breaks_end_seconds: float
+    faults_end_seconds: float
     """When the faults end."""
 
     workload: ClassVar[str] = NAME
 
-    def topic(self, stage: Stage) -> str:
+    def topic(self, context: ActContext) -> str:
         """Only this workload checks its topic: the client moves messages to the dead letter topic without passing them
         to the program."""
-        return f"{TRANSACTED}{stage.name}"
+        return f"{TRANSACTED}{context.name}"
 
     @property
     def letters(self) -> DeadLetters:
         retries = "put off" in self.fates
         return DeadLetters(self.redeliveries_max, initial_subscription=GRAVES, retries=retries)
 
-    async def perform(self, stage: Stage) -> None:
-        writer = stage.client()
-        work = _Work(self, stage)
+    async def perform(self, context: ActContext) -> None:
+        writer = context.client()
+        work = _Work(self, context)
         try:
-            publishing = asyncio.ensure_future(self._publish(writer, stage, work.owed))
-            for until in (*self.leaves_seconds, self.breaks_end_seconds):
+            publishing = asyncio.ensure_future(self._publish(writer, context, work.expected))
+            for until in (*self.leaves_seconds, self.faults_end_seconds):
                 await work.go_on(until)
             await publishing
-            await work.finish(self.breaks_end_seconds + PATIENCE_SECONDS)
-            told = work.verdict()
-            stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=told)
+            await work.finish(self.faults_end_seconds + CONVERGENCE_SECONDS)
+            reported = work.verdict()
+            context.note_result(
+                "refused" if reported else "accepted", topic=self.topic(context), detail=reported
+            )
         finally:
             await writer.close()
             await work.close()
 
-    async def _publish(self, client: Client, stage: Stage, owed: set[bytes]) -> None:
+    async def _publish(self, client: Client, context: ActContext, expected: set[bytes]) -> None:
         """Publish all messages; acknowledged ones go into `owed`."""
-        producer = await client.producer(self.topic(stage), name=stage.name)
+        producer = await client.producer(self.topic(context), name=context.name)
         for number in range(len(self.fates)):
-            payload = f"{stage.name}/{number}".encode()
+            payload = f"{context.name}/{number}".encode()
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
                 return  # no client received an acknowledgement of it or of anything after it
-            owed.add(payload)
+            expected.add(payload)
             await asyncio.sleep(self.pause_seconds)
 
 
 class _Work:
     """What a program did with its messages, and how often each was delivered."""
 
-    def __init__(self, act: GiveUp, stage: Stage) -> None:
+    def __init__(self, act: DeadLetterProgram, context: ActContext) -> None:
         self._act = act
-        self._stage = stage
+        self._stage = context
         self._clients: list[Client] = []
-        self.owed: set[bytes] = set()
+        self.expected: set[bytes] = set()
         self._accepted: set[bytes] = set()
         self._buried: set[bytes] = set()
         self._counts: dict[MessageId, tuple[int, int]] = {}
@@ -140,7 +142,7 @@ class _Work:
         digging: asyncio.Task[None] | None = None
         while self._stage.now < deadline_seconds and self._missing:
             await self._step(consumer)
-            if digging is None and self._stage.now > self._act.breaks_end_seconds + STEP_SECONDS:
+            if digging is None and self._stage.now > self._act.faults_end_seconds + STEP_SECONDS:
                 digging = asyncio.ensure_future(self._dig())
         if digging is not None:
             digging.cancel()
@@ -148,12 +150,12 @@ class _Work:
 
     @property
     def _missing(self) -> set[bytes]:
-        return self.owed - self._accepted - self._buried
+        return self.expected - self._accepted - self._buried
 
     def verdict(self) -> str:
         missing = self._missing
         if missing and not self._miscounted:
-            return f"{LOST}{min(missing).decode()} and {len(missing) - 1} more of {len(self.owed)}"
+            return f"{LOST}{min(missing).decode()} and {len(missing) - 1} more of {len(self.expected)}"
         return self._miscounted
 
     async def close(self) -> None:
@@ -239,9 +241,9 @@ def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs in every region, some of which consume in another one."""
     seconds = plan.break_seconds
 
-    def program() -> GiveUp:
+    def program() -> DeadLetterProgram:
         count, fates = random.randint(3, 15), (*FATES, *(["put off"] if random.random() < 0.4 else []))
-        return GiveUp(
+        return DeadLetterProgram(
             round(random.uniform(0.2, seconds * 0.4), 3),
             random.choice(plan.regions),
             random.choice(plan.regions),
@@ -265,20 +267,20 @@ def draw(random: Random, plan: Plan) -> Plan:
 @WORKLOAD.checker("acknowledged-or-dead-letter", "INV-96", applies=has_operations)
 def ends_somewhere(evidence: Evidence) -> Found:
     """What was taken is acknowledged by the program, or is a dead letter."""
-    return _told(evidence, LOST, "neither acknowledged nor a dead letter: ")
+    return _reported(evidence, LOST, "neither acknowledged nor a dead letter: ")
 
 
 @WORKLOAD.checker("redelivery-counts-correct", "INV-97", applies=has_operations)
 def counts_are_right(evidence: Evidence) -> Found:
     """Each delivery carries the right redelivery count, and no message is delivered more often than allowed."""
-    return _told(evidence, MISCOUNTED, "")
+    return _reported(evidence, MISCOUNTED, "")
 
 
-def _told(evidence: Evidence, what: str, sentence: str) -> Found:
+def _reported(evidence: Evidence, what: str, sentence: str) -> Found:
     for operation in evidence.operations:
         if operation.workload == NAME and operation.detail.startswith(what):
-            told = f"{operation.topic}: {sentence}{operation.detail.removeprefix(what)}"
-            yield told, {"region": operation.region, "topic": operation.topic}
+            reported = f"{operation.topic}: {sentence}{operation.detail.removeprefix(what)}"
+            yield reported, {"region": operation.region, "topic": operation.topic}
 
 
 def _with(careless: type[Shared]) -> object:

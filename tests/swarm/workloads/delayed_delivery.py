@@ -24,7 +24,7 @@ from emulator.simulation.virtual_time import EPOCH_MS
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 NAME = "delay"
 WORKLOAD = Workload(NAME)
@@ -33,42 +33,42 @@ SUBSCRIPTIONS = {"later-shared": "SHARED", "later-by-key": "KEY_SHARED"}
 
 
 @dataclass(frozen=True, slots=True)
-class Delay(Act):
+class DelayedMessageAct(Act):
     """A few messages of one producer, all sent at once."""
 
     delays_seconds: tuple[float, ...]
     """Until each is due."""
 
     workload: ClassVar[str] = NAME
-    is_waited_for: ClassVar[bool] = True
+    is_awaited: ClassVar[bool] = True
 
-    async def perform(self, stage: Stage) -> None:
-        client = stage.client()
+    async def perform(self, context: ActContext) -> None:
+        client = context.client()
         try:
-            producer = await client.producer(full(TOPIC), name=stage.name)
-            now_ms = EPOCH_MS + round(stage.now * 1000)
+            producer = await client.producer(full(TOPIC), name=context.name)
+            now_ms = EPOCH_MS + round(context.now * 1000)
             sent = []
             for number, seconds in enumerate(self.delays_seconds):
-                payload = f"{stage.name}/{number}/1".encode()
-                stage.note_publish(TOPIC, number, payload, "asked")
+                payload = f"{context.name}/{number}/1".encode()
+                context.note_publish(TOPIC, number, payload, "asked")
                 due_ms = now_ms + round(seconds * 1000)
                 future = producer.send_nowait(payload, sequence_id=number, deliver_at_ms=due_ms)
-                sent.append(self._noted(stage, number, payload, future))
+                sent.append(self._noted(context, number, payload, future))
             await asyncio.gather(*sent)
-            stage.did("accepted", topic=full(TOPIC))
+            context.note_result("accepted", topic=full(TOPIC))
         finally:
             await client.close()
 
     async def _noted(
-        self, stage: Stage, number: int, payload: bytes, future: asyncio.Future[MessageId]
+        self, context: ActContext, number: int, payload: bytes, future: asyncio.Future[MessageId]
     ) -> None:
         try:
             place = await future
         except ClientError as failure:
             if failure.definite:
-                stage.note_publish(TOPIC, number, payload, "failed")
+                context.note_publish(TOPIC, number, payload, "failed")
             raise
-        stage.note_publish(TOPIC, number, payload, "ok", message_id=str(place))
+        context.note_publish(TOPIC, number, payload, "ok", message_id=str(place))
 
 
 @WORKLOAD.plan
@@ -76,7 +76,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     """Senders everywhere, and consumers of both kinds in one region, or two."""
     seconds = plan.break_seconds
     acts = [
-        Delay(
+        DelayedMessageAct(
             round(random.uniform(0.2, seconds * 0.7), 3),
             random.choice(plan.regions),
             _delays(random, seconds),

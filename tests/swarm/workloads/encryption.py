@@ -29,7 +29,7 @@ from emulator.client import (
 from emulator.simulation.region import Overrides
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Workload
+from tests.swarm.workload import ActContext, Workload
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "encrypt"
@@ -40,7 +40,7 @@ MESSAGE_BYTES_MAX = 4_000
 SECRET = b"nobody else's business/"
 """Each payload is full of it."""
 STEP_SECONDS = 3.0
-PATIENCE_SECONDS = 90.0
+CONVERGENCE_SECONDS = 90.0
 """Deadline for convergence after the repair."""
 LOST, OPEN = "lost: ", "open: "
 
@@ -65,7 +65,7 @@ def opening(*names: str, otherwise: OnUnreadable = OnUnreadable.FAIL) -> Decrypt
 
 
 @dataclass(frozen=True, slots=True)
-class Encrypt(OwnTopic):
+class EncryptionProgram(OwnTopic):
     """Publishes here, and looks for it here and there."""
 
     sizes: tuple[int, ...]
@@ -75,53 +75,55 @@ class Encrypt(OwnTopic):
     """Each of them has a key, and all messages are encrypted for each."""
     pause_seconds: float
     """Between two messages."""
-    breaks_end_seconds: float
+    faults_end_seconds: float
     """When the faults end."""
 
     workload: ClassVar[str] = NAME
 
-    def topic(self, stage: Stage) -> str:
+    def topic(self, context: ActContext) -> str:
         """Only this workload checks its topic: the common checks do not decrypt."""
-        return f"{TRANSACTED}{stage.name}"
+        return f"{TRANSACTED}{context.name}"
 
-    def payload(self, stage: Stage, number: int) -> bytes:
+    def payload(self, context: ActContext, number: int) -> bytes:
         """Different for each number."""
-        return f"{stage.name}/{number}/".encode() + SECRET * (1 + self.sizes[number] // len(SECRET))
+        return f"{context.name}/{number}/".encode() + SECRET * (1 + self.sizes[number] // len(SECRET))
 
-    async def perform(self, stage: Stage) -> None:
-        client = self.client_for(self.reading, stage, "outsider")
-        writer = stage.client()
+    async def perform(self, context: ActContext) -> None:
+        client = self.client_for(self.reading, context, "outsider")
+        writer = context.client()
         try:
-            outsider = asyncio.ensure_future(self._look_on(client, stage))
-            taken = await self._publish(writer, stage)
-            await asyncio.sleep(max(0.0, self.breaks_end_seconds - stage.now))
+            outsider = asyncio.ensure_future(self._look_on(client, context))
+            taken = await self._publish(writer, context)
+            await asyncio.sleep(max(0.0, self.faults_end_seconds - context.now))
             outsider.cancel()
             seen = (await asyncio.gather(outsider, return_exceptions=True))[0]
             if isinstance(seen, Exception):
                 raise seen
             await client.close()
-            told = await self._judged(stage, taken, seen if isinstance(seen, str) else "")
-            detail = told or f"{len(taken)} messages for {len(self.readers)}"
-            stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=detail)
+            reported = await self._checked(context, taken, seen if isinstance(seen, str) else "")
+            detail = reported or f"{len(taken)} messages for {len(self.readers)}"
+            context.note_result(
+                "refused" if reported else "accepted", topic=self.topic(context), detail=detail
+            )
         finally:
             await writer.close()
             await client.close()
 
-    async def _look_on(self, client: Client, stage: Stage) -> str:
+    async def _look_on(self, client: Client, context: ActContext) -> str:
         """A consumer of the same subscription without a key: it receives nothing, and takes no message from other
         consumers."""
         consumer = await client.subscribe(
-            self.topic(stage), SUBSCRIPTION, initial_position=InitialPosition.EARLIEST
+            self.topic(context), SUBSCRIPTION, initial_position=InitialPosition.EARLIEST
         )
         message = await consumer.receive()
         return f"{OPEN}a consumer without a key received {len(message.payload)} bytes"
 
-    async def _publish(self, client: Client, stage: Stage) -> set[bytes]:
+    async def _publish(self, client: Client, context: ActContext) -> set[bytes]:
         """What a region took."""
         taken: set[bytes] = set()
-        producers = [await self._producer(client, stage, which) for which in range(3)]
+        producers = [await self._producer(client, context, which) for which in range(3)]
         for number in range(len(self.sizes)):
-            payload = self.payload(stage, number)
+            payload = self.payload(context, number)
             try:
                 await producers[number % 3].send(payload)
                 taken.add(payload)
@@ -130,11 +132,11 @@ class Encrypt(OwnTopic):
             await asyncio.sleep(self.pause_seconds)
         return taken
 
-    async def _producer(self, client: Client, stage: Stage, which: int) -> Producer:
+    async def _producer(self, client: Client, context: ActContext, which: int) -> Producer:
         """One sends batches, one large messages in pieces, one neither."""
         return await client.producer(
-            self.topic(stage),
-            name=f"{stage.name}-{which}",
+            self.topic(context),
+            name=f"{context.name}-{which}",
             compression=self.compression,
             batching=Batching(3, delay_ms_max=20.0) if which == 0 else None,
             chunking=which > 0,
@@ -143,13 +145,13 @@ class Encrypt(OwnTopic):
 
     # In the end.
 
-    async def _judged(self, stage: Stage, taken: set[bytes], seen: str) -> str:
+    async def _checked(self, context: ActContext, taken: set[bytes], seen: str) -> str:
         if seen:
             return seen
-        client = self.client_for(self.reading, stage, "insider")
+        client = self.client_for(self.reading, context, "insider")
         try:
             insider = await client.subscribe(
-                self.topic(stage),
+                self.topic(context),
                 SUBSCRIPTION,
                 initial_position=InitialPosition.EARLIEST,
                 decryption=opening(self.readers[0]),
@@ -161,21 +163,21 @@ class Encrypt(OwnTopic):
             count = f"{len(missing)} of {len(taken)} messages"
             return f"{LOST}{count} were not delivered to {SUBSCRIPTION}, after a consumer without a key"
         for region in dict.fromkeys(self.places):
-            told = await self._look(stage, region, taken)
-            if told:
-                return told
+            reported = await self._look(context, region, taken)
+            if reported:
+                return reported
         return ""
 
-    async def _look(self, stage: Stage, region: str, taken: set[bytes]) -> str:
+    async def _look(self, context: ActContext, region: str, taken: set[bytes]) -> str:
         """The log of a region, with the last reader's key and with none."""
-        client = self.client_for(region, stage, f"look-{region}")
+        client = self.client_for(region, context, f"look-{region}")
         try:
-            reader = await client.reader(self.topic(stage), EARLIEST, decryption=opening(self.readers[-1]))
+            reader = await client.reader(self.topic(context), EARLIEST, decryption=opening(self.readers[-1]))
             missing = taken - await self._everything(reader, taken)
             if missing:
                 return f"{LOST}{len(missing)} of {len(taken)} messages cannot be read in {region}"
             nobody = opening(otherwise=OnUnreadable.CONSUME)
-            stranger = await client.reader(self.topic(stage), EARLIEST, decryption=nobody)
+            stranger = await client.reader(self.topic(context), EARLIEST, decryption=nobody)
             for payload in await self._everything(stranger, set()):
                 if SECRET in payload:
                     return f"{OPEN}{region} has a message that is readable without a key"
@@ -185,14 +187,14 @@ class Encrypt(OwnTopic):
 
     async def _everything(self, consumer: Any, wanted: set[bytes]) -> set[bytes]:
         """All that comes, until nothing of what is wanted is missing any more, or for long enough."""
-        came: set[bytes] = set()
+        arrived: set[bytes] = set()
         while True:
             try:
-                async with asyncio.timeout(STEP_SECONDS if wanted <= came else PATIENCE_SECONDS):
+                async with asyncio.timeout(STEP_SECONDS if wanted <= arrived else CONVERGENCE_SECONDS):
                     message = await consumer.receive()
             except TimeoutError:
-                return came
-            came.add(message.payload)
+                return arrived
+            arrived.add(message.payload)
             if isinstance(consumer, Consumer):
                 await consumer.acknowledge(message)
 
@@ -202,9 +204,9 @@ def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs in every region, most of which read in another one, too."""
     seconds = plan.break_seconds
 
-    def program() -> Encrypt:
+    def program() -> EncryptionProgram:
         sizes = tuple(random.choice((10, 200, 9_000)) for _ in range(random.randint(6, 24)))
-        return Encrypt(
+        return EncryptionProgram(
             round(random.uniform(0.2, seconds * 0.4), 3),
             random.choice(plan.regions),
             random.choice(plan.regions),

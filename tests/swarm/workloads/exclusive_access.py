@@ -16,7 +16,7 @@ from emulator.simulation.evidence import full
 from emulator.simulation.world import NAMESPACE
 from tests.swarm.faults import FailingDisk, Fault, Kill, KillClient, PauseClient, Reset, SlowDisk
 from tests.swarm.plan import ClaimantPlan, Plan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 from tests.swarm.workloads.exclusive_access_checks import CHECKS
 from tests.swarm.workloads.exclusive_access_mutants import MUTANTS
 
@@ -43,13 +43,13 @@ class Unload(Act):
 
     workload: ClassVar[str] = "unload"
 
-    async def perform(self, stage: Stage) -> None:
-        host = stage.world.client_host(stage.name, self.region)
+    async def perform(self, context: ActContext) -> None:
+        host = context.world.client_host(context.name, self.region)
         try:
-            answer = await stage.world.ask_admin(self.region, "PUT", UNLOAD, host=host)
+            answer = await context.world.ask_admin(self.region, "PUT", UNLOAD, host=host)
         except NoAnswer:
             return
-        stage.did("accepted" if answer.status == DONE else "refused", topic=full(TOPIC))
+        context.note_result("accepted" if answer.status == DONE else "refused", topic=full(TOPIC))
 
 
 @WORKLOAD.plan

@@ -72,7 +72,7 @@ def _always_exclusive(evidence: Evidence, place: Place) -> set[str]:
 # INV-26
 
 
-def told_is_durable(evidence: Evidence) -> Found:
+def epoch_durable_before_notified(evidence: Evidence) -> Found:
     """When an owner receives its epoch, the grant is durable, and stays stored."""
     for place, opened in sorted(evidence.claims.opened().items()):
         grants = {grant.epoch: grant for grant in evidence.grants.get(place, ())}
@@ -88,7 +88,7 @@ def told_is_durable(evidence: Evidence) -> Found:
                 )
 
 
-def told_epochs_grow(evidence: Evidence) -> Found:
+def notified_epochs_increase(evidence: Evidence) -> Found:
     """Only one name receives an epoch, and a request sent after that response never receives an older one."""
     for opened in evidence.claims.opened().values():
         names: dict[int, str] = {}
@@ -101,7 +101,7 @@ def told_epochs_grow(evidence: Evidence) -> Found:
                 )
                 yield sentence, _about(one)
             for before in opened:
-                if _told(before) < one.asked and (before.epoch or 0) > one.epoch:
+                if _reported(before) < one.asked and (before.epoch or 0) > one.epoch:
                     yield (
                         f"{one.name} was notified of epoch {one.epoch} in {one.place[0]} for a request sent after "
                         f"{before.name} was notified of {before.epoch}",
@@ -119,8 +119,8 @@ def fenced_for_good(evidence: Evidence) -> Found:
         by_instance: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
         for one in opened:
             by_instance[one.name, one.instance].append(one)
-        for (name, _), told in sorted(by_instance.items()):
-            for before, after in pairwise(told):
+        for (name, _), reported in sorted(by_instance.items()):
+            for before, after in pairwise(reported):
                 assert before.epoch is not None
                 assert after.epoch is not None
                 between = [owners.get(epoch) for epoch in range(before.epoch + 1, after.epoch)]
@@ -156,7 +156,7 @@ def _newer(opened: Sequence[Attempt], sent: Sent) -> Attempt | None:
     if sent.by.epoch is None:
         return None  # A shared producer may reconnect when the owner is gone.
     for one in opened:
-        if one.name != sent.by.name and (one.epoch or 0) > sent.by.epoch and _told(one) < sent.asked:
+        if one.name != sent.by.name and (one.epoch or 0) > sent.by.epoch and _reported(one) < sent.asked:
             return one
     return None
 
@@ -210,7 +210,7 @@ def _was_held_after(evidence: Evidence, early: Attempt, moment: float) -> bool:
     )
 
 
-def nobody_waits_in_vain(evidence: Evidence) -> Found:
+def no_starved_waiter(evidence: Evidence) -> Found:
     """After healing every claimant gets the topic in its turn."""
     for name, last in sorted(evidence.claims.wanting.items()):
         if last is None:
@@ -222,7 +222,7 @@ def nobody_waits_in_vain(evidence: Evidence) -> Found:
             yield f"{name} {how} for {last.place[1]} in {last.place[0]}", _about(last)
 
 
-def _told(one: Attempt) -> float:
+def _reported(one: Attempt) -> float:
     return inf if one.opened is None else one.opened
 
 
@@ -245,14 +245,14 @@ def _is_claimed(evidence: Evidence) -> bool:
 
 
 CHECKS = (
-    InvariantCheck("epoch-durable-before-notified", "INV-26", told_is_durable, applies=_is_claimed),
-    InvariantCheck("notified-epochs-increase", "INV-26", told_epochs_grow, applies=_is_claimed),
+    InvariantCheck(
+        "epoch-durable-before-notified", "INV-26", epoch_durable_before_notified, applies=_is_claimed
+    ),
+    InvariantCheck("notified-epochs-increase", "INV-26", notified_epochs_increase, applies=_is_claimed),
     InvariantCheck("epochs-increase", "INV-25", epochs_grow, applies=_is_claimed),
     InvariantCheck("one-owner", "INV-25", one_owner, applies=_is_claimed),
     InvariantCheck("fenced-for-good", "INV-27", fenced_for_good, applies=_is_claimed),
     InvariantCheck("former-owners-rejected", "INV-27", losers_are_refused, applies=_is_claimed),
     InvariantCheck("promoted-in-order", "INV-28", promoted_in_order, applies=_is_claimed),
-    InvariantCheck(
-        "no-starved-waiter", "INV-28", nobody_waits_in_vain, only_healed=True, applies=_is_claimed
-    ),
+    InvariantCheck("no-starved-waiter", "INV-28", no_starved_waiter, only_healed=True, applies=_is_claimed),
 )

@@ -8,62 +8,62 @@ from typing import Any, ClassVar
 
 from emulator.client import Consumer
 from emulator.net.http import NoAnswer
-from tests.swarm.workload import Stage
+from tests.swarm.workload import ActContext
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "expire"
 SUBSCRIPTION = "sleeper"
 STEP_SECONDS = 3.0
 """For what may be impossible while things go wrong: then it is tried again, or the program knows less."""
-PATIENCE_SECONDS = 60.0
+CONVERGENCE_SECONDS = 60.0
 """Deadline for convergence after the repair."""
 DONE = (204, 404)
 """It is so now, or there is nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mortal(OwnTopic):
+class OwnTopicProgram(OwnTopic):
     """What all of them have in common."""
 
     messages: int
     pause_seconds: float
     """Between two messages."""
-    breaks_end_seconds: float
+    faults_end_seconds: float
     """When the faults end."""
 
     workload: ClassVar[str] = NAME
 
-    async def ask(self, stage: Stage, method: str, what: str, body: Any = None) -> int | None:
+    async def ask(self, context: ActContext, method: str, what: str, body: Any = None) -> int | None:
         """The status that the region in which it reads answers with; None: it does not."""
-        host = stage.world.client_host(stage.name, self.region)
-        target = f"/admin/v2/persistent/{self.topic(stage).partition('://')[2]}{what}"
+        host = context.world.client_host(context.name, self.region)
+        target = f"/admin/v2/persistent/{self.topic(context).partition('://')[2]}{what}"
         try:
-            return (await stage.world.ask_admin(self.reading, method, target, body, host=host)).status
+            return (await context.world.ask_admin(self.reading, method, target, body, host=host)).status
         except NoAnswer:
             return None
 
-    async def insist(
-        self, stage: Stage, method: str, what: str, body: Any = None, done: tuple[int, ...] = DONE
+    async def retry_until_done(
+        self, context: ActContext, method: str, what: str, body: Any = None, done: tuple[int, ...] = DONE
     ) -> bool:
         """Repeat the call until the region confirms it; return False when it never did."""
-        give_up_at = max(stage.now, self.breaks_end_seconds) + PATIENCE_SECONDS
-        while stage.now < give_up_at:
-            if await self.ask(stage, method, what, body) in done:
+        give_up_at = max(context.now, self.faults_end_seconds) + CONVERGENCE_SECONDS
+        while context.now < give_up_at:
+            if await self.ask(context, method, what, body) in done:
                 return True
             await asyncio.sleep(0.2)
         return False
 
-    async def everything(self, consumer: Consumer, stage: Stage, wanted: set[bytes]) -> set[bytes]:
+    async def everything(self, consumer: Consumer, context: ActContext, wanted: set[bytes]) -> set[bytes]:
         """All that comes, until nothing of what is wanted is missing any more, or for long enough."""
-        came: set[bytes] = set()
+        arrived: set[bytes] = set()
         while True:
             try:
-                async with asyncio.timeout(STEP_SECONDS if wanted <= came else PATIENCE_SECONDS):
-                    message = await self.given(consumer, stage)
-                    came.add(message.payload)
+                async with asyncio.timeout(STEP_SECONDS if wanted <= arrived else CONVERGENCE_SECONDS):
+                    message = await self.next_message(consumer, context)
+                    arrived.add(message.payload)
                     await consumer.acknowledge(message)
             except TimeoutError:
-                return came
+                return arrived
 
-    async def calm(self, stage: Stage) -> None:
-        await asyncio.sleep(max(0.0, self.breaks_end_seconds - stage.now))
+    async def wait_for_repair(self, context: ActContext) -> None:
+        await asyncio.sleep(max(0.0, self.faults_end_seconds - context.now))

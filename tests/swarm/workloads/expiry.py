@@ -18,8 +18,14 @@ from emulator.simulation.disk import DiskStore, SimulatedDisk
 from tests.swarm.mutant import medium, part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import DELETED
-from tests.swarm.workload import Stage, Workload
-from tests.swarm.workloads.expiring_program import NAME, PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from tests.swarm.workload import ActContext, Workload
+from tests.swarm.workloads.expiring_program import (
+    CONVERGENCE_SECONDS,
+    NAME,
+    STEP_SECONDS,
+    SUBSCRIPTION,
+    OwnTopicProgram,
+)
 from tests.swarm.workloads.expiry_policy import EARLY, STAYS, Eviction, Expiry, by_quota
 
 BACK = "back: "
@@ -30,39 +36,39 @@ WORKLOAD = Workload(NAME)
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion(Mortal):
+class Deletion(OwnTopicProgram):
     """It publishes, reads a part, deletes the topic with both clients attached, and goes on with them."""
 
-    def topic(self, stage: Stage) -> str:
-        return f"{DELETED}{stage.name}"
+    def topic(self, context: ActContext) -> str:
+        return f"{DELETED}{context.name}"
 
-    async def perform(self, stage: Stage) -> None:
-        reader = self.reader(stage)
+    async def perform(self, context: ActContext) -> None:
+        reader = self.reader(context)
         try:
-            consumer = await self.subscribed(reader, stage, SUBSCRIPTION)
-            producer = await reader.producer(self.topic(stage), name=stage.name)
-            first = await self._publish(producer, stage, "first")
-            await self._read_some(consumer, stage)
-            if not await self.insist(stage, "DELETE", "?force=true"):
+            consumer = await self.subscribed(reader, context, SUBSCRIPTION)
+            producer = await reader.producer(self.topic(context), name=context.name)
+            first = await self._publish(producer, context, "first")
+            await self._read_some(consumer, context)
+            if not await self.retry_until_done(context, "DELETE", "?force=true"):
                 return
-            await self.calm(stage)
-            second = await self._publish(producer, stage, "second")
-            came = await self.everything(consumer, stage, second)
+            await self.wait_for_repair(context)
+            second = await self._publish(producer, context, "second")
+            arrived = await self.everything(consumer, context, second)
             late = await reader.subscribe(
-                self.topic(stage), "late", initial_position=InitialPosition.EARLIEST
+                self.topic(context), "late", initial_position=InitialPosition.EARLIEST
             )
-            back = first & await self.everything(late, stage, second)
-            self._tell(stage, second - came, back)
+            back = first & await self.everything(late, context, second)
+            self._report(context, second - arrived, back)
         finally:
             await reader.close()
 
-    async def _publish(self, producer: Producer, stage: Stage, life: str) -> set[bytes]:
+    async def _publish(self, producer: Producer, context: ActContext, life: str) -> set[bytes]:
         """What the region took."""
         stored: set[bytes] = set()
         for number in range(self.messages):
-            payload = f"{stage.name}/{life}/{number}".encode()
+            payload = f"{context.name}/{life}/{number}".encode()
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(CONVERGENCE_SECONDS):
                     await producer.send(payload)
             except (ClientError, TimeoutError):
                 continue
@@ -70,22 +76,22 @@ class Deletion(Mortal):
             await asyncio.sleep(self.pause_seconds)
         return stored
 
-    async def _read_some(self, consumer: Consumer, stage: Stage) -> None:
+    async def _read_some(self, consumer: Consumer, context: ActContext) -> None:
         """Read some messages, so that the subscription has a position when the topic is deleted."""
         for _ in range(self.messages // 2):
             try:
                 async with asyncio.timeout(STEP_SECONDS):
-                    await consumer.acknowledge(await self.given(consumer, stage), confirmed=True)
+                    await consumer.acknowledge(await self.next_message(consumer, context), confirmed=True)
             except (TimeoutError, ClientError):
                 return
 
-    def _tell(self, stage: Stage, lost: set[bytes], back: set[bytes]) -> None:
+    def _report(self, context: ActContext, lost: set[bytes], back: set[bytes]) -> None:
         for what, payloads in ((LOST, lost), (BACK, back)):
             if payloads:
-                told = f"{what}{min(payloads).decode()} and {len(payloads) - 1} more"
-                stage.did("refused", topic=self.topic(stage), detail=told)
+                reported = f"{what}{min(payloads).decode()} and {len(payloads) - 1} more"
+                context.note_result("refused", topic=self.topic(context), detail=reported)
                 return
-        stage.did("accepted", topic=self.topic(stage))
+        context.note_result("accepted", topic=self.topic(context))
 
 
 @WORKLOAD.plan
@@ -93,14 +99,14 @@ def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs of both kinds; most of the first read in another region."""
     seconds = plan.break_seconds
 
-    def mortal(make: Callable[..., Mortal], *more: object) -> Mortal:
+    def mortal(make: Callable[..., OwnTopicProgram], *more: object) -> OwnTopicProgram:
         count, region = random.randint(4, 30), random.choice(plan.regions)
         reading = region if make is Deletion else random.choice(plan.regions)
         pause = round(seconds / count * random.uniform(0.1, 0.8), 4)
         begin = round(random.uniform(0.2, seconds * 0.4), 3)
         return make(begin, region, reading, count, pause, seconds + 1.0, *more)
 
-    def letting_go() -> Mortal:
+    def letting_go() -> OwnTopicProgram:
         lasts = round(random.uniform(0.0, seconds * 0.5), 3) if random.random() < 0.7 else None
         begin = round(random.uniform(0.5, seconds), 3)
         if random.random() < 0.6:

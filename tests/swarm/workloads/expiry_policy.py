@@ -9,8 +9,8 @@ from typing import Any
 from emulator.client import Client, ClientError
 from emulator.core.topic.retention import EVICT_TO
 from emulator.net.http import NoAnswer
-from tests.swarm.workload import Stage
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, SUBSCRIPTION, Mortal
+from tests.swarm.workload import ActContext
+from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, SUBSCRIPTION, OwnTopicProgram
 
 MARGIN_SECONDS = 0.1
 """Clocks tell whole milliseconds, and a message is stamped a moment before it is sent."""
@@ -26,7 +26,7 @@ STAYS = "stays: "
 
 
 @dataclass(frozen=True, slots=True)
-class LettingGo(Mortal):
+class RemovalProgram(OwnTopicProgram):
     """A policy that expires or evicts messages is set while no consumer reads, and, mostly, removed again."""
 
     set_at_seconds: float
@@ -47,86 +47,90 @@ class LettingGo(Mortal):
         """Whether the policy must have removed its messages by now, given enough time in force."""
         raise NotImplementedError
 
-    async def left(self, stage: Stage) -> str:
+    async def left(self, context: ActContext) -> str:
         """What is there that must not; empty: nothing."""
         raise NotImplementedError
 
-    async def perform(self, stage: Stage) -> None:
-        writer, reader = stage.client(), self.reader(stage)
+    async def perform(self, context: ActContext) -> None:
+        writer, reader = context.client(), self.reader(context)
         try:
-            await (await self.subscribed(reader, stage, SUBSCRIPTION)).close()
+            await (await self.subscribed(reader, context, SUBSCRIPTION)).close()
             stored: Stored = {}
-            publishing = asyncio.ensure_future(self._publish(writer, stage, stored))
-            window = stage.record.windows.begin(self.reading, self.topic(stage), SUBSCRIPTION)
-            until = await self._set_and_take_back(stage)
+            publishing = asyncio.ensure_future(self._publish(writer, context, stored))
+            window = context.record.windows.begin(self.reading, self.topic(context), SUBSCRIPTION)
+            until = await self._set_and_take_back(context)
             await publishing
-            await self.calm(stage)
+            await self.wait_for_repair(context)
             if until is not None:
                 await asyncio.sleep(STORED_SECONDS)
-                stage.record.windows.end(window)
-                await self._all_kept(reader, stage, stored, until)
+                context.record.windows.end(window)
+                await self._all_kept(reader, context, stored, until)
             else:
-                await self._all_gone(stage, stored)
+                await self._all_gone(context, stored)
         finally:
             await writer.close()
             await reader.close()
 
-    async def _publish(self, client: Client, stage: Stage, stored: Stored) -> None:
-        producer = await client.producer(self.topic(stage), name=stage.name)
+    async def _publish(self, client: Client, context: ActContext, stored: Stored) -> None:
+        producer = await client.producer(self.topic(context), name=context.name)
         for number in range(self.messages):
-            payload, sent = f"{stage.name}/{number}".encode(), stage.now
+            payload, sent = f"{context.name}/{number}".encode(), context.now
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
                 return
-            stored[payload] = (sent, stage.now)
+            stored[payload] = (sent, context.now)
             await asyncio.sleep(self.pause_seconds)
 
-    async def _set_and_take_back(self, stage: Stage) -> float | None:
+    async def _set_and_take_back(self, context: ActContext) -> float | None:
         """When the policy certainly counted no more; None: it may still."""
-        await asyncio.sleep(max(0.0, self.set_at_seconds - stage.now))
-        if not await self.insist(stage, "POST", *self.policy(is_set=True), done=(204,)):
+        await asyncio.sleep(max(0.0, self.set_at_seconds - context.now))
+        if not await self.retry_until_done(context, "POST", *self.policy(is_set=True), done=(204,)):
             return None
         if self.taken_back_after_seconds is None:
             return None
         await asyncio.sleep(self.taken_back_after_seconds)
-        return stage.now if await self.insist(stage, "DELETE", *self.policy(is_set=False)) else None
+        return (
+            context.now
+            if await self.retry_until_done(context, "DELETE", *self.policy(is_set=False))
+            else None
+        )
 
-    async def _all_kept(self, reader: Client, stage: Stage, stored: Stored, until: float) -> None:
+    async def _all_kept(self, reader: Client, context: ActContext, stored: Stored, until: float) -> None:
         kept = self.kept(stored, until)
         missing = kept - await self.everything(
-            await self.subscribed(reader, stage, SUBSCRIPTION), stage, kept
+            await self.subscribed(reader, context, SUBSCRIPTION), context, kept
         )
         if missing:
-            told = f"{EARLY}{min(missing).decode()} and {len(missing) - 1} more of {len(kept)}"
-            stage.did("refused", topic=self.topic(stage), detail=told)
+            reported = f"{EARLY}{min(missing).decode()} and {len(missing) - 1} more of {len(kept)}"
+            context.note_result("refused", topic=self.topic(context), detail=reported)
         else:
-            stage.did(
-                "accepted", topic=self.topic(stage), detail=f"{len(kept)} of {len(stored)} were expected"
+            context.note_result(
+                "accepted", topic=self.topic(context), detail=f"{len(kept)} of {len(stored)} were expected"
             )
 
-    async def _all_gone(self, stage: Stage, stored: Stored) -> None:
+    async def _all_gone(self, context: ActContext, stored: Stored) -> None:
         """The policy stays: wait until the region has removed everything that the policy covers."""
         give_up_at = None
-        while left := await self.left(stage):
-            if give_up_at is None and self.is_due(stored, stage.now):
-                give_up_at = stage.now + PATIENCE_SECONDS
-            if give_up_at is not None and stage.now > give_up_at:
-                stage.did("refused", topic=self.topic(stage), detail=f"{STAYS}{left}")
+        while left := await self.left(context):
+            if give_up_at is None and self.is_due(stored, context.now):
+                give_up_at = context.now + CONVERGENCE_SECONDS
+            if give_up_at is not None and context.now > give_up_at:
+                context.note_result("refused", topic=self.topic(context), detail=f"{STAYS}{left}")
                 return
             await asyncio.sleep(0.5)
-        stage.did("accepted", topic=self.topic(stage))
+        context.note_result("accepted", topic=self.topic(context))
 
-    async def figures(self, stage: Stage) -> dict[str, Any]:
+    async def figures(self, context: ActContext) -> dict[str, Any]:
         """Return the stats of its topic in the region where it reads. Empty: no response."""
         try:
-            return await self.stats(stage, self.reading) or {}
+            return await self.stats(context, self.reading) or {}
         except NoAnswer:
             return {}
 
 
 @dataclass(frozen=True, slots=True)
-class Expiry(LettingGo):
+class Expiry(RemovalProgram):
     """Expiry by a TTL of `limit` seconds."""
 
     def policy(self, *, is_set: bool) -> tuple[str, Any]:
@@ -140,8 +144,8 @@ class Expiry(LettingGo):
         newest = max((taken for _, taken in stored.values()), default=now)
         return now > newest + self.limit
 
-    async def left(self, stage: Stage) -> str:
-        found = (await self.figures(stage)).get("subscriptions", {}).get(SUBSCRIPTION)
+    async def left(self, context: ActContext) -> str:
+        found = (await self.figures(context)).get("subscriptions", {}).get(SUBSCRIPTION)
         if found is None:
             return "the backlog is unknown"
         return f"{found['msgBacklog']} entries" if found["msgBacklog"] else ""
@@ -162,7 +166,7 @@ def by_quota(expiry: Expiry) -> EvictionByAge:
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction(LettingGo):
+class Eviction(RemovalProgram):
     """Eviction by a quota of `limit` bytes: a region skips the oldest messages beyond it."""
 
     def policy(self, *, is_set: bool) -> tuple[str, Any]:
@@ -177,8 +181,8 @@ class Eviction(LettingGo):
     def is_due(self, stored: Stored, now: float) -> bool:
         return True
 
-    async def left(self, stage: Stage) -> str:
-        stats = await self.figures(stage)
+    async def left(self, context: ActContext) -> str:
+        stats = await self.figures(context)
         if "backlogSize" not in stats:
             return "the backlog is unknown"
         return f"{stats['backlogSize']} bytes" if stats["backlogSize"] > self.limit else ""

@@ -29,7 +29,7 @@ from emulator.wire.protobuf import length_delimited, tag, varint
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 FAR = 10**9
 """A sequence id and a position beyond any of a run."""
@@ -40,7 +40,7 @@ WORKLOAD = Workload("forge", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
-class Forge(Act):
+class ForgedClaimAct(Act):
     topic: str
     kind: str
     """One of KINDS, or REGION_NAME."""
@@ -51,11 +51,11 @@ class Forge(Act):
 
     workload: ClassVar[str] = "forge"
 
-    async def perform(self, stage: Stage) -> None:
-        client = stage.client()
+    async def perform(self, context: ActContext) -> None:
+        client = context.client()
         try:
             connection = await client.connection_for(full(self.topic))
-            sender, name = _Sender(), self._name(stage)
+            sender, name = _Sender(), self._name(context)
             producer_id, request_id = client.new_id(), client.new_id()
             connection.producers[producer_id] = sender
             await connection.request(create_producer(request_id, full(self.topic), producer_id, name))
@@ -64,30 +64,32 @@ class Forge(Act):
             async with asyncio.timeout(ANSWER_SECONDS):
                 is_stored = await sender.outcome
             if is_stored is not None:
-                stage.did("accepted" if is_stored else "refused", detail=self.kind, topic=full(self.topic))
+                context.note_result(
+                    "accepted" if is_stored else "refused", detail=self.kind, topic=full(self.topic)
+                )
         except TimeoutError:
-            stage.did("nothing")
+            context.note_result("nothing")
         finally:
             await client.close()
 
-    def _name(self, stage: Stage) -> str:
-        return replicator_name(self.other, self.region) if self.kind == REGION_NAME else stage.name
+    def _name(self, context: ActContext) -> str:
+        return replicator_name(self.other, self.region) if self.kind == REGION_NAME else context.name
 
 
-def _origin(act: Forge, name: str) -> bytes:
+def _origin(act: ForgedClaimAct, name: str) -> bytes:
     return with_replication(plain_entry(name, 0, 1, b"forged"), act.other, Position(FAR, FAR))
 
 
-def _update(act: Forge, name: str) -> bytes:
+def _update(act: ForgedClaimAct, name: str) -> bytes:
     marker, _ = encode_marker(SubscriptionUpdate("sub-0", ((act.region, Position(1, 0)),)), 1)
     return with_replication(marker, act.other, Position(FAR, FAR))
 
 
-def _name_of_another(act: Forge, name: str) -> bytes:
+def _name_of_another(act: ForgedClaimAct, name: str) -> bytes:
     return plain_entry(act.victim, FAR, 1, b"forged")
 
 
-def _garbled_marker(act: Forge, name: str) -> bytes:
+def _garbled_marker(act: ForgedClaimAct, name: str) -> bytes:
     """Field by field: producer_name, sequence_id, publish_time, marker_type."""
     metadata = b"".join(
         (
@@ -101,7 +103,7 @@ def _garbled_marker(act: Forge, name: str) -> bytes:
 
 
 REGION_NAME = "a region's name"
-KINDS: dict[str, Callable[[Forge, str], bytes]] = {
+KINDS: dict[str, Callable[[ForgedClaimAct, str], bytes]] = {
     "an origin": _origin,
     "an update": _update,
     "another producer": _name_of_another,
@@ -144,7 +146,7 @@ def draw(random: Random, plan: Plan) -> Plan:
         at = round(random.uniform(0.5, plan.break_seconds * 0.8), 3)
         others = [name for name in plan.regions if name != victim.region] or ["elsewhere"]
         kind = random.choice((*KINDS, REGION_NAME))
-        acts.append(Forge(at, victim.region, victim.topic, kind, victim.name, random.choice(others)))
+        acts.append(ForgedClaimAct(at, victim.region, victim.topic, kind, victim.name, random.choice(others)))
     return replace(plan, acts=(*plan.acts, *acts))
 
 
@@ -152,7 +154,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 def forgeries_refused(evidence: Evidence) -> Found:
     """No region takes for true what a client cannot know."""
     for operation in evidence.operations:
-        if operation.workload == Forge.workload and operation.outcome == "accepted":
+        if operation.workload == ForgedClaimAct.workload and operation.outcome == "accepted":
             yield (
                 f"{operation.region} stored what a client forged: {operation.detail}",
                 {"region": operation.region, "topic": operation.topic},

@@ -18,7 +18,7 @@ from emulator.simulation.host import Host, HostState
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan, with_settings
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 KEEP_ALIVE_MS = 1_000
 SECONDS_MAX = 2 * KEEP_ALIVE_MS / 1000 + 0.5
@@ -31,7 +31,7 @@ WORKLOAD = Workload("fall-silent", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
-class FallSilent(Act):
+class HalfOpenClient(Act):
     """A second consumer joins the subscription of an honest one, and its connection becomes half-open."""
 
     consumer: ConsumerPlan
@@ -41,19 +41,19 @@ class FallSilent(Act):
 
     workload: ClassVar[str] = "fall-silent"
 
-    async def perform(self, stage: Stage) -> None:
-        one, client = self.consumer, stage.client()
+    async def perform(self, context: ActContext) -> None:
+        one, client = self.consumer, context.client()
         await client.subscribe(
             one.topic,
             one.subscription,
             type_=ConsumerType[one.type],
             initial_position=InitialPosition.EARLIEST,
             replicated=one.replicated,
-            name=stage.name,
+            name=context.name,
             receiver_queue_size=QUEUE,
         )
-        host = stage.world.client_host(stage.name, self.region)
-        _Lookout(stage, host).look()
+        host = context.world.client_host(context.name, self.region)
+        _Lookout(context, host).look()
         if self.loses_power:
             host.power_off()
         else:
@@ -64,26 +64,26 @@ class FallSilent(Act):
 class _Lookout:
     """Looks from outside how long the region keeps the connection, while it lives and could have asked."""
 
-    def __init__(self, stage: Stage, silent: Host) -> None:
-        self._stage = stage
+    def __init__(self, context: ActContext, silent: Host) -> None:
+        self._stage = context
         self._silent = silent
-        self._region = stage.world.regions[stage.act.region].host
+        self._region = context.world.regions[context.act.region].host
         self._life = self._region.life
-        self._began = stage.now
+        self._began = context.now
         self._seconds = 0.0
 
     def look(self) -> None:
-        region, stage = self._region, self._stage
+        region, context = self._region, self._stage
         if region.life != self._life or region.state is HostState.DOWN:
-            stage.did("nothing", began=self._began)
+            context.note_result("nothing", began=self._began)
         elif not any(one.peer_name[0] == self._silent.name for one in region.network.endpoints):
-            stage.did("refused", began=self._began)
+            context.note_result("refused", began=self._began)
         elif self._seconds > SECONDS_MAX:
-            stage.did("accepted", began=self._began, detail=f"{self._seconds:g}")
+            context.note_result("accepted", began=self._began, detail=f"{self._seconds:g}")
         else:
             # What it does in the moment in which it wakes up counts from then on.
             self._seconds = self._seconds + LOOK_SECONDS if region.state is HostState.UP else 0.0
-            stage.world.simulation.at(stage.now + LOOK_SECONDS, self.look)
+            context.world.simulation.at(context.now + LOOK_SECONDS, self.look)
 
 
 @WORKLOAD.plan
@@ -94,7 +94,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     for _ in range(random.randint(1, 2)):
         consumer = random.choice(plan.consumers)
         at = round(random.uniform(0.5, plan.break_seconds * 0.8), 3)
-        acts.append(FallSilent(at, consumer.region, consumer, random.random() < 0.5))
+        acts.append(HalfOpenClient(at, consumer.region, consumer, random.random() < 0.5))
     topology = with_settings(plan.topology, keep_alive_interval_ms=KEEP_ALIVE_MS)
     return replace(plan, topology=topology, acts=(*plan.acts, *acts))
 
@@ -103,7 +103,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 def silent_ones_go(evidence: Evidence) -> Found:
     """A region closes a connection from which it receives nothing any more."""
     for operation in evidence.operations:
-        if operation.workload == FallSilent.workload and operation.outcome == "accepted":
+        if operation.workload == HalfOpenClient.workload and operation.outcome == "accepted":
             yield (
                 f"{operation.region} kept a connection for {operation.detail} s that sent nothing",
                 {"region": operation.region},

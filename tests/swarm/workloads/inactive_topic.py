@@ -22,9 +22,9 @@ from emulator.core.policies.inactivity import DeleteMode
 from emulator.core.replication.progress import ReplicatorState
 from tests.swarm.mutant import topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Workload
+from tests.swarm.workload import ActContext, Workload
 from tests.swarm.workloads.expiring_program import SUBSCRIPTION
-from tests.swarm.workloads.topic_termination_acts import LOST, Finishing, Receipts
+from tests.swarm.workloads.topic_termination_acts import LOST, Receipts, TerminatingProgram
 
 NAME = "inactive-topic"
 WORKLOAD = Workload(NAME)
@@ -36,7 +36,7 @@ POLICY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Inactive(Finishing):
+class InactiveTopicProgram(TerminatingProgram):
     """It publishes in its region, with pauses in which the topic becomes inactive; `reading` is the other region."""
 
     refused_seconds: float
@@ -46,52 +46,52 @@ class Inactive(Finishing):
 
     workload: ClassVar[str] = NAME
 
-    async def perform(self, stage: Stage) -> None:
-        here = self.client_for(self.region, stage, "here")
-        there = self.client_for(self.reading, stage, "there")
+    async def perform(self, context: ActContext) -> None:
+        here = self.client_for(self.region, context, "here")
+        there = self.client_for(self.reading, context, "there")
         try:
-            await self._publish(here, stage, Receipts(), until=1)
-            if await self._deleted_there(stage):
-                await self._rounds(here, there, stage)
+            await self._publish(here, context, Receipts(), until=1)
+            if await self._deleted_there(context):
+                await self._rounds(here, there, context)
         finally:
             await here.close()
             await there.close()
 
-    async def _deleted_there(self, stage: Stage) -> bool:
+    async def _deleted_there(self, context: ActContext) -> bool:
         """The topic exists in both regions, then only here, where it becomes inactive soon."""
-        if not await self.insist(stage, "GET", "/stats", done=(200,)):
+        if not await self.retry_until_done(context, "GET", "/stats", done=(200,)):
             return False
-        if not await self.insist(stage, "DELETE", "?force=true"):
+        if not await self.retry_until_done(context, "DELETE", "?force=true"):
             return False
-        while await self._ask_here(stage) != 204:
+        while await self._ask_here(context) != 204:
             await asyncio.sleep(0.2)
         return True
 
-    async def _ask_here(self, stage: Stage) -> int | None:
+    async def _ask_here(self, context: ActContext) -> int | None:
         at_home = replace(self, reading=self.region)
-        return await at_home.ask(stage, "POST", "/inactiveTopicPolicies", POLICY)
+        return await at_home.ask(context, "POST", "/inactiveTopicPolicies", POLICY)
 
-    async def _rounds(self, here: Client, there: Client, stage: Stage) -> None:
+    async def _rounds(self, here: Client, there: Client, context: ActContext) -> None:
         receipts = Receipts()
-        await self._publish(here, stage, receipts, until=self.messages)
+        await self._publish(here, context, receipts, until=self.messages)
         await asyncio.sleep(self.refused_seconds)
-        await (await self.subscribed(there, stage, SUBSCRIPTION)).close()
+        await (await self.subscribed(there, context, SUBSCRIPTION)).close()
         for number, pause in enumerate(self.pauses, 2):
-            stage.world.simulation.network.reset(self.region, self.reading)
+            context.world.simulation.network.reset(self.region, self.reading)
             await asyncio.sleep(pause)
-            await self._publish(here, stage, receipts, until=self.messages * number)
-        await self.calm(stage)
-        await self._publish(here, stage, receipts, until=receipts.asked + 1)
-        if lost := await self.lost(there, stage, SUBSCRIPTION, receipts):
-            self.tell(stage, f"{LOST}{lost}")
+            await self._publish(here, context, receipts, until=self.messages * number)
+        await self.wait_for_repair(context)
+        await self._publish(here, context, receipts, until=receipts.asked + 1)
+        if lost := await self.lost(there, context, SUBSCRIPTION, receipts):
+            self.tell(context, f"{LOST}{lost}")
         else:
-            stage.did("accepted", topic=self.topic(stage))
+            context.note_result("accepted", topic=self.topic(context))
 
-    async def _publish(self, client: Client, stage: Stage, receipts: Receipts, *, until: int) -> None:
+    async def _publish(self, client: Client, context: ActContext, receipts: Receipts, *, until: int) -> None:
         """Ask for messages until there are `until` of them, and close the producer."""
         producer = None
         while receipts.asked < until:
-            producer = await self.publish_one(client, producer, stage, receipts)
+            producer = await self.publish_one(client, producer, context, receipts)
             await asyncio.sleep(self.pause_seconds)
         if producer is not None:
             await self._let_go(producer)
@@ -105,9 +105,9 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
 
 
-def _program(random: Random, plan: Plan) -> Inactive:
+def _program(random: Random, plan: Plan) -> InactiveTopicProgram:
     here, there = random.sample(plan.regions, 2)
-    return Inactive(
+    return InactiveTopicProgram(
         round(random.uniform(0.1, 1.0), 3),
         here,
         there,

@@ -114,16 +114,16 @@ def in_order(evidence: Evidence, topic: str, subscription: str) -> Found:
     for region in evidence.subscribed.get((full(topic), subscription), ()):
         earlier = _earlier_of_its_key(evidence, region, topic)
         acknowledged: set[str] = set()
-        given: dict[str, set[str]] = defaultdict(set)
+        next_message: dict[str, set[str]] = defaultdict(set)
         for event in _of_sharers(evidence.events, region, subscription):
             place = event.message_id or ""
             if event.op == "subscribe":
-                given[event.actor].clear()
+                next_message[event.actor].clear()
             elif event.op == "acknowledge":
                 acknowledged.add(place)
             elif event.op == "receive":
-                given[event.actor].add(place)
-                passed_over = earlier.get(place, frozenset()) - acknowledged - given[event.actor]
+                next_message[event.actor].add(place)
+                passed_over = earlier.get(place, frozenset()) - acknowledged - next_message[event.actor]
                 if passed_over:
                     yield (
                         f"{event.actor} received {place} of {event.producer} in {region} before {min(passed_over)} of "

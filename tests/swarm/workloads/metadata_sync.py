@@ -40,7 +40,7 @@ from tests.swarm.faults import (
 )
 from tests.swarm.mutant import part, parts
 from tests.swarm.plan import Plan, with_settings
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 NAME = "change-metadata"
 WORKLOAD = Workload(NAME)
@@ -59,7 +59,7 @@ STANDS_STILL_PPM = -1_000_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeMetadata(Act):
+class MetadataChangeAct(Act):
     """One call of an administrator."""
 
     method: str
@@ -69,18 +69,18 @@ class ChangeMetadata(Act):
 
     workload: ClassVar[str] = NAME
 
-    async def perform(self, stage: Stage) -> None:
-        host, began = stage.world.client_host(stage.name, self.region), stage.now
+    async def perform(self, context: ActContext) -> None:
+        host, began = context.world.client_host(context.name, self.region), context.now
         about = {"topic": self.path, "detail": "" if self.body is None else repr(self.body)}
         try:
             target = f"/admin/v2/{self.path}"
-            answer = await stage.world.ask_admin(self.region, self.method, target, self.body, host=host)
+            answer = await context.world.ask_admin(self.region, self.method, target, self.body, host=host)
         except NoAnswer:
-            stage.did("nothing", began=began, **about)
+            context.note_result("nothing", began=began, **about)
             return
         # What a region could not do it may have done, as far as it knows.
         outcome = {2: "accepted", 4: "refused"}.get(answer.status // 100, "nothing")
-        stage.did(outcome, began=began, **about)  # type: ignore[arg-type]
+        context.note_result(outcome, began=began, **about)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return f"{self.at_seconds:.2f} s: {self.method} {self.path} {self.body or ''} in {self.region}"
@@ -126,19 +126,19 @@ def _at(random: Random, plan: Plan) -> float:
     return round(random.uniform(0.5, plan.break_seconds), 3)
 
 
-def _own(random: Random, plan: Plan, cluster: str, regions: list[str]) -> list[ChangeMetadata]:
+def _own(random: Random, plan: Plan, cluster: str, regions: list[str]) -> list[MetadataChangeAct]:
     """Draw changes of the namespace that only this cluster changes. Each value is unique."""
     path = f"namespaces/{own_namespace(cluster)}"
-    acts = [ChangeMetadata(0.6, random.choice(regions), "PUT", path)]
+    acts = [MetadataChangeAct(0.6, random.choice(regions), "PUT", path)]
     for number in range(random.randint(1, 6)):
         at, region = round(random.uniform(1.2, plan.break_seconds), 3), random.choice(regions)
         unsets = random.random() < 0.2
         call = ("DELETE", None) if unsets else ("PUT", 1_000 + number)
-        acts.append(ChangeMetadata(at, region, call[0], f"{path}/{OWN_POLICY}", call[1]))
+        acts.append(MetadataChangeAct(at, region, call[0], f"{path}/{OWN_POLICY}", call[1]))
     return acts
 
 
-def _act(random: Random, plan: Plan) -> ChangeMetadata:
+def _act(random: Random, plan: Plan) -> MetadataChangeAct:
     at, region = _at(random, plan), random.choice(plan.regions)
     namespace = f"namespaces/{random.choice(NAMESPACES)}"
     topic = f"persistent/{NAMESPACE}/{random.choice(TOPICS)}/partitions"
@@ -153,17 +153,17 @@ def _act(random: Random, plan: Plan) -> ChangeMetadata:
         (1, ("DELETE", topic, None)),
     ]
     method, path, body = random.choices([call for _, call in calls], [weight for weight, _ in calls])[0]
-    return ChangeMetadata(at, region, method, path, body)
+    return MetadataChangeAct(at, region, method, path, body)
 
 
-def _races(random: Random, plan: Plan, regions: list[str]) -> list[ChangeMetadata]:
+def _races(random: Random, plan: Plan, regions: list[str]) -> list[MetadataChangeAct]:
     """Every cluster changes one policy at one moment, again and again."""
     path = f"namespaces/{NAMESPACES[0]}"
-    acts = [ChangeMetadata(0.6, regions[0], "PUT", path)]
+    acts = [MetadataChangeAct(0.6, regions[0], "PUT", path)]
     for _ in range(random.randint(1, 4)):
         at = _at(random, plan)
         acts += [
-            ChangeMetadata(at, region, "POST", f"{path}/keepAliveInterval", random.randint(1_000, 60_000))
+            MetadataChangeAct(at, region, "POST", f"{path}/keepAliveInterval", random.randint(1_000, 60_000))
             for region in regions
         ]
     return acts
@@ -198,7 +198,7 @@ def _has_metadata(evidence: Evidence) -> bool:
 
 
 @WORKLOAD.checker("all-events-received", "INV-51", only_healed=True, applies=_has_metadata)
-def all_is_heard(evidence: Evidence) -> Found:
+def all_events_received(evidence: Evidence) -> Found:
     """After healing every cluster has applied all metadata events of the others."""
     if evidence.metadata is None:
         return
@@ -213,7 +213,7 @@ def all_is_heard(evidence: Evidence) -> Found:
 
 
 @WORKLOAD.checker("stores-equal-event-fold", "INV-53", only_healed=True, applies=_has_metadata)
-def stores_are_the_fold(evidence: Evidence) -> Found:
+def stores_equal_event_fold(evidence: Evidence) -> Found:
     """After healing every cluster's store has what all events together mean."""
     if evidence.metadata is None:
         return

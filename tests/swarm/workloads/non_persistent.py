@@ -18,7 +18,14 @@ from emulator.storage.contract import Store
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
-from tests.swarm.workloads.non_persistent_acts import GIVEN, LEFT, NAME, UNCOUNTED, Fleeting, Listener
+from tests.swarm.workloads.non_persistent_acts import (
+    GIVEN,
+    LEFT,
+    NAME,
+    UNCOUNTED,
+    Listener,
+    NonPersistentProgram,
+)
 
 WORKLOAD = Workload(NAME)
 
@@ -29,10 +36,10 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
 
 
-def _program(random: Random, plan: Plan) -> Fleeting:
+def _program(random: Random, plan: Plan) -> NonPersistentProgram:
     seconds, count = plan.break_seconds, random.randint(20, 120)
     region, reading = random.choice(plan.regions), random.choice(plan.regions)
-    return Fleeting(
+    return NonPersistentProgram(
         round(random.uniform(0.2, seconds * 0.4), 3),
         *(region, reading, count, round(seconds / count * random.uniform(0.3, 0.9), 4), seconds + 1.0),
         tuple(

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, Producer
 from emulator.net.http import NoAnswer
-from tests.swarm.workload import Stage
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, Mortal
+from tests.swarm.workload import ActContext
+from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, STEP_SECONDS, OwnTopicProgram
 
 NAME = "pass-by"
 SWIFT_SECONDS = 0.03
@@ -40,7 +40,7 @@ class Listener:
         return f"{self.subscription} ({self.type}) in {self.region}"
 
 
-class Heard(NamedTuple):
+class ReceivedMessage(NamedTuple):
     place: str
     number: int
     consumer: int
@@ -60,16 +60,16 @@ class Notes:
     """Numbers that it asked to be published."""
     swift: set[int] = field(default_factory=set)
     """Those that were certainly sent once."""
-    heard: dict[Listener, list[Heard]] = field(default_factory=dict)
+    heard: dict[Listener, list[ReceivedMessage]] = field(default_factory=dict)
 
     def wrong(self) -> str:
         """What received that must not be; empty: nothing."""
         for listener, heard in self.heard.items():
-            if told := self._wrong_for(heard):
-                return f"{listener} {told}"
+            if reported := self._wrong_for(heard):
+                return f"{listener} {reported}"
         return ""
 
-    def _wrong_for(self, heard: list[Heard]) -> str:
+    def _wrong_for(self, heard: list[ReceivedMessage]) -> str:
         places = Counter(one.place for one in heard)
         numbers = Counter((one.life, one.number) for one in heard)
         last: dict[tuple[str, int], int] = {}
@@ -89,7 +89,7 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleeting(Mortal):
+class NonPersistentProgram(OwnTopicProgram):
     """It publishes while things go wrong, and once more when nothing does; then everything is counted."""
 
     listeners: tuple[Listener, ...]
@@ -98,55 +98,60 @@ class Fleeting(Mortal):
 
     workload: ClassVar[str] = NAME
 
-    def topic(self, stage: Stage) -> str:
-        return f"non-persistent://public/default/{stage.name}"
+    def topic(self, context: ActContext) -> str:
+        return f"non-persistent://public/default/{context.name}"
 
-    async def perform(self, stage: Stage) -> None:
-        notes, clients = Notes(), [self.client_for(self.region, stage, "writer")]
+    async def perform(self, context: ActContext) -> None:
+        notes, clients = Notes(), [self.client_for(self.region, context, "writer")]
         listening = []
         for listener in dict.fromkeys(self.listeners):
-            clients.append(self._listening_in(listener.region, stage, f"{listener}"))
+            clients.append(self._listening_in(listener.region, context, f"{listener}"))
             notes.heard[listener] = []
             listening += [
                 asyncio.ensure_future(
-                    self._listen(clients[-1], stage, listener, number, notes.heard[listener])
+                    self._listen(clients[-1], context, listener, number, notes.heard[listener])
                 )
                 for number in range(listener.consumers)
             ]
         try:
-            await self._publish_and_count(clients[0], stage, notes)
+            await self._publish_and_count(clients[0], context, notes)
         finally:
             for one in listening:
                 one.cancel()
             for client in clients:
                 await client.close()
 
-    def _listening_in(self, region: str, stage: Stage, instance: str) -> Client:
+    def _listening_in(self, region: str, context: ActContext, instance: str) -> Client:
         """Open a client on a host in that region: it is not affected by faults of links between regions."""
-        host = stage.world.client_host(f"{stage.name}@{region}", region)
-        host.network.loop = stage.world.client_host(stage.name, self.region).loop
-        return stage.world.client_on(host, (region,), instance=instance)
+        host = context.world.client_host(f"{context.name}@{region}", region)
+        host.network.loop = context.world.client_host(context.name, self.region).loop
+        return context.world.client_on(host, (region,), instance=instance)
 
     async def _listen(
-        self, client: Client, stage: Stage, listener: Listener, consumer: int, heard: list[Heard]
+        self,
+        client: Client,
+        context: ActContext,
+        listener: Listener,
+        consumer: int,
+        heard: list[ReceivedMessage],
     ) -> None:
         """For ever."""
-        taken = await self._taken(client, stage, listener)
+        taken = await self._taken(client, context, listener)
         while True:
             message = await taken.receive()
             place = f"{message.id.ledger}:{message.id.entry}:{message.id.batch_index}"
-            heard.append(Heard(place, int(message.payload.rpartition(b"/")[2]), consumer))
-            if stage.random.random() < 0.2:
+            heard.append(ReceivedMessage(place, int(message.payload.rpartition(b"/")[2]), consumer))
+            if context.random.random() < 0.2:
                 taken.negative_acknowledge(message)
             if listener.think_seconds:
-                await asyncio.sleep(listener.think_seconds * stage.random.random())
+                await asyncio.sleep(listener.think_seconds * context.random.random())
 
-    async def _taken(self, client: Client, stage: Stage, listener: Listener) -> Consumer:
+    async def _taken(self, client: Client, context: ActContext, listener: Listener) -> Consumer:
         """As soon as the region takes it."""
         while True:
             try:
                 return await client.subscribe(
-                    self.topic(stage),
+                    self.topic(context),
                     listener.subscription,
                     type_=ConsumerType[listener.type],
                     receiver_queue_size=listener.queue,
@@ -154,71 +159,71 @@ class Fleeting(Mortal):
             except ClientError:
                 await asyncio.sleep(0.2)
 
-    async def _publish_and_count(self, client: Client, stage: Stage, notes: Notes) -> None:
-        producer = await client.producer(self.topic(stage), name=stage.name)
-        while stage.now < self.breaks_end_seconds and len(notes.sent) < self.messages:
-            await asyncio.gather(*(self._send(producer, stage, notes) for _ in range(self.burst)))
+    async def _publish_and_count(self, client: Client, context: ActContext, notes: Notes) -> None:
+        producer = await client.producer(self.topic(context), name=context.name)
+        while context.now < self.faults_end_seconds and len(notes.sent) < self.messages:
+            await asyncio.gather(*(self._send(producer, context, notes) for _ in range(self.burst)))
             await asyncio.sleep(self.pause_seconds * self.burst)
-        await self.calm(stage)
-        told = await self._counted(producer, stage, notes)
+        await self.wait_for_repair(context)
+        reported = await self._counted(producer, context, notes)
         if wrong := notes.wrong():
-            self._tell(stage, f"{GIVEN}{wrong}")
-        elif told:
-            self._tell(stage, f"{UNCOUNTED}{told}")
-        elif left := self._left(stage):
-            self._tell(stage, f"{LEFT}{left}")
+            self._report(context, f"{GIVEN}{wrong}")
+        elif reported:
+            self._report(context, f"{UNCOUNTED}{reported}")
+        elif left := self._left(context):
+            self._report(context, f"{LEFT}{left}")
         else:
-            stage.did("accepted", topic=self.topic(stage))
+            context.note_result("accepted", topic=self.topic(context))
 
-    async def _send(self, producer: Producer, stage: Stage, notes: Notes) -> None:
-        number, began = len(notes.sent), stage.now
+    async def _send(self, producer: Producer, context: ActContext, notes: Notes) -> None:
+        number, began = len(notes.sent), context.now
         notes.sent.add(number)
         try:
             async with asyncio.timeout(STEP_SECONDS):
-                await producer.send(self._payload(stage, number), key=f"key-{number % 3}")
+                await producer.send(self._payload(context, number), key=f"key-{number % 3}")
         except (ClientError, TimeoutError):
             return
-        if stage.now - began <= SWIFT_SECONDS:
+        if context.now - began <= SWIFT_SECONDS:
             notes.swift.add(number)
 
-    def _payload(self, stage: Stage, number: int) -> bytes:
-        return f"{stage.name}/{number}".encode()
+    def _payload(self, context: ActContext, number: int) -> bytes:
+        return f"{context.name}/{number}".encode()
 
     # Counting after the faults end.
 
-    async def _counted(self, producer: Producer, stage: Stage, notes: Notes) -> str:
+    async def _counted(self, producer: Producer, context: ActContext, notes: Notes) -> str:
         """What is not as the counts say; empty: nothing."""
-        before = await self._from_when_all_hear(producer, stage, notes)
+        before = await self._from_when_all_hear(producer, context, notes)
         if before is None:
             return "nothing arrives any more"
         first, sent = len(notes.sent), 0
         while sent < self.messages:
             count = min(self.burst, self.messages - sent)
             sends = [
-                producer.send(self._payload(stage, first + sent + number), key=f"key-{number % 3}")
+                producer.send(self._payload(context, first + sent + number), key=f"key-{number % 3}")
                 for number in range(count)
             ]
             notes.sent |= set(range(first + sent, first + sent + count))
             await asyncio.gather(*sends)
             sent += count
             await asyncio.sleep(self.pause_seconds)
-        give_up_at = stage.now + PATIENCE_SECONDS
-        while wrong := self._difference(before, await self._totals(stage, notes), sent):
-            if stage.now > give_up_at:
+        give_up_at = context.now + CONVERGENCE_SECONDS
+        while wrong := self._difference(before, await self._totals(context, notes), sent):
+            if context.now > give_up_at:
                 return wrong
             await asyncio.sleep(0.2)
         return ""
 
     async def _from_when_all_hear(
-        self, producer: Producer, stage: Stage, notes: Notes
+        self, producer: Producer, context: ActContext, notes: Notes
     ) -> Mapping[Listener, int] | None:
         """Return the totals once every publish is delivered and none is pending. None: that never happens."""
-        give_up_at = stage.now + 2 * PATIENCE_SECONDS
-        before = await self._totals(stage, notes)
-        while stage.now < give_up_at:
-            await self._send(producer, stage, notes)
+        give_up_at = context.now + 2 * CONVERGENCE_SECONDS
+        before = await self._totals(context, notes)
+        while context.now < give_up_at:
+            await self._send(producer, context, notes)
             await asyncio.sleep(SETTLE_SECONDS)
-            now = await self._totals(stage, notes)
+            now = await self._totals(context, notes)
             if not self._difference(before, now, 1):
                 return now
             before = now
@@ -233,11 +238,12 @@ class Fleeting(Mortal):
                 return f"of {sent} messages {listener} received {count}, including those counted as dropped"
         return ""
 
-    async def _totals(self, stage: Stage, notes: Notes) -> dict[Listener, int]:
+    async def _totals(self, context: ActContext, notes: Notes) -> dict[Listener, int]:
         """Of each listener: what it received and what was dropped for it, on the way and where it listens."""
         totals = {}
         stats = {
-            region: await self._stats(stage, region) for region in dict.fromkeys((self.region, self.reading))
+            region: await self._stats(context, region)
+            for region in dict.fromkeys((self.region, self.reading))
         }
         for listener in dict.fromkeys(self.listeners):
             subscription = stats[listener.region].get("subscriptions", {}).get(listener.subscription)
@@ -249,23 +255,23 @@ class Fleeting(Mortal):
                 totals[listener] = len(notes.heard[listener]) + dropped
         return totals
 
-    async def _stats(self, stage: Stage, region: str) -> dict[str, Any]:
+    async def _stats(self, context: ActContext, region: str) -> dict[str, Any]:
         """Empty: no response."""
-        host = stage.world.client_host(stage.name, self.region)
-        target = f"/admin/v2/non-persistent/public/default/{stage.name}/stats"
+        host = context.world.client_host(context.name, self.region)
+        target = f"/admin/v2/non-persistent/public/default/{context.name}/stats"
         try:
-            answer = await stage.world.ask_admin(region, "GET", target, host=host)
+            answer = await context.world.ask_admin(region, "GET", target, host=host)
         except NoAnswer:
             return {}
         return dict(answer.json()) if answer.status == 200 else {}
 
-    def _left(self, stage: Stage) -> str:
+    def _left(self, context: ActContext) -> str:
         """What the disks have of it."""
-        for name, region in stage.world.regions.items():
+        for name, region in context.world.regions.items():
             for key in (*region.disk.logs, *region.disk.values):
-                if stage.name in key:
+                if context.name in key:
                     return f"{name} has {key}"
         return ""
 
-    def _tell(self, stage: Stage, told: str) -> None:
-        stage.did("refused", topic=self.topic(stage), detail=told)
+    def _report(self, context: ActContext, reported: str) -> None:
+        context.note_result("refused", topic=self.topic(context), detail=reported)

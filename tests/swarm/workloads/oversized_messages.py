@@ -24,7 +24,7 @@ from emulator.wire.protobuf import length_delimited, tag, varint
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan, ProducerPlan, with_settings
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 MESSAGE_BYTES_MAX = 4_000
 """Of every region in such a world: large entries pass slow links, too."""
@@ -44,62 +44,62 @@ WORKLOAD = Workload("oversize", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
-class Oversize(Act):
+class OversizedMessageAct(Act):
     topic: str
     kind: str
     """One of EXCESS."""
 
     workload: ClassVar[str] = "oversize"
 
-    async def perform(self, stage: Stage) -> None:
-        client = stage.client()
+    async def perform(self, context: ActContext) -> None:
+        client = context.client()
         try:
             connection = await client.connection_for(full(self.topic))
             sender = _Sender()
             producer_id, request_id = client.new_id(), client.new_id()
             connection.producers[producer_id] = sender
-            await connection.request(create_producer(request_id, full(self.topic), producer_id, stage.name))
-            payload, entry = self._entry(stage)
-            self._note(stage, payload, "asked")
+            await connection.request(create_producer(request_id, full(self.topic), producer_id, context.name))
+            payload, entry = self._entry(context)
+            self._note(context, payload, "asked")
             connection.write(send_frame(producer_id, 0, data=entry))
             async with asyncio.timeout(ANSWER_SECONDS):
                 place = await sender.place
             if place:
-                self._note(stage, payload, "ok", message_id=place)
-                stage.did("accepted", detail=self.kind, topic=full(self.topic))
+                self._note(context, payload, "ok", message_id=place)
+                context.note_result("accepted", detail=self.kind, topic=full(self.topic))
             elif place is not None:
-                self._note(stage, payload, "failed")
-                stage.did("refused", detail=self.kind, topic=full(self.topic))
+                self._note(context, payload, "failed")
+                context.note_result("refused", detail=self.kind, topic=full(self.topic))
         except TimeoutError:
-            stage.did("nothing")
+            context.note_result("nothing")
         finally:
             await client.close()
 
-    def _entry(self, stage: Stage) -> tuple[bytes, bytes]:
+    def _entry(self, context: ActContext) -> tuple[bytes, bytes]:
         """Payload, and the entry around it."""
-        limits = limits_of(stage.world.regions[self.region].config)
+        limits = limits_of(context.world.regions[self.region].config)
         more_payload, more_entry = EXCESS[self.kind]
-        text = f"{stage.name}/0/1"
+        text = f"{context.name}/0/1"
         if more_payload:
             payload = text.encode().ljust(limits.payload_bytes + more_payload)
-            return payload, entry_of(stage.name, payload)
+            return payload, entry_of(context.name, payload)
         payload = text.encode().ljust(limits.payload_bytes)
-        return payload, entry_of(stage.name, payload, limits.entry_bytes + more_entry)
+        return payload, entry_of(context.name, payload, limits.entry_bytes + more_entry)
 
     def _note(
-        self, stage: Stage, payload: bytes, outcome: Literal["asked", "ok", "failed"], **fields: Any
+        self, context: ActContext, payload: bytes, outcome: Literal["asked", "ok", "failed"], **fields: Any
     ) -> None:
         """As any producer does: what is taken has to come everywhere."""
-        stage.record.note(
-            stage.name,
+        context.record.note(
+            context.name,
             "publish",
             outcome,
             region=self.region,
             topic=self.topic,
             origin_region=self.region,
-            producer=stage.name,
+            producer=context.name,
             sequence_id=0,
-            session=f"{stage.name}#1",
+            session=f"{context.name}#1",
             payload_digest=payload_digest(payload),
             detail=payload.rstrip(b" ").decode(),
             **fields,
@@ -153,7 +153,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     for _ in range(random.randint(1, 3)):
         producer = random.choice(plan.producers)
         at = round(random.uniform(0.5, plan.break_seconds * 0.8), 3)
-        acts.append(Oversize(at, producer.region, producer.topic, random.choice(tuple(EXCESS))))
+        acts.append(OversizedMessageAct(at, producer.region, producer.topic, random.choice(tuple(EXCESS))))
     return replace(
         plan,
         topology=with_settings(plan.topology, max_message_bytes=MESSAGE_BYTES_MAX),
@@ -173,7 +173,7 @@ def _that_fit(producer: ProducerPlan) -> ProducerPlan:
 def oversized_refused(evidence: Evidence) -> Found:
     """What cannot travel is refused where it came in, and nothing that can."""
     for operation in evidence.operations:
-        if operation.workload != Oversize.workload or operation.outcome == "nothing":
+        if operation.workload != OversizedMessageAct.workload or operation.outcome == "nothing":
             continue
         if (operation.outcome == "accepted") != (operation.detail == LARGEST):
             yield (

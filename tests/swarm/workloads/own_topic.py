@@ -9,7 +9,7 @@ from emulator.client import Client, Consumer, InitialPosition, Message
 from emulator.run.history_events import payload_digest
 from emulator.simulation.evidence import full
 from emulator.simulation.history import place_of, text_of
-from tests.swarm.workload import Act, Stage
+from tests.swarm.workload import Act, ActContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,39 +17,39 @@ class OwnTopic(Act):
     reading: str
     """The region in which it reads."""
 
-    is_waited_for: ClassVar[bool] = True
+    is_awaited: ClassVar[bool] = True
 
     @property
     def places(self) -> tuple[str, ...]:
         return (self.region, self.reading)
 
-    def topic(self, stage: Stage) -> str:
+    def topic(self, context: ActContext) -> str:
         """Its full name."""
-        return full(stage.name)
+        return full(context.name)
 
-    def reader(self, stage: Stage) -> Client:
+    def reader(self, context: ActContext) -> Client:
         """On the program's own host, wherever the region is."""
-        return self.client_for(self.reading, stage, "reader")
+        return self.client_for(self.reading, context, "reader")
 
-    def client_for(self, region: str, stage: Stage, instance: str) -> Client:
+    def client_for(self, region: str, context: ActContext, instance: str) -> Client:
         """On the program's own host, for any region."""
-        host = stage.world.client_host(stage.name, self.region)
-        return stage.world.client_on(host, (region,), instance=instance)
+        host = context.world.client_host(context.name, self.region)
+        return context.world.client_on(host, (region,), instance=instance)
 
-    async def subscribed(self, client: Client, stage: Stage, subscription: str) -> Consumer:
+    async def subscribed(self, client: Client, context: ActContext, subscription: str) -> Consumer:
         earliest = InitialPosition.EARLIEST
-        return await client.subscribe(self.topic(stage), subscription, initial_position=earliest)
+        return await client.subscribe(self.topic(context), subscription, initial_position=earliest)
 
-    async def given(self, consumer: Consumer, stage: Stage, region: str = "") -> Message:
+    async def next_message(self, consumer: Consumer, context: ActContext, region: str = "") -> Message:
         """The next message, on record. `region`: another one than where it usually reads."""
         message = await consumer.receive()
         region = region or self.reading
-        stage.record.note(
-            stage.name,
+        context.record.note(
+            context.name,
             "receive",
             "ok",
             region=region,
-            topic=stage.name,
+            topic=context.name,
             subscription=consumer.subscription,
             origin_region=message.replicated_from or region,
             producer=message.producer_name,
@@ -60,9 +60,9 @@ class OwnTopic(Act):
         )
         return message
 
-    async def stats(self, stage: Stage, region: str) -> dict[str, Any] | None:
+    async def stats(self, context: ActContext, region: str) -> dict[str, Any] | None:
         """Of its topic there. None: it has none. NoAnswer."""
-        host = stage.world.client_host(stage.name, self.region)
-        target = f"/admin/v2/persistent/{self.topic(stage).partition('://')[2]}/stats"
-        answer = await stage.world.ask_admin(region, "GET", target, host=host)
+        host = context.world.client_host(context.name, self.region)
+        target = f"/admin/v2/persistent/{self.topic(context).partition('://')[2]}/stats"
+        answer = await context.world.ask_admin(region, "GET", target, host=host)
         return dict(answer.json()) if answer.status == 200 else None

@@ -17,10 +17,10 @@ from emulator.simulation.world import CLIENT_SETTINGS
 from tests.swarm.mutant import parts
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Workload
+from tests.swarm.workload import ActContext, Workload
 from tests.swarm.workloads.compaction import KeepsTheFirst
 from tests.swarm.workloads.exclusive_access_mutants import keeps_publishing
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, Mortal
+from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, STEP_SECONDS, OwnTopicProgram
 
 NAME = "own-all"
 WORKLOAD = Workload(NAME)
@@ -40,7 +40,7 @@ class Receipts:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnAll(Mortal):
+class PartitionedExclusiveProgram(OwnTopicProgram):
     """Several clients of one region want exclusive access; the logs are read there and in another region."""
 
     partitions: int
@@ -53,57 +53,59 @@ class OwnAll(Mortal):
     def places(self) -> tuple[str, ...]:
         return (self.region, self.elsewhere)
 
-    def topic(self, stage: Stage) -> str:
-        return f"{TRANSACTED}{stage.name}"
+    def topic(self, context: ActContext) -> str:
+        return f"{TRANSACTED}{context.name}"
 
-    async def perform(self, stage: Stage) -> None:
-        if not await self.insist(stage, "PUT", "/partitions", self.partitions, done=CREATED):
+    async def perform(self, context: ActContext) -> None:
+        if not await self.retry_until_done(context, "PUT", "/partitions", self.partitions, done=CREATED):
             return
         receipts = Receipts(self.partitions)
-        claims = [self._claim(stage, number, mode, receipts) for number, mode in enumerate(self.claimants)]
-        await asyncio.gather(*claims, self._compact(stage))
-        await self.calm(stage)
-        told = await self._judged(stage, receipts)
+        claims = [self._claim(context, number, mode, receipts) for number, mode in enumerate(self.claimants)]
+        await asyncio.gather(*claims, self._compact(context))
+        await self.wait_for_repair(context)
+        reported = await self._checked(context, receipts)
         count = sum(map(len, receipts.taken))
-        stage.did(
-            "refused" if told else "accepted", topic=self.topic(stage), detail=told or f"{count} messages"
+        context.note_result(
+            "refused" if reported else "accepted",
+            topic=self.topic(context),
+            detail=reported or f"{count} messages",
         )
 
-    def client_for(self, region: str, stage: Stage, instance: str) -> Client:
+    def client_for(self, region: str, context: ActContext, instance: str) -> Client:
         """One that asks how many partitions there are."""
-        host = stage.world.client_host(stage.name, self.region)
+        host = context.world.client_host(context.name, self.region)
         settings = replace(CLIENT_SETTINGS, asks_for_partitions=True)
-        return stage.world.client_on(host, (region,), settings, instance=instance)
+        return context.world.client_on(host, (region,), settings, instance=instance)
 
     # Owning.
 
-    async def _claim(self, stage: Stage, number: int, mode: AccessMode, receipts: Receipts) -> None:
+    async def _claim(self, context: ActContext, number: int, mode: AccessMode, receipts: Receipts) -> None:
         """Again and again, for as long as things go wrong."""
-        client = self.client_for(self.region, stage, f"claimant-{number}")
+        client = self.client_for(self.region, context, f"claimant-{number}")
         life = 0
         try:
-            while stage.now < self.breaks_end_seconds:
+            while context.now < self.faults_end_seconds:
                 life += 1
-                producer = await self._won(client, stage, f"{stage.name}-{number}-{life}", mode)
+                producer = await self._won(client, context, f"{context.name}-{number}-{life}", mode)
                 if producer is not None:
-                    await self._own(producer, stage, receipts)
-                await asyncio.sleep(stage.random.uniform(0.05, 0.5))
+                    await self._own(producer, context, receipts)
+                await asyncio.sleep(context.random.uniform(0.05, 0.5))
         finally:
             await client.close()
 
-    async def _won(self, client: Client, stage: Stage, name: str, mode: AccessMode) -> Producer | None:
+    async def _won(self, client: Client, context: ActContext, name: str, mode: AccessMode) -> Producer | None:
         try:
-            async with asyncio.timeout(stage.random.uniform(1.0, STEP_SECONDS)):
-                return await client.producer(self.topic(stage), name=name, access_mode=mode)
+            async with asyncio.timeout(context.random.uniform(1.0, STEP_SECONDS)):
+                return await client.producer(self.topic(context), name=name, access_mode=mode)
         except (ClientError, TimeoutError):
             return None
 
-    async def _own(self, producer: Producer, stage: Stage, receipts: Receipts) -> None:
+    async def _own(self, producer: Producer, context: ActContext, receipts: Receipts) -> None:
         """Publish until it is lost, or long enough."""
         try:
             async with asyncio.timeout(STEP_SECONDS):
-                for number in range(stage.random.randint(1, self.messages)):
-                    key = f"key-{stage.random.randrange(KEYS)}"
+                for number in range(context.random.randint(1, self.messages)):
+                    key = f"key-{context.random.randrange(KEYS)}"
                     payload = f"{producer.name}/{number}".encode()
                     place = await producer.send(payload, key=key)
                     receipts.taken[place.partition].add(payload)
@@ -116,37 +118,37 @@ class OwnAll(Mortal):
         except (ClientError, TimeoutError):
             return
 
-    async def _compact(self, stage: Stage) -> None:
-        while stage.now < self.breaks_end_seconds:
-            await self.ask(stage, "PUT", "/compaction")
-            await asyncio.sleep(stage.random.uniform(0.3, 2.0))
+    async def _compact(self, context: ActContext) -> None:
+        while context.now < self.faults_end_seconds:
+            await self.ask(context, "PUT", "/compaction")
+            await asyncio.sleep(context.random.uniform(0.3, 2.0))
 
     # In the end.
 
-    async def _judged(self, stage: Stage, receipts: Receipts) -> str:
-        client = self.client_for(self.region, stage, "last")
+    async def _checked(self, context: ActContext, receipts: Receipts) -> str:
+        client = self.client_for(self.region, context, "last")
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(CONVERGENCE_SECONDS):
                 mode = AccessMode.WAIT_FOR_EXCLUSIVE
                 producer = await client.producer(
-                    self.topic(stage), name=f"{stage.name}-last", access_mode=mode
+                    self.topic(context), name=f"{context.name}-last", access_mode=mode
                 )
                 await producer.close()
         except TimeoutError:
-            return f"{SHUT}no producer owns it, and one has waited for {PATIENCE_SECONDS:g} s"
+            return f"{SHUT}no producer owns it, and one has waited for {CONVERGENCE_SECONDS:g} s"
         finally:
             await client.close()
         for region in dict.fromkeys(self.places):
-            told = await self._look(stage, region, receipts)
-            if told:
-                return told
+            reported = await self._look(context, region, receipts)
+            if reported:
+                return reported
         return ""
 
-    async def _look(self, stage: Stage, region: str, receipts: Receipts) -> str:
-        client = self.client_for(region, stage, f"look-{region}")
+    async def _look(self, context: ActContext, region: str, receipts: Receipts) -> str:
+        client = self.client_for(region, context, f"look-{region}")
         try:
             logs = [
-                await self._log(client, f"{self.topic(stage)}-partition-{index}", taken)
+                await self._log(client, f"{self.topic(context)}-partition-{index}", taken)
                 for index, taken in enumerate(receipts.taken)
             ]
             for index, (log, taken) in enumerate(zip(logs, receipts.taken, strict=True)):
@@ -154,7 +156,7 @@ class OwnAll(Mortal):
                     return f"{LOST}{min(missing).decode()} is not in partition {index} in {region}"
             if mixed := _mixed(logs):
                 return f"{MIXED}{mixed} in {region}"
-            return await self._compared(client, stage, region, logs)
+            return await self._compared(client, context, region, logs)
         finally:
             await client.close()
 
@@ -167,21 +169,21 @@ class OwnAll(Mortal):
         while True:
             missing = wanted - {payload for _, payload in log}
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS if missing else STEP_SECONDS):
+                async with asyncio.timeout(CONVERGENCE_SECONDS if missing else STEP_SECONDS):
                     message = await reader.receive()
             except TimeoutError:
                 return log
             log.append((message.key or "", message.payload))
 
-    async def _compared(self, client: Client, stage: Stage, region: str, logs: list[Log]) -> str:
+    async def _compared(self, client: Client, context: ActContext, region: str, logs: list[Log]) -> str:
         """With the compacted topic, which is compacted once more."""
         if region == self.region:
-            await self.insist(stage, "PUT", "/compaction", done=COMPACTING)
+            await self.retry_until_done(context, "PUT", "/compaction", done=COMPACTING)
             await asyncio.sleep(STEP_SECONDS)
         for index, log in enumerate(logs):
             if not log:
                 continue
-            topic = f"{self.topic(stage)}-partition-{index}"
+            topic = f"{self.topic(context)}-partition-{index}"
             view = await client.table_view(topic)
             said, meant = dict(view.items()), dict(log)
             await view.close()
@@ -218,7 +220,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 2)))))
 
 
-def _program(random: Random, plan: Plan) -> OwnAll:
+def _program(random: Random, plan: Plan) -> PartitionedExclusiveProgram:
     seconds, region = plan.break_seconds, random.choice(plan.regions)
     modes = (
         AccessMode.WAIT_FOR_EXCLUSIVE,
@@ -226,7 +228,7 @@ def _program(random: Random, plan: Plan) -> OwnAll:
         AccessMode.EXCLUSIVE_WITH_FENCING,
         AccessMode.EXCLUSIVE,
     )
-    return OwnAll(
+    return PartitionedExclusiveProgram(
         round(random.uniform(0.1, seconds * 0.2), 3),
         region,
         region,

@@ -19,7 +19,7 @@ from emulator.net.http import NoAnswer
 from emulator.simulation.host import Host
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 PATH = "/admin/v2/namespaces/public/default/replication"
 DONE = 204
@@ -30,7 +30,7 @@ WORKLOAD = Workload("administer", runs_in="swarm")
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOut(Act):
+class RegionRemovalAct(Act):
     """Takes a region out of the namespace, in the configuration of the cluster of the one that is asked."""
 
     other: str
@@ -43,24 +43,24 @@ class TakeOut(Act):
     def places(self) -> tuple[str, ...]:
         return (self.region, self.other)
 
-    async def perform(self, stage: Stage) -> None:
-        host = stage.world.client_host(stage.name, self.region)
-        everybody = list(stage.world.regions)
+    async def perform(self, context: ActContext) -> None:
+        host = context.world.client_host(context.name, self.region)
+        everybody = list(context.world.regions)
         for wrong in ([], ["nowhere", self.region], [name for name in everybody if name != self.region]):
-            if await self._set(stage, host, wrong) == DONE:
+            if await self._set(context, host, wrong) == DONE:
                 raise AssertionError(f"{self.region} accepted {wrong}")
         without = [name for name in everybody if name != self.other]
-        stage.random.shuffle(without)
-        status = await self._set(stage, host, without)
+        context.random.shuffle(without)
+        status = await self._set(context, host, without)
         await asyncio.sleep(self.seconds)
-        while await self._set(stage, host, everybody) != DONE:
+        while await self._set(context, host, everybody) != DONE:
             await asyncio.sleep(AGAIN_SECONDS)
-        stage.did("accepted" if status == DONE else "nothing", detail=self.other)
+        context.note_result("accepted" if status == DONE else "nothing", detail=self.other)
 
-    async def _set(self, stage: Stage, host: Host, regions: list[str]) -> int:
+    async def _set(self, context: ActContext, host: Host, regions: list[str]) -> int:
         """The status; 0 when there was no answer."""
         try:
-            return (await stage.world.ask_admin(self.region, "POST", PATH, regions, host=host)).status
+            return (await context.world.ask_admin(self.region, "POST", PATH, regions, host=host)).status
         except NoAnswer:
             return 0
 
@@ -71,7 +71,7 @@ def draw(random: Random, plan: Plan) -> Plan:
         return plan
     region, other = random.sample(plan.regions, 2)
     at = round(random.uniform(0.5, plan.break_seconds * 0.7), 3)
-    act = TakeOut(at, region, other, round(random.uniform(0.2, plan.break_seconds * 0.5), 3))
+    act = RegionRemovalAct(at, region, other, round(random.uniform(0.2, plan.break_seconds * 0.5), 3))
     return replace(plan, acts=(*plan.acts, act))
 
 

@@ -13,7 +13,7 @@ from emulator.run.history_events import payload_digest
 from emulator.simulation.history import place_of, text_of
 from emulator.simulation.world import CLIENT_SETTINGS
 from tests.swarm.checkers.key_shared_sittings import Sitting
-from tests.swarm.workload import Stage
+from tests.swarm.workload import ActContext
 from tests.swarm.workloads.expiring_program import STEP_SECONDS
 
 SUBSCRIPTION = "ranked"
@@ -47,12 +47,12 @@ class Seat:
 class Taker:
     """A consumer that takes what comes at once, while it is open."""
 
-    def __init__(self, place: Place, stage: Stage, seat: Seat, number: int, life: str) -> None:
-        self._place, self._stage, self._seat = place, stage, seat
-        self.sitting = Sitting(f"{stage.name}-{number}", seat.level, seat.queue)
-        host = stage.world.client_host(stage.name, place.region)
+    def __init__(self, place: Place, context: ActContext, seat: Seat, number: int, life: str) -> None:
+        self._place, self._stage, self._seat = place, context, seat
+        self.sitting = Sitting(f"{context.name}-{number}", seat.level, seat.queue)
+        host = context.world.client_host(context.name, place.region)
         settings = replace(CLIENT_SETTINGS, asks_for_partitions=bool(place.partitions))
-        self._client = stage.world.client_on(host, (place.region,), settings, instance=f"{life}{number}")
+        self._client = context.world.client_on(host, (place.region,), settings, instance=f"{life}{number}")
         self._consumer: Consumer | None = None
         self._taking: asyncio.Task[None] | None = None
         self._held: list[Message] = []
@@ -122,8 +122,8 @@ class Taker:
 class Publisher:
     """To a topic, or to each of its partitions in turn."""
 
-    def __init__(self, place: Place, client: Client, stage: Stage, life: str) -> None:
-        self._place, self._client, self._stage, self._life = place, client, stage, life
+    def __init__(self, place: Place, client: Client, context: ActContext, life: str) -> None:
+        self._place, self._client, self._stage, self._life = place, client, context, life
         self._producers: dict[str, Producer] = {}
         self._asked = 0
         self.taken: dict[str, float] = {}

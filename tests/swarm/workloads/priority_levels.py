@@ -27,8 +27,8 @@ from tests.swarm.checkers.key_shared_sittings import (
 )
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Workload
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, Mortal
+from tests.swarm.workload import ActContext, Workload
+from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, OwnTopicProgram
 from tests.swarm.workloads.priority_consumers import Place, Publisher, Seat, Taker
 
 NAME = "rank"
@@ -39,7 +39,7 @@ PASSED_OVER, UNEVEN, WAITS = "passed over: ", "uneven: ", "waits: "
 
 
 @dataclass(frozen=True, slots=True)
-class Rank(Mortal):
+class PriorityLevelsProgram(OwnTopicProgram):
     """Its consumers consume during the faults; other consumers of the same levels are checked afterwards."""
 
     type: str
@@ -49,32 +49,36 @@ class Rank(Mortal):
 
     workload: ClassVar[str] = NAME
 
-    async def perform(self, stage: Stage) -> None:
-        if self.partitions and not await self.insist(
-            stage, "PUT", "/partitions", self.partitions, done=(204, 409)
+    async def perform(self, context: ActContext) -> None:
+        if self.partitions and not await self.retry_until_done(
+            context, "PUT", "/partitions", self.partitions, done=(204, 409)
         ):
             return
-        client = stage.client()
+        client = context.client()
         try:
-            await self._live_through(client, stage)
-            await self.calm(stage)
-            publisher = Publisher(self._place(stage), client, stage, "calm")
-            takers = self._takers(stage, "calm")
+            await self._live_through(client, context)
+            await self.wait_for_repair(context)
+            publisher = Publisher(self._place(context), client, context, "calm")
+            takers = self._takers(context, "calm")
             try:
-                told = await (self._spread if self.partitions else self._attended)(stage, takers, publisher)
+                reported = await (self._spread if self.partitions else self._attended)(
+                    context, takers, publisher
+                )
             finally:
                 for taker in takers:
                     await taker.leave()
-            stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=told)
+            context.note_result(
+                "refused" if reported else "accepted", topic=self.topic(context), detail=reported
+            )
         finally:
             await client.close()
 
-    async def _live_through(self, client: Client, stage: Stage) -> None:
+    async def _live_through(self, client: Client, context: ActContext) -> None:
         """Consume during the faults, without checks; unacknowledged messages are redelivered."""
-        takers = self._takers(stage, "broken")
+        takers = self._takers(context, "broken")
         tasks = [asyncio.ensure_future(self._trying(one)) for one in takers]
-        publisher = Publisher(self._place(stage), client, stage, "broken")
-        while stage.now < self.breaks_end_seconds - 1.0:
+        publisher = Publisher(self._place(context), client, context, "broken")
+        while context.now < self.faults_end_seconds - 1.0:
             await publisher.publish()
             await asyncio.sleep(self.pause_seconds)
         for task in tasks:
@@ -82,18 +86,18 @@ class Rank(Mortal):
         for taker in takers:
             await taker.leave()
 
-    def _place(self, stage: Stage) -> Place:
-        return Place(self.region, self.topic(stage), self.type, self.partitions)
+    def _place(self, context: ActContext) -> Place:
+        return Place(self.region, self.topic(context), self.type, self.partitions)
 
-    def _takers(self, stage: Stage, life: str) -> list[Taker]:
-        place = self._place(stage)
-        return [Taker(place, stage, seat, number, life) for number, seat in enumerate(self.seats)]
+    def _takers(self, context: ActContext, life: str) -> list[Taker]:
+        place = self._place(context)
+        return [Taker(place, context, seat, number, life) for number, seat in enumerate(self.seats)]
 
     async def _trying(self, taker: Taker) -> None:
         with contextlib.suppress(ClientError):
             await taker.join()
 
-    async def _attended(self, stage: Stage, takers: list[Taker], publisher: Publisher) -> str:
+    async def _attended(self, context: ActContext, takers: list[Taker], publisher: Publisher) -> str:
         """Consumers come, stop to take, and go, while messages come: what is wrong, or nothing."""
         timing = [
             asyncio.ensure_future(self._attend(one, seat))
@@ -103,7 +107,7 @@ class Rank(Mortal):
             await publisher.publish()
             await asyncio.sleep(self.pause_seconds)
         await asyncio.gather(*timing)
-        missing = await self._missing(stage, takers, publisher)
+        missing = await self._missing(context, takers, publisher)
         await asyncio.sleep(2 * MARGIN_SECONDS)  # what is on its way now counts, too
         sittings = [one.sitting for one in takers]
         is_shared = self.type == "SHARED"
@@ -124,16 +128,16 @@ class Rank(Mortal):
             if asyncio.iscoroutine(outcome):
                 await outcome
 
-    async def _missing(self, stage: Stage, takers: list[Taker], publisher: Publisher) -> str:
+    async def _missing(self, context: ActContext, takers: list[Taker], publisher: Publisher) -> str:
         """Name a published message that no consumer received in time."""
-        give_up_at = stage.now + PATIENCE_SECONDS
+        give_up_at = context.now + CONVERGENCE_SECONDS
         while missing := publisher.taken.keys() - {what for one in takers for _, what in one.sitting.taken}:
-            if stage.now > give_up_at:
+            if context.now > give_up_at:
                 return f"{WAITS}for ever: {min(missing)} and {len(missing) - 1} more"
             await asyncio.sleep(0.2)
         return ""
 
-    async def _spread(self, stage: Stage, takers: list[Taker], publisher: Publisher) -> str:
+    async def _spread(self, context: ActContext, takers: list[Taker], publisher: Publisher) -> str:
         """With all of them, and once more without those that leave."""
         for taker in takers:
             await taker.join()
@@ -145,10 +149,10 @@ class Rank(Mortal):
                 if taker not in present:
                     await taker.leave()
             await asyncio.sleep(SETTLES_SECONDS)
-            since = stage.now
+            since = context.now
             for _ in range(3 * self.partitions):
                 await publisher.publish()
-            missing = await self._missing(stage, takers, publisher)
+            missing = await self._missing(context, takers, publisher)
             taken_by: dict[int, set[str]] = {}
             for taker in present:
                 for at, partition, _ in taker.by_partition:
@@ -166,13 +170,13 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_rank(random, plan) for _ in range(random.randint(1, 3)))))
 
 
-def _rank(random: Random, plan: Plan) -> Rank:
+def _rank(random: Random, plan: Plan) -> PriorityLevelsProgram:
     region, seconds = random.choice(plan.regions), plan.break_seconds
     type_, partitions = random.choice((("SHARED", 0), ("SHARED", 0), ("FAILOVER", 0), ("FAILOVER", 1)))
     messages = random.randint(30, 120)
     pause = round(random.uniform(0.005, 0.05), 4)
     others = [_seat(random, messages * pause) for _ in range(random.randint(1, 4))]
-    return Rank(
+    return PriorityLevelsProgram(
         round(random.uniform(0.2, seconds * 0.6), 3),
         region,
         region,

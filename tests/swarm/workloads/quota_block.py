@@ -18,8 +18,13 @@ from emulator.core.policies.lifetime import QuotaAction, Quotas
 from emulator.core.topic.retention import Backlog, Exceeded, exceeded
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Workload
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from tests.swarm.workload import ActContext, Workload
+from tests.swarm.workloads.expiring_program import (
+    CONVERGENCE_SECONDS,
+    STEP_SECONDS,
+    SUBSCRIPTION,
+    OwnTopicProgram,
+)
 from tests.swarm.workloads.expiry_policy import AGE, SIZE, STAYS
 
 NAME = "keep-away"
@@ -32,7 +37,7 @@ PAYLOAD_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class KeepAway(Mortal):
+class QuotaBlockProgram(OwnTopicProgram):
     """It publishes until it is kept away, reads and acknowledges everything, and publishes again."""
 
     kind: str
@@ -42,13 +47,13 @@ class KeepAway(Mortal):
 
     workload: ClassVar[str] = NAME
 
-    async def perform(self, stage: Stage) -> None:
-        client = self.reader(stage)
+    async def perform(self, context: ActContext) -> None:
+        client = self.reader(context)
         try:
-            await (await self.subscribed(client, stage, SUBSCRIPTION)).close()
+            await (await self.subscribed(client, context, SUBSCRIPTION)).close()
             where = f"/backlogQuota?backlogQuotaType={self.kind}"
-            if await self.insist(stage, "POST", where, self._quota, done=(204,)):
-                await self._fill_and_empty(client, stage)
+            if await self.retry_until_done(context, "POST", where, self._quota, done=(204,)):
+                await self._fill_and_empty(client, context)
         finally:
             await client.close()
 
@@ -61,43 +66,45 @@ class KeepAway(Mortal):
             "policy": self.action,
         }
 
-    async def _fill_and_empty(self, client: Client, stage: Stage) -> None:
-        writer = Writer(self, client, stage)
-        while stage.now < self.breaks_end_seconds:
+    async def _fill_and_empty(self, client: Client, context: ActContext) -> None:
+        writer = Writer(self, client, context)
+        while context.now < self.faults_end_seconds:
             await writer.publish()
             await asyncio.sleep(self.pause_seconds)
-        is_kept_away = await self._comes_about(stage, writer, lambda: writer.failures >= FAILURES)
-        consumer = await self.subscribed(client, stage, SUBSCRIPTION)
-        came = await self.everything(consumer, stage, set(writer.taken))
+        is_kept_away = await self._comes_about(context, writer, lambda: writer.failures >= FAILURES)
+        consumer = await self.subscribed(client, context, SUBSCRIPTION)
+        arrived = await self.everything(consumer, context, set(writer.taken))
         count = len(writer.taken)
         if not is_kept_away:
-            self._tell(
-                stage, f"{STAYS}{count} messages of {PAYLOAD_BYTES} bytes or more; the quota: {self._quota}"
+            self._report(
+                context, f"{STAYS}{count} messages of {PAYLOAD_BYTES} bytes or more; the quota: {self._quota}"
             )
-        elif not await self._comes_about(stage, writer, lambda: len(writer.taken) > count):
-            self._tell(stage, f"{SHUT}{len(came)} of {count} messages were delivered and acknowledged")
+        elif not await self._comes_about(context, writer, lambda: len(writer.taken) > count):
+            self._report(context, f"{SHUT}{len(arrived)} of {count} messages were delivered and acknowledged")
         else:
-            stage.did("accepted", topic=self.topic(stage), detail=f"{count} messages, {self._quota}")
+            context.note_result(
+                "accepted", topic=self.topic(context), detail=f"{count} messages, {self._quota}"
+            )
 
-    async def _comes_about(self, stage: Stage, writer: Writer, is_so: Callable[[], bool]) -> bool:
+    async def _comes_about(self, context: ActContext, writer: Writer, is_so: Callable[[], bool]) -> bool:
         """By publishing again and again."""
-        give_up_at = stage.now + PATIENCE_SECONDS
-        while stage.now < give_up_at:
+        give_up_at = context.now + CONVERGENCE_SECONDS
+        while context.now < give_up_at:
             await writer.publish()
             if is_so():
                 return True
             await asyncio.sleep(0.2)
         return False
 
-    def _tell(self, stage: Stage, told: str) -> None:
-        stage.did("refused", topic=self.topic(stage), detail=told)
+    def _report(self, context: ActContext, reported: str) -> None:
+        context.note_result("refused", topic=self.topic(context), detail=reported)
 
 
 class Writer:
     """One producer after the other."""
 
-    def __init__(self, act: KeepAway, client: Client, stage: Stage) -> None:
-        self._act, self._client, self._stage = act, client, stage
+    def __init__(self, act: QuotaBlockProgram, client: Client, context: ActContext) -> None:
+        self._act, self._client, self._stage = act, client, context
         self._producer: Producer | None = None
         self._asked = 0
         self.taken: set[bytes] = set()
@@ -135,10 +142,10 @@ class Writer:
 def draw(random: Random, plan: Plan) -> Plan:
     """Programs in all regions, with little room each."""
 
-    def keep_away() -> KeepAway:
+    def keep_away() -> QuotaBlockProgram:
         region, seconds = random.choice(plan.regions), plan.break_seconds
         kind = random.choice((SIZE, SIZE, AGE))
-        return KeepAway(
+        return QuotaBlockProgram(
             round(random.uniform(0.2, seconds * 0.6), 3),
             region,
             region,

@@ -18,8 +18,8 @@ from tests.swarm.checkers.limits import Allowance
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
-from tests.swarm.workloads.expiring_program import Mortal
-from tests.swarm.workloads.rate_limits_crowd import CROWDED, KEPT_OUT, LIMITS, NAME, Crowd
+from tests.swarm.workloads.expiring_program import OwnTopicProgram
+from tests.swarm.workloads.rate_limits_crowd import CROWDED, KEPT_OUT, LIMITS, NAME, ClientLimitProgram
 from tests.swarm.workloads.rate_limits_pacing import STARVED, TOO_FAST, Draining, Publishing
 
 WORKLOAD = Workload(NAME)
@@ -30,14 +30,14 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_act(random, plan) for _ in range(random.randint(2, 4)))))
 
 
-def _act(random: Random, plan: Plan) -> Mortal:
+def _act(random: Random, plan: Plan) -> OwnTopicProgram:
     region, seconds = random.choice(plan.regions), plan.break_seconds
     begin = round(random.uniform(0.2, seconds * 0.6), 3)
     base = (begin, region, region, random.randint(10, 80), 0.0, seconds + 1.0)
     if random.random() < 0.5:
         most = random.randint(1, 3)
         stays = tuple(round(random.uniform(0.1, 1.5), 3) for _ in range(most + random.randint(1, 3)))
-        return Crowd(*base, random.choice(LIMITS), most, stays)
+        return ClientLimitProgram(*base, random.choice(LIMITS), most, stays)
     allowance = Allowance(random.choice((5, 20, 60)), 1)
     clients, at_once = random.randint(1, 3), random.choice((1, 5, 20))
     if random.random() < 0.5:

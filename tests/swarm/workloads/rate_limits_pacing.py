@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition
 from tests.swarm.checkers.limits import Allowance, too_fast
-from tests.swarm.workload import Stage
-from tests.swarm.workloads.expiring_program import STEP_SECONDS, Mortal
+from tests.swarm.workload import ActContext
+from tests.swarm.workloads.expiring_program import STEP_SECONDS, OwnTopicProgram
 from tests.swarm.workloads.rate_limits_crowd import NAME, SETTLES_SECONDS
 
 TOO_FAST, STARVED = "too fast: ", "starved: "
@@ -22,7 +22,7 @@ SLOW_READ_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Paced(Mortal):
+class Paced(OwnTopicProgram):
     """Clients at a rate limit; checked after the faults end."""
 
     allowance: Allowance
@@ -36,61 +36,63 @@ class Paced(Mortal):
     def published_max(self) -> int:
         return 1_000
 
-    async def perform(self, stage: Stage) -> None:
-        if not await self.insist(stage, "POST", *self.policy(), done=(204,)):
+    async def perform(self, context: ActContext) -> None:
+        if not await self.retry_until_done(context, "POST", *self.policy(), done=(204,)):
             return
-        await self._live_through(stage)
-        await self.calm(stage)
+        await self._live_through(context)
+        await self.wait_for_repair(context)
         await asyncio.sleep(SETTLES_SECONDS)
-        told = await self.measured(stage)
-        stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=told)
+        reported = await self.measured(context)
+        context.note_result("refused" if reported else "accepted", topic=self.topic(context), detail=reported)
 
     def policy(self) -> tuple[str, Any]:
         raise NotImplementedError
 
-    async def measured(self, stage: Stage) -> str:
+    async def measured(self, context: ActContext) -> str:
         """Return what is wrong; empty: nothing."""
         raise NotImplementedError
 
-    async def _live_through(self, stage: Stage) -> None:
+    async def _live_through(self, context: ActContext) -> None:
         """Publish and consume during the faults, without checks."""
-        client = self.client_of(stage, "broken")
+        client = self.client_of(context, "broken")
         published: list[float] = []
-        taking = asyncio.ensure_future(self._take_some(client, stage))
-        await self.publish(client, stage, "broken", self.breaks_end_seconds - 1.0, published)
+        taking = asyncio.ensure_future(self._take_some(client, context))
+        await self.publish(client, context, "broken", self.faults_end_seconds - 1.0, published)
         taking.cancel()
         await client.close()
 
-    async def _take_some(self, client: Client, stage: Stage) -> None:
+    async def _take_some(self, client: Client, context: ActContext) -> None:
         with contextlib.suppress(ClientError):
-            consumer = await self.opened(client, stage, 0)
+            consumer = await self.opened(client, context, 0)
             while True:
-                await consumer.acknowledge(await self.given(consumer, stage))
+                await consumer.acknowledge(await self.next_message(consumer, context))
 
-    def client_of(self, stage: Stage, instance: str) -> Client:
-        host = stage.world.client_host(stage.name, self.region)
-        return stage.world.client_on(host, (self.region,), instance=instance)
+    def client_of(self, context: ActContext, instance: str) -> Client:
+        host = context.world.client_host(context.name, self.region)
+        return context.world.client_on(host, (self.region,), instance=instance)
 
-    async def opened(self, client: Client, stage: Stage, number: int) -> Consumer:
+    async def opened(self, client: Client, context: ActContext, number: int) -> Consumer:
         return await client.subscribe(
-            self.topic(stage),
+            self.topic(context),
             f"paced-{number}",
             type_=ConsumerType.SHARED,
             initial_position=InitialPosition.EARLIEST,
         )
 
-    async def publish(self, client: Client, stage: Stage, life: str, until: float, at: list[float]) -> None:
+    async def publish(
+        self, client: Client, context: ActContext, life: str, until: float, at: list[float]
+    ) -> None:
         """As fast as receipts come, no more than there is use for. `at`: when they came."""
         with contextlib.suppress(ClientError, TimeoutError):
             async with asyncio.timeout(STEP_SECONDS):
-                producer = await client.producer(self.topic(stage), name=f"{stage.name}-{life}")
+                producer = await client.producer(self.topic(context), name=f"{context.name}-{life}")
 
             async def send_on() -> None:
-                while stage.now < until and len(at) < self.published_max:
+                while context.now < until and len(at) < self.published_max:
                     await producer.send(b"%d" % len(at))
-                    at.append(stage.now)
+                    at.append(context.now)
 
-            async with asyncio.timeout(max(0.0, until - stage.now)):
+            async with asyncio.timeout(max(0.0, until - context.now)):
                 await asyncio.gather(*(send_on() for _ in range(self.at_once)))
 
 
@@ -102,13 +104,13 @@ class Publishing(Paced):
         rate = {"publishThrottlingRateInMsg": self.allowance.amount, "publishThrottlingRateInByte": -1}
         return f"/{PUBLISH}", rate
 
-    async def measured(self, stage: Stage) -> str:
-        began = stage.now
-        clients = [self.client_of(stage, f"calm-{number}") for number in range(self.clients)]
+    async def measured(self, context: ActContext) -> str:
+        began = context.now
+        clients = [self.client_of(context, f"calm-{number}") for number in range(self.clients)]
         taken: list[float] = []
         await asyncio.gather(
             *(
-                self.publish(client, stage, f"calm-{number}", began + LASTS_SECONDS, taken)
+                self.publish(client, context, f"calm-{number}", began + LASTS_SECONDS, taken)
                 for number, client in enumerate(clients)
             )
         )
@@ -148,18 +150,18 @@ class Draining(Paced):
         }
         return f"/{OF_SUBSCRIPTION if self.of_subscription else DISPATCH}", rate
 
-    async def measured(self, stage: Stage) -> str:
-        writer = self.client_of(stage, "writer")
+    async def measured(self, context: ActContext) -> str:
+        writer = self.client_of(context, "writer")
         stored: list[float] = []
-        await self.publish(writer, stage, "calm", stage.now + 1.0, stored)
+        await self.publish(writer, context, "calm", context.now + 1.0, stored)
         await writer.close()
-        clients = [self.client_of(stage, f"calm-{number}") for number in range(self.clients)]
-        came: list[list[float]] = [[] for _ in clients]
-        since = stage.now
+        clients = [self.client_of(context, f"calm-{number}") for number in range(self.clients)]
+        arrived: list[list[float]] = [[] for _ in clients]
+        since = context.now
         count = min(len(stored), self.messages)
         try:
             tasks = [
-                asyncio.ensure_future(self._take(client, stage, number, count, came[number]))
+                asyncio.ensure_future(self._take(client, context, number, count, arrived[number]))
                 for number, client in enumerate(clients)
             ]
             await asyncio.wait(tasks, timeout=self._patience_seconds(count))
@@ -168,7 +170,7 @@ class Draining(Paced):
         finally:
             for client in clients:
                 await client.close()
-        return self._wrong(came, count, stage.now - since)
+        return self._wrong(arrived, count, context.now - since)
 
     def _patience_seconds(self, count: int) -> float:
         """Return the time limit for `count` messages of each subscription: the rate, and the reads of a slow disk."""
@@ -176,21 +178,23 @@ class Draining(Paced):
         of_rate = together * count * self.allowance.period_seconds / self.allowance.amount
         return 1.5 * of_rate + count * SLOW_READ_SECONDS * self.clients + 5.0
 
-    async def _take(self, client: Client, stage: Stage, number: int, count: int, came: list[float]) -> None:
+    async def _take(
+        self, client: Client, context: ActContext, number: int, count: int, arrived: list[float]
+    ) -> None:
         with contextlib.suppress(ClientError):
-            consumer = await self.opened(client, stage, number)
-            while len(came) < count:
-                message = await self.given(consumer, stage)
-                came.append(stage.now)
+            consumer = await self.opened(client, context, number)
+            while len(arrived) < count:
+                message = await self.next_message(consumer, context)
+                arrived.append(context.now)
                 await consumer.acknowledge(message)
 
-    def _wrong(self, came: list[list[float]], count: int, seconds: float) -> str:
-        together = came if self.of_subscription else [[at for times in came for at in times]]
+    def _wrong(self, arrived: list[list[float]], count: int, seconds: float) -> str:
+        together = arrived if self.of_subscription else [[at for times in arrived for at in times]]
         for times in together:
             over = too_fast(times, self.allowance, 0)
             if over:
                 return f"{TOO_FAST}{over}"
-        least = min(len(times) for times in came)
+        least = min(len(times) for times in arrived)
         if least < count:
             return f"{STARVED}{least} of {count} arrived in {seconds:.3f} s"
         return ""

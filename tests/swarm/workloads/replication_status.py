@@ -20,9 +20,9 @@ from emulator.model.markers import Snapshot
 from emulator.net.http import NoAnswer
 from tests.swarm.mutant import part, parts
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Workload
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION
-from tests.swarm.workloads.subscription_retention_program import Carried
+from tests.swarm.workload import ActContext, Workload
+from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION
+from tests.swarm.workloads.subscription_retention_program import ReplicatedSubscriptionProgram
 
 NAME = "replication-status"
 WORKLOAD = Workload(NAME)
@@ -36,7 +36,7 @@ NOT_ALLOWED = 405
 
 
 @dataclass(frozen=True, slots=True)
-class Switched(Carried):
+class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
     """`reading`: where the subscription is replicated and consumed; `onward`: where it is turned off."""
 
     visits_at_seconds: tuple[float, ...]
@@ -48,79 +48,79 @@ class Switched(Carried):
 
     workload: ClassVar[str] = NAME
 
-    async def _play(self, writer: Client, stage: Stage) -> None:
-        if not await self._switch(stage, self.onward, SUBSCRIPTION, on=False):
+    async def _play(self, writer: Client, context: ActContext) -> None:
+        if not await self._switch(context, self.onward, SUBSCRIPTION, on=False):
             return
-        owed: dict[bytes, float] = {}
-        publishing = asyncio.ensure_future(self._publish(writer, stage, owed))
-        consuming = asyncio.ensure_future(self._consume(stage))
+        expected: dict[bytes, float] = {}
+        publishing = asyncio.ensure_future(self._publish(writer, context, expected))
+        consuming = asyncio.ensure_future(self._consume(context))
         for at in self.visits_at_seconds:
-            await asyncio.sleep(max(0.0, at - stage.now))
-            await self._look_in(stage)
+            await asyncio.sleep(max(0.0, at - context.now))
+            await self._look_in(context)
         await publishing
         await consuming
-        await self.calm(stage)
-        await self._take_rest(stage, self.reading, set(owed))
+        await self.wait_for_repair(context)
+        await self._take_rest(context, self.reading, set(expected))
         for step in (self._stayed_off, self._reader_refused, self._late_one_follows, self._goes_on):
-            if problem := await step(stage, set(owed)):
-                self._tell(stage, problem)
+            if problem := await step(context, set(expected)):
+                self._report(context, problem)
                 return
-        stage.did("accepted", topic=self.topic(stage))
+        context.note_result("accepted", topic=self.topic(context))
 
     # While regions fail.
 
-    async def _switch(self, stage: Stage, region: str, subscription: str, *, on: bool) -> bool:
+    async def _switch(self, context: ActContext, region: str, subscription: str, *, on: bool) -> bool:
         there = replace(self, reading=region)
-        return await there.insist(stage, "POST", _status(subscription), on, done=(204,))
+        return await there.retry_until_done(context, "POST", _status(subscription), on, done=(204,))
 
-    async def _consume(self, stage: Stage) -> None:
+    async def _consume(self, context: ActContext) -> None:
         """Acknowledge everything where it is replicated, and delete it there once."""
-        until = self.breaks_end_seconds
+        until = self.faults_end_seconds
         if self.deleted_at_seconds is not None:
-            await self._acknowledge(stage, self.deleted_at_seconds)
-            await self._delete(stage)
-        await self._acknowledge(stage, until)
+            await self._acknowledge(context, self.deleted_at_seconds)
+            await self._delete(context)
+        await self._acknowledge(context, until)
 
-    async def _acknowledge(self, stage: Stage, until: float) -> None:
+    async def _acknowledge(self, context: ActContext, until: float) -> None:
         try:
-            async with asyncio.timeout(until - stage.now), self._visit(stage, self.reading) as consumer:
+            async with asyncio.timeout(until - context.now), self._visit(context, self.reading) as consumer:
                 while True:
-                    message = await self.given(consumer, stage, self.reading)
+                    message = await self.next_message(consumer, context, self.reading)
                     await consumer.acknowledge(message, confirmed=True)
         except (TimeoutError, ClientError):
             return
 
-    async def _delete(self, stage: Stage) -> None:
-        window = stage.record.windows.begin(self.reading, self.topic(stage), SUBSCRIPTION)
+    async def _delete(self, context: ActContext) -> None:
+        window = context.record.windows.begin(self.reading, self.topic(context), SUBSCRIPTION)
         try:
-            async with asyncio.timeout(STEP_SECONDS), self._visit(stage, self.reading) as consumer:
+            async with asyncio.timeout(STEP_SECONDS), self._visit(context, self.reading) as consumer:
                 await consumer.unsubscribe()
         except (TimeoutError, ClientError):
             pass
-        stage.record.windows.end(window)
+        context.record.windows.end(window)
 
-    async def _look_in(self, stage: Stage) -> None:
+    async def _look_in(self, context: ActContext) -> None:
         """As a program that fails over: it asks for replication, and is refused nothing."""
         try:
-            async with asyncio.timeout(STEP_SECONDS), self._visit(stage, self.onward):
+            async with asyncio.timeout(STEP_SECONDS), self._visit(context, self.onward):
                 pass
         except (TimeoutError, ClientError):
             return
 
     # Afterwards. Each step returns what is wrong; empty: nothing.
 
-    async def _stayed_off(self, stage: Stage, owed: set[bytes]) -> str:
-        one = await self._subscription(stage, self.onward, SUBSCRIPTION)
+    async def _stayed_off(self, context: ActContext, expected: set[bytes]) -> str:
+        one = await self._subscription(context, self.onward, SUBSCRIPTION)
         return f"{TURNED_ON}in {self.onward}" if one is not None and one["isReplicated"] else ""
 
-    async def _reader_refused(self, stage: Stage, owed: set[bytes]) -> str:
-        client = self.client_for(self.reading, stage, "reader that stays")
+    async def _reader_refused(self, context: ActContext, expected: set[bytes]) -> str:
+        client = self.client_for(self.reading, context, "reader that stays")
         try:
-            await client.reader(self.topic(stage), EARLIEST)
-            stats = await self.stats(stage, self.reading)
+            await client.reader(self.topic(context), EARLIEST)
+            stats = await self.stats(context, self.reading)
             subscriptions = {} if stats is None else stats["subscriptions"]
             names = [name for name, one in subscriptions.items() if not one["isDurable"]]
-            statuses = {await self.ask(stage, "POST", _status(name), True) for name in names}
+            statuses = {await self.ask(context, "POST", _status(name), True) for name in names}
         except (ClientError, NoAnswer):
             return ""
         finally:
@@ -128,42 +128,42 @@ class Switched(Carried):
         wrong = statuses - {NOT_ALLOWED, None}
         return f"{FLEETING}{self.reading} answers {wrong}" if wrong else ""
 
-    async def _late_one_follows(self, stage: Stage, owed: set[bytes]) -> str:
+    async def _late_one_follows(self, context: ActContext, expected: set[bytes]) -> str:
         """A second subscription is consumed, then the topic is quiet, then it is turned on."""
-        stage.record.delivered.replicated.add((self.topic(stage), LATE))
-        client = self.client_for(self.reading, stage, "late")
+        context.record.delivered.replicated.add((self.topic(context), LATE))
+        client = self.client_for(self.reading, context, "late")
         try:
-            consumer = await self.subscribed(client, stage, LATE)
-            await self.everything(consumer, stage, set(owed))
+            consumer = await self.subscribed(client, context, LATE)
+            await self.everything(consumer, context, set(expected))
         finally:
             await client.close()
         await asyncio.sleep(STEP_SECONDS)
-        if not await self._switch(stage, self.reading, LATE, on=True):
+        if not await self._switch(context, self.reading, LATE, on=True):
             return ""
-        return await self._drains(stage, LATE)
+        return await self._drains(context, LATE)
 
-    async def _goes_on(self, stage: Stage, owed: set[bytes]) -> str:
+    async def _goes_on(self, context: ActContext, expected: set[bytes]) -> str:
         if not self.is_turned_on:
-            missing = await self._take_rest(stage, self.onward, set(owed))
+            missing = await self._take_rest(context, self.onward, set(expected))
             return f"{MOVED}{_first(missing)} in {self.onward}" if missing else ""
-        if not await self._switch(stage, self.onward, SUBSCRIPTION, on=True):
+        if not await self._switch(context, self.onward, SUBSCRIPTION, on=True):
             return ""
-        return await self._drains(stage, SUBSCRIPTION)
+        return await self._drains(context, SUBSCRIPTION)
 
-    async def _drains(self, stage: Stage, subscription: str) -> str:
+    async def _drains(self, context: ActContext, subscription: str) -> str:
         """Wait until the other region has nothing left of it."""
-        give_up_at = stage.now + PATIENCE_SECONDS
-        while stage.now < give_up_at:
-            one = await self._subscription(stage, self.onward, subscription)
+        give_up_at = context.now + CONVERGENCE_SECONDS
+        while context.now < give_up_at:
+            one = await self._subscription(context, self.onward, subscription)
             if one is not None and not one["msgBacklog"]:
                 return ""
             await asyncio.sleep(1.0)
         return f"{BEHIND}{subscription} in {self.onward}"
 
-    async def _subscription(self, stage: Stage, region: str, name: str) -> dict[str, Any] | None:
+    async def _subscription(self, context: ActContext, region: str, name: str) -> dict[str, Any] | None:
         """Its figures. None: the region does not answer, or has none."""
         try:
-            stats = await self.stats(stage, region)
+            stats = await self.stats(context, region)
         except NoAnswer:
             return None
         return None if stats is None else stats["subscriptions"].get(name)
@@ -185,12 +185,12 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
 
 
-def _program(random: Random, plan: Plan) -> Switched:
+def _program(random: Random, plan: Plan) -> ReplicationStatusProgram:
     seconds, count = plan.break_seconds, random.randint(4, 30)
     here, there = random.sample(plan.regions, 2)
     visits = sorted(round(random.uniform(0.3, seconds), 3) for _ in range(random.randint(0, 2)))
     deleted = round(random.uniform(0.5, seconds), 3) if random.random() < 0.3 else None
-    return Switched(
+    return ReplicationStatusProgram(
         round(random.uniform(0.1, 1.0), 3),
         random.choice(plan.regions),
         here,

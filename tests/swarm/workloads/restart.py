@@ -14,4 +14,4 @@ WORKLOAD = Workload("restart", acts=False)
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    return replace(plan, dies_at_the_end=True) if random.random() < 0.15 else plan
+    return replace(plan, restarts_at_the_end=True) if random.random() < 0.15 else plan

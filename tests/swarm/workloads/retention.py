@@ -19,7 +19,7 @@ from emulator.core.topic.retention import Ages, LogHold, Seen, Trimming
 from tests.swarm.mutant import part, topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
-from tests.swarm.workloads.retention_program import LOST, NAME, SHORT, STAYS, Retaining
+from tests.swarm.workloads.retention_program import LOST, NAME, SHORT, STAYS, RetentionProgram
 
 WORKLOAD = Workload(NAME)
 
@@ -30,12 +30,12 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
 
 
-def _program(random: Random, plan: Plan) -> Retaining:
+def _program(random: Random, plan: Plan) -> RetentionProgram:
     seconds, count = plan.break_seconds, random.randint(5, 30)
     minutes, megabytes = random.choice(((1, -1), (-1, 1), (1, 1), (0, 0), (-1, -1)))
     is_large = megabytes == 1 and random.random() < 0.7
     begin = round(random.uniform(0.2, seconds * 0.4), 3)
-    return Retaining(
+    return RetentionProgram(
         *(begin, random.choice(plan.regions), random.choice(plan.regions), count),
         round(seconds / count * random.uniform(0.1, 0.6), 4),
         seconds + 1.0,

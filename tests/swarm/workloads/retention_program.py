@@ -9,8 +9,13 @@ from typing import ClassVar
 from emulator.client import EARLIEST, Client, ClientError, Consumer
 from emulator.core.policies.lifetime import BYTES_PER_MEGABYTE, MS_PER_MINUTE
 from emulator.net.http import NoAnswer
-from tests.swarm.workload import Stage
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from tests.swarm.workload import ActContext
+from tests.swarm.workloads.expiring_program import (
+    CONVERGENCE_SECONDS,
+    STEP_SECONDS,
+    SUBSCRIPTION,
+    OwnTopicProgram,
+)
 from tests.swarm.workloads.expiry_policy import MARGIN_SECONDS
 
 NAME = "retain"
@@ -27,7 +32,7 @@ Taken = dict[bytes, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Retaining(Mortal):
+class RetentionProgram(OwnTopicProgram):
     """Publishes, acknowledges everything, sets a retention, reads the retained messages, and waits until the rest is
     trimmed; in the end the retention may be set to 0."""
 
@@ -40,34 +45,34 @@ class Retaining(Mortal):
 
     workload: ClassVar[str] = NAME
 
-    async def perform(self, stage: Stage) -> None:
-        writer, reader = stage.client(), self.reader(stage)
+    async def perform(self, context: ActContext) -> None:
+        writer, reader = context.client(), self.reader(context)
         try:
-            consumer = await self.subscribed(reader, stage, SUBSCRIPTION)
+            consumer = await self.subscribed(reader, context, SUBSCRIPTION)
             if self.has_slow:
-                stage.record.windows.begin(self.reading, self.topic(stage), SLOW)  # checked here
-                await (await self.subscribed(reader, stage, SLOW)).close()
+                context.record.windows.begin(self.reading, self.topic(context), SLOW)  # checked here
+                await (await self.subscribed(reader, context, SLOW)).close()
             taken: Taken = {}
-            publishing = asyncio.ensure_future(self._publish(writer, stage, taken))
-            acknowledging = asyncio.ensure_future(self._acknowledge(consumer, reader, stage))
-            await asyncio.sleep(max(0.0, self.set_at_seconds - stage.now))
-            if await self._set(stage, self.minutes, self.megabytes):
+            publishing = asyncio.ensure_future(self._publish(writer, context, taken))
+            acknowledging = asyncio.ensure_future(self._acknowledge(consumer, reader, context))
+            await asyncio.sleep(max(0.0, self.set_at_seconds - context.now))
+            if await self._set(context, self.minutes, self.megabytes):
                 await publishing
-                await self.calm(stage)
-                await self._check(reader, stage, taken)
+                await self.wait_for_repair(context)
+                await self._check(reader, context, taken)
             acknowledging.cancel()
         finally:
             await writer.close()
             await reader.close()
 
-    async def _set(self, stage: Stage, minutes: int, megabytes: int) -> bool:
+    async def _set(self, context: ActContext, minutes: int, megabytes: int) -> bool:
         body = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
-        return await self.insist(stage, "POST", "/retention", body, done=(204,))
+        return await self.retry_until_done(context, "POST", "/retention", body, done=(204,))
 
-    async def _publish(self, client: Client, stage: Stage, taken: Taken) -> None:
-        producer = await client.producer(self.topic(stage), name=stage.name)
+    async def _publish(self, client: Client, context: ActContext, taken: Taken) -> None:
+        producer = await client.producer(self.topic(context), name=context.name)
         for number in range(self.messages):
-            payload, sent = f"{stage.name}/{number}/".encode().ljust(self.payload_bytes, b"."), stage.now
+            payload, sent = f"{context.name}/{number}/".encode().ljust(self.payload_bytes, b"."), context.now
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
@@ -75,91 +80,91 @@ class Retaining(Mortal):
             taken[payload] = sent
             await asyncio.sleep(self.pause_seconds)
 
-    async def _acknowledge(self, consumer: Consumer, client: Client, stage: Stage) -> None:
+    async def _acknowledge(self, consumer: Consumer, client: Client, context: ActContext) -> None:
         """Whatever comes, for ever."""
         while True:
             try:
-                await consumer.acknowledge(await self.given(consumer, stage))
+                await consumer.acknowledge(await self.next_message(consumer, context))
             except ClientError:
                 await asyncio.sleep(0.2)
-                consumer = await self._again(consumer, client, stage)
+                consumer = await self._again(consumer, client, context)
 
-    async def _again(self, consumer: Consumer, client: Client, stage: Stage) -> Consumer:
+    async def _again(self, consumer: Consumer, client: Client, context: ActContext) -> Consumer:
         """Another one: this one may have been refused for good, while its region took its former life for alive."""
         try:
             await consumer.close()
-            return await self.subscribed(client, stage, SUBSCRIPTION)
+            return await self.subscribed(client, context, SUBSCRIPTION)
         except ClientError:
             return consumer
 
-    async def _check(self, reader: Client, stage: Stage, taken: Taken) -> None:
-        missing = await self._missing(reader, stage, taken)
+    async def _check(self, reader: Client, context: ActContext, taken: Taken) -> None:
+        missing = await self._missing(reader, context, taken)
         if missing:
-            self._tell(stage, SHORT, missing, taken)
+            self._report(context, SHORT, missing, taken)
             return
-        if self.is_lowered and not await self._set(stage, 0, 0):
+        if self.is_lowered and not await self._set(context, 0, 0):
             return
         if self.has_slow:
             wanted = set(taken)
-            slow = await self.subscribed(reader, stage, SLOW)
-            missing = wanted - await self.everything(slow, stage, wanted)
+            slow = await self.subscribed(reader, context, SLOW)
+            missing = wanted - await self.everything(slow, context, wanted)
             if missing:
-                self._tell(stage, LOST, missing, taken)
+                self._report(context, LOST, missing, taken)
                 return
-        stays = await self._stays(stage)
+        stays = await self._stays(context)
         if stays:
-            stage.did("refused", topic=self.topic(stage), detail=f"{STAYS}{stays}")
+            context.note_result("refused", topic=self.topic(context), detail=f"{STAYS}{stays}")
         else:
-            stage.did("accepted", topic=self.topic(stage))
+            context.note_result("accepted", topic=self.topic(context))
 
-    async def _missing(self, reader: Client, stage: Stage, taken: Taken) -> set[bytes]:
+    async def _missing(self, reader: Client, context: ActContext, taken: Taken) -> set[bytes]:
         """Of what retention keeps. What is under way to the region in which it reads may come a little later."""
-        give_up_at = stage.now + ARRIVAL_SECONDS
+        give_up_at = context.now + ARRIVAL_SECONDS
         while True:
-            came = await self._all_there_is(reader, stage)
-            missing = self._kept(stage, taken) - came
-            if not missing or stage.now > give_up_at:
+            arrived = await self._all_there_is(reader, context)
+            missing = self._kept(context, taken) - arrived
+            if not missing or context.now > give_up_at:
                 return missing
 
-    async def _all_there_is(self, client: Client, stage: Stage) -> set[bytes]:
-        reader, came = await client.reader(self.topic(stage), EARLIEST), set[bytes]()
+    async def _all_there_is(self, client: Client, context: ActContext) -> set[bytes]:
+        reader, arrived = await client.reader(self.topic(context), EARLIEST), set[bytes]()
         try:
             while True:
                 async with asyncio.timeout(STEP_SECONDS):
-                    came.add((await reader.receive()).payload)
+                    arrived.add((await reader.receive()).payload)
         except TimeoutError:
             await reader.close()
-            return came
+            return arrived
 
-    def _kept(self, stage: Stage, taken: Taken) -> set[bytes]:
+    def _kept(self, context: ActContext, taken: Taken) -> set[bytes]:
         """What must be there now."""
         kept, room = set[bytes](), self.megabytes * BYTES_PER_MEGABYTE
-        copies = 1 if stage.world.replication_rules.deduplicates(self.topic(stage)) else 2
+        copies = 1 if context.world.replication_rules.deduplicates(self.topic(context)) else 2
         for payload, sent in reversed(taken.items()):
             room -= copies * (len(payload) + METADATA_BYTES_MAX)
-            is_young = sent + self.minutes * MINUTE_SECONDS > stage.now + MARGIN_SECONDS
+            is_young = sent + self.minutes * MINUTE_SECONDS > context.now + MARGIN_SECONDS
             if (self.minutes < 0 or is_young) and (self.megabytes < 0 or room >= 0):
                 kept.add(payload)
         return kept
 
-    async def _stays(self, stage: Stage) -> str:
+    async def _stays(self, context: ActContext) -> str:
         """What is there that must not, for long enough; empty: nothing."""
         limit = BYTES_PER_MEGABYTE * self.megabytes if self.megabytes > 0 and self.minutes < 0 else 0
         limit = 0 if self.is_lowered else limit
-        give_up_at = stage.now + max(0, self.minutes) * MINUTE_SECONDS + PATIENCE_SECONDS
+        give_up_at = context.now + max(0, self.minutes) * MINUTE_SECONDS + CONVERGENCE_SECONDS
         while True:
             try:
-                stats = await self.stats(stage, self.reading)
+                stats = await self.stats(context, self.reading)
                 size = 0 if stats is None else int(stats["storageSize"])
             except NoAnswer:
                 size = -1
             if 0 <= size <= limit:
                 return ""
-            if stage.now > give_up_at:
+            if context.now > give_up_at:
                 return f"{size} bytes"
             await asyncio.sleep(1.0)
 
-    def _tell(self, stage: Stage, what: str, missing: set[bytes], taken: Taken) -> None:
+    def _report(self, context: ActContext, what: str, missing: set[bytes], taken: Taken) -> None:
         first = min(missing).rstrip(b".").decode()
-        told = f"{what}{first} and {len(missing) - 1} more of {len(taken)}"
-        stage.did("refused", topic=self.topic(stage), detail=told)
+        reported = f"{what}{first} and {len(missing) - 1} more of {len(taken)}"
+        context.note_result("refused", topic=self.topic(context), detail=reported)

@@ -22,8 +22,8 @@ from emulator.net.http import NoAnswer
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Stage, Workload
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, Mortal
+from tests.swarm.workload import ActContext, Workload
+from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, STEP_SECONDS, OwnTopicProgram
 
 NAME = "comply"
 WORKLOAD = Workload(NAME)
@@ -63,7 +63,7 @@ def may_follow(versions: list[Record], new: Record, strategy: CompatibilityStrat
 
 
 @dataclass(frozen=True, slots=True)
-class Comply(Mortal):
+class SchemaCompatibilityProgram(OwnTopicProgram):
     """Its producers bring one schema after the other, half of them in another region of the cluster."""
 
     strategies: tuple[CompatibilityStrategy, ...]
@@ -73,88 +73,90 @@ class Comply(Mortal):
 
     workload: ClassVar[str] = NAME
 
-    def topic(self, stage: Stage) -> str:
-        return f"{TRANSACTED}{stage.name}"
+    def topic(self, context: ActContext) -> str:
+        return f"{TRANSACTED}{context.name}"
 
-    async def perform(self, stage: Stage) -> None:
-        if not await self._obeyed(stage, self.strategies[0]):
+    async def perform(self, context: ActContext) -> None:
+        if not await self._obeyed(context, self.strategies[0]):
             return
         half = len(self.records) // 2
         taken = set[Record]()
         await asyncio.gather(
-            self._try_all(stage, self.region, self.records[:half:2], taken),
-            self._try_all(stage, self.reading, self.records[1:half:2], taken),
+            self._try_all(context, self.region, self.records[:half:2], taken),
+            self._try_all(context, self.reading, self.records[1:half:2], taken),
         )
-        await self.calm(stage)
-        told = await self._judged(stage, taken, self.records[half:])
-        detail = told or f"{len(self.records)} schemas, {self.strategies[0].name}"
-        stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=detail)
+        await self.wait_for_repair(context)
+        reported = await self._checked(context, taken, self.records[half:])
+        detail = reported or f"{len(self.records)} schemas, {self.strategies[0].name}"
+        context.note_result("refused" if reported else "accepted", topic=self.topic(context), detail=detail)
 
     # Asking.
 
     async def _try_all(
-        self, stage: Stage, region: str, records: tuple[Record, ...], taken: set[Record]
+        self, context: ActContext, region: str, records: tuple[Record, ...], taken: set[Record]
     ) -> None:
-        client = self.client_for(region, stage, f"brings-{region}-{len(records)}")
+        client = self.client_for(region, context, f"brings-{region}-{len(records)}")
         try:
             for record in records:
-                if await self._brought(client, stage, record):
+                if await self._brought(client, context, record):
                     taken.add(record)
                 await asyncio.sleep(self.pause_seconds)
         finally:
             await client.close()
 
-    async def _brought(self, client: Client, stage: Stage, record: Record) -> bool | None:
+    async def _brought(self, client: Client, context: ActContext, record: Record) -> bool | None:
         """Return whether a producer with this schema was accepted; None: unknown."""
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 schema = schema_of(record, self.schema_type)
-                await (await client.producer(self.topic(stage), schema=schema)).close()
+                await (await client.producer(self.topic(context), schema=schema)).close()
         except ClientError as failure:
             return False if failure.code is ServerError.IncompatibleSchema else None
         except TimeoutError:
             return None
         return True
 
-    async def _obeyed(self, stage: Stage, strategy: CompatibilityStrategy) -> bool:
+    async def _obeyed(self, context: ActContext, strategy: CompatibilityStrategy) -> bool:
         """Set the policy, and return whether both regions apply it."""
         path = "/schemaCompatibilityStrategy"
-        if not await self.insist(stage, "PUT", f"{path}?isGlobal=true", strategy.name, done=(204,)):
+        if not await self.retry_until_done(
+            context, "PUT", f"{path}?isGlobal=true", strategy.name, done=(204,)
+        ):
             return False
         both = [strategy.name, strategy.name]
         return await self._come_about(
-            stage, lambda told: told == both, f"persistent/{{topic}}{path}?applied=true"
+            context, lambda reported: reported == both, f"persistent/{{topic}}{path}?applied=true"
         )
 
-    async def _come_about(self, stage: Stage, is_so: Callable[[list[Any]], bool], path: str) -> bool:
+    async def _come_about(self, context: ActContext, is_so: Callable[[list[Any]], bool], path: str) -> bool:
         """Both regions say it, sooner or later."""
-        give_up_at = max(stage.now, self.breaks_end_seconds) + PATIENCE_SECONDS
-        while stage.now < give_up_at:
-            if is_so([await self._told(stage, region, path) for region in (self.region, self.reading)]):
+        give_up_at = max(context.now, self.faults_end_seconds) + CONVERGENCE_SECONDS
+        while context.now < give_up_at:
+            if is_so([await self._reported(context, region, path) for region in (self.region, self.reading)]):
                 return True
             await asyncio.sleep(0.2)
         return False
 
-    async def _told(self, stage: Stage, region: str, path: str) -> Any:
-        name = self.topic(stage).partition("://")[2]
-        host = stage.world.client_host(stage.name, self.region)
+    async def _reported(self, context: ActContext, region: str, path: str) -> Any:
+        name = self.topic(context).partition("://")[2]
+        host = context.world.client_host(context.name, self.region)
         try:
             target = f"/admin/v2/{path.format(topic=name)}"
-            answer = await stage.world.ask_admin(region, "GET", target, host=host)
+            answer = await context.world.ask_admin(region, "GET", target, host=host)
         except NoAnswer:
             return None
         return answer.json() if answer.status == 200 else answer.status
 
-    async def _versions(self, stage: Stage, region: str) -> list[Record]:
-        told = await self._told(stage, region, "schemas/{topic}/schemas")
-        if not isinstance(told, dict):
+    async def _versions(self, context: ActContext, region: str) -> list[Record]:
+        reported = await self._reported(context, region, "schemas/{topic}/schemas")
+        if not isinstance(reported, dict):
             return []
-        return [record_of(one["data"]) for one in told["getSchemaResponses"]]
+        return [record_of(one["data"]) for one in reported["getSchemaResponses"]]
 
     # In the end.
 
-    async def _judged(self, stage: Stage, taken: set[Record], records: tuple[Record, ...]) -> str:
-        versions = await self._versions(stage, self.region)
+    async def _checked(self, context: ActContext, taken: set[Record], records: tuple[Record, ...]) -> str:
+        versions = await self._versions(context, self.region)
         strategy = self.strategies[0]
         for number, record in enumerate(versions):
             if not may_follow(versions[:number], record, strategy):
@@ -162,46 +164,46 @@ class Comply(Mortal):
         if not taken <= set(versions):
             return f"{DIFFERENT}{taken - set(versions)} were accepted and are not returned"
         for step, record in enumerate(records):
-            if step == len(records) // 2 and not await self._obeyed(stage, self.strategies[1]):
+            if step == len(records) // 2 and not await self._obeyed(context, self.strategies[1]):
                 return ""
             strategy = self.strategies[step >= len(records) // 2]
-            told = await self._compared(
-                stage, (self.region, self.reading)[step % 2], versions, record, strategy
+            reported = await self._compared(
+                context, (self.region, self.reading)[step % 2], versions, record, strategy
             )
-            if told:
-                return told
+            if reported:
+                return reported
         for region in (self.region, self.reading):
-            if not await self._come_about_in(stage, region, versions):
-                return f"{DIFFERENT}{await self._versions(stage, region)} in {region}, and {versions} were accepted"
+            if not await self._come_about_in(context, region, versions):
+                return f"{DIFFERENT}{await self._versions(context, region)} in {region}, and {versions} were accepted"
         return ""
 
     async def _compared(
         self,
-        stage: Stage,
+        context: ActContext,
         region: str,
         versions: list[Record],
         record: Record,
         strategy: CompatibilityStrategy,
     ) -> str:
         """One more. What is taken is added to the versions."""
-        client = self.client_for(region, stage, f"calm-{len(versions)}-{region}")
+        client = self.client_for(region, context, f"calm-{len(versions)}-{region}")
         try:
-            came = await self._brought(client, stage, record)
+            arrived = await self._brought(client, context, record)
         finally:
             await client.close()
         said = f"{record} after {versions} under {strategy.name}, in {region}"
-        if came and not may_follow(versions, record, strategy):
+        if arrived and not may_follow(versions, record, strategy):
             return f"{LET_IN}{said}"
-        if came is False and may_follow(versions, record, strategy):
+        if arrived is False and may_follow(versions, record, strategy):
             return f"{KEPT_OUT}{said}"
-        if came and record not in versions:
+        if arrived and record not in versions:
             versions.append(record)
         return ""
 
-    async def _come_about_in(self, stage: Stage, region: str, versions: list[Record]) -> bool:
-        give_up_at = stage.now + PATIENCE_SECONDS
-        while await self._versions(stage, region) != versions:
-            if stage.now >= give_up_at:
+    async def _come_about_in(self, context: ActContext, region: str, versions: list[Record]) -> bool:
+        give_up_at = context.now + CONVERGENCE_SECONDS
+        while await self._versions(context, region) != versions:
+            if context.now >= give_up_at:
                 return False
             await asyncio.sleep(0.2)
         return True
@@ -213,14 +215,14 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_act(random, plan) for _ in range(random.randint(1, 4)))))
 
 
-def _act(random: Random, plan: Plan) -> Comply:
+def _act(random: Random, plan: Plan) -> SchemaCompatibilityProgram:
     cluster = random.choice(plan.topology.clusters)
     names = [region.name for region in cluster.regions]
     seconds = plan.break_seconds
     region = random.choice(names)
     other = random.choice([name for name in names if name != region] or names)
     count = random.randint(12, 30)
-    return Comply(
+    return SchemaCompatibilityProgram(
         round(random.uniform(0.2, seconds * 0.5), 3),
         region,
         other,

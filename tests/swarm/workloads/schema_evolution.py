@@ -16,7 +16,7 @@ from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 TOPIC = "evolved"
 SCHEMAS = 5
@@ -39,7 +39,7 @@ def schema(number: int) -> Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Evolve(Act):
+class SchemaEvolutionAct(Act):
     """One message of a producer with a schema."""
 
     number: int
@@ -47,20 +47,20 @@ class Evolve(Act):
 
     workload: ClassVar[str] = "evolve"
 
-    async def perform(self, stage: Stage) -> None:
-        client = stage.client()
-        payload = f"{stage.name}/0/1".encode()
+    async def perform(self, context: ActContext) -> None:
+        client = context.client()
+        payload = f"{context.name}/0/1".encode()
         try:
-            producer = await client.producer(full(TOPIC), name=stage.name, schema=schema(self.number))
-            stage.note_publish(TOPIC, 0, payload, "asked")
+            producer = await client.producer(full(TOPIC), name=context.name, schema=schema(self.number))
+            context.note_publish(TOPIC, 0, payload, "asked")
             try:
                 place = await producer.send(payload, sequence_id=0, properties={PROPERTY: str(self.number)})
             except ClientError as failure:
                 if failure.definite:
-                    stage.note_publish(TOPIC, 0, payload, "failed")
+                    context.note_publish(TOPIC, 0, payload, "failed")
                 raise
-            stage.note_publish(TOPIC, 0, payload, "ok", message_id=str(place))
-            stage.did("accepted", topic=full(TOPIC))
+            context.note_publish(TOPIC, 0, payload, "ok", message_id=str(place))
+            context.note_result("accepted", topic=full(TOPIC))
         finally:
             await client.close()
 
@@ -71,8 +71,8 @@ class ReadBack(Act):
 
     workload: ClassVar[str] = "evolve"
 
-    async def perform(self, stage: Stage) -> None:
-        client = stage.client()
+    async def perform(self, context: ActContext) -> None:
+        client = context.client()
         wrong, count = "", 0
         try:
             async with asyncio.timeout(READING_SECONDS):
@@ -87,9 +87,9 @@ class ReadBack(Act):
         finally:
             await client.close()
         if wrong:
-            stage.did("refused", detail=MEANS_ANOTHER + wrong, topic=full(TOPIC))
+            context.note_result("refused", detail=MEANS_ANOTHER + wrong, topic=full(TOPIC))
         elif count:
-            stage.did("accepted", detail=str(count), topic=full(TOPIC))
+            context.note_result("accepted", detail=str(count), topic=full(TOPIC))
 
 
 def _wrong(message: Message, found: Schema | None) -> str:
@@ -106,7 +106,9 @@ def draw(random: Random, plan: Plan) -> Plan:
         return plan
     seconds = plan.break_seconds
     evolving = [
-        Evolve(round(random.uniform(0.2, seconds), 3), random.choice(plan.regions), random.randrange(SCHEMAS))
+        SchemaEvolutionAct(
+            round(random.uniform(0.2, seconds), 3), random.choice(plan.regions), random.randrange(SCHEMAS)
+        )
         for _ in range(random.randint(4, 12))
     ]
     reading = [
@@ -121,7 +123,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 def schemas_travel(evidence: Evidence) -> Found:
     """A message says a version by which the region that has it gives the schema that it was written with."""
     for operation in evidence.operations:
-        if operation.workload == Evolve.workload and operation.detail.startswith(MEANS_ANOTHER):
+        if operation.workload == SchemaEvolutionAct.workload and operation.detail.startswith(MEANS_ANOTHER):
             yield (
                 f"{operation.detail.removeprefix(MEANS_ANOTHER)} in {operation.region}, where that is another schema",
                 {"region": operation.region, "topic": operation.topic},

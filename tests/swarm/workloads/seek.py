@@ -22,7 +22,7 @@ from tests.swarm.actors.clients import ConsumerActor
 from tests.swarm.evidence import Evidence, OperationResult
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 from tests.swarm.workloads.consumer_acts import ConsumerAct
 
 TARGETS = ("earliest", "known", "time", "end")
@@ -41,35 +41,35 @@ class Seek(ConsumerAct):
 
     workload: ClassVar[str] = "seek"
 
-    async def perform(self, stage: Stage) -> None:
-        actor = self.actor(stage)
+    async def perform(self, context: ActContext) -> None:
+        actor = self.actor(context)
         consumer = actor.consumer
         if consumer is None:
             return
         region, topic, subscription = actor.region, full(actor.plan.topic), actor.plan.subscription
-        goal = await self._goal(stage, actor)
+        goal = await self._goal(context, actor)
         if goal is None:
             return
-        began = stage.now
-        window = stage.record.windows.begin(region, topic, subscription)
+        began = context.now
+        window = context.record.windows.begin(region, topic, subscription)
         actor.forget_held()
         await consumer.seek(goal)
-        stage.record.windows.end(window)
+        context.record.windows.end(window)
         detail = f"time {goal}" if isinstance(goal, int) else f"entry {goal.entry}:{goal.batch_index}"
-        stage.did(
+        context.note_result(
             "accepted", began=began, region=region, topic=topic, subscription=subscription, detail=detail
         )
 
-    async def _goal(self, stage: Stage, actor: ConsumerActor) -> MessageId | int | None:
+    async def _goal(self, context: ActContext, actor: ConsumerActor) -> MessageId | int | None:
         assert actor.consumer is not None
         if self.target == "earliest":
             return EARLIEST
         if self.target == "time":
-            return int(EPOCH_MS + 1000 * stage.random.uniform(0, stage.now))
+            return int(EPOCH_MS + 1000 * context.random.uniform(0, context.now))
         if self.target == "end":
             return await actor.consumer.last_message_id()
         known = actor.known_ids[-200:]
-        return stage.random.choice(known) if known else None
+        return context.random.choice(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +81,19 @@ class SeekReader(Act):
 
     workload: ClassVar[str] = "seek"
 
-    async def perform(self, stage: Stage) -> None:
-        client = stage.client()
+    async def perform(self, context: ActContext) -> None:
+        client = context.client()
         reader = await client.reader(self.topic, EARLIEST)
         try:
             async with asyncio.timeout(READ_SECONDS):
-                for _ in range(stage.random.randint(1, 5)):
+                for _ in range(context.random.randint(1, 5)):
                     await reader.receive()
                 await reader.seek(0 if self.by_time else EARLIEST)
                 first = (await reader.receive()).id
             where = f"reader {first}"
-            stage.did("accepted", region=self.region, topic=full(self.topic), detail=where)
+            context.note_result("accepted", region=self.region, topic=full(self.topic), detail=where)
         except TimeoutError:
-            stage.did("nothing")
+            context.note_result("nothing")
         finally:
             await client.close()
 
@@ -117,7 +117,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 @WORKLOAD.checker("seek-redelivers", "INV-16", only_healed=True)
-def given_from_there(evidence: Evidence) -> Found:
+def redelivered_after_seek(evidence: Evidence) -> Found:
     """A subscription that was moved back receives every message from there on once more.
 
     Checks only a subscription that no other operation may have moved since: its last seek, one consumer, one region.
@@ -162,19 +162,19 @@ def not_given(evidence: Evidence, seek: OperationResult, begin: tuple[int, int],
     """Yield the messages that the subscription did not receive since the seek, from (entry, batch index) on."""
     view = evidence.log(seek.region, seek.topic)
     began_ms = EPOCH_MS + seek.began * 1000
-    given, done, upto = set[str](), set[str](), -1
+    next_message, done, upto = set[str](), set[str](), -1
     for event in evidence.events:
         if event.at_ms < began_ms or not _is_of(event, seek):
             continue
         if event.op == "receive":
-            given.add(event.message_id or "")
+            next_message.add(event.message_id or "")
         elif event.op == "acknowledge":
             done.add(event.message_id or "")
             if event.how == "cumulative":
                 upto = max(upto, int((event.message_id or "").split(":")[1]))
     for one in view.messages:
         is_behind = (one.entry, one.batch_index) >= begin
-        if is_behind and one.entry > upto and one.place not in given | done:
+        if is_behind and one.entry > upto and one.place not in next_message | done:
             yield (
                 f"{seek.subscription} in {seek.region} {happened} and never delivered "
                 f"{one.origin} at {one.place} again",
@@ -192,13 +192,13 @@ def reader_began_again(evidence: Evidence) -> Found:
     """A reader that seeks to the beginning receives the first message."""
     for operation in evidence.operations:
         if operation.workload == Seek.workload and operation.detail.startswith("reader "):
-            given = operation.detail.removeprefix("reader ")
+            next_message = operation.detail.removeprefix("reader ")
             messages = evidence.log(operation.region, operation.topic).messages
-            if messages and given != messages[0].place:
+            if messages and next_message != messages[0].place:
                 yield (
-                    f"a reader in {operation.region} sought to the beginning and received {given}, "
+                    f"a reader in {operation.region} sought to the beginning and received {next_message}, "
                     f"not {messages[0].place}",
-                    {"given": given, "topic": operation.topic, "region": operation.region},
+                    {"given": next_message, "topic": operation.topic, "region": operation.region},
                 )
 
 

@@ -19,7 +19,7 @@ from emulator.wire.commands import PROTOCOL_VERSION, Connect, Lookup
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 HELD_BYTES_MAX = 2 * ANSWERS_BYTES_MAX
 """The limit, and what may come of a chunk of requests that was read before it was reached."""
@@ -58,11 +58,11 @@ class _Deaf(asyncio.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Hoard(Act):
+class SlowReaderAct(Act):
     workload: ClassVar[str] = "hoard"
 
-    async def perform(self, stage: Stage) -> None:
-        host = stage.world.client_host(stage.name, self.region)
+    async def perform(self, context: ActContext) -> None:
+        host = context.world.client_host(context.name, self.region)
         deaf = _Deaf()
         try:
             async with asyncio.timeout(5.0):
@@ -76,15 +76,15 @@ class Hoard(Act):
         most = 0
         for _ in range(LOOKS):
             await asyncio.sleep(LOOK_SECONDS)
-            most = max(most, _waiting_bytes(stage, host))
+            most = max(most, _waiting_bytes(context, host))
         deaf.transport.abort()
         if most:
-            stage.did("accepted" if most > HELD_BYTES_MAX else "refused", detail=str(most))
+            context.note_result("accepted" if most > HELD_BYTES_MAX else "refused", detail=str(most))
 
 
-def _waiting_bytes(stage: Stage, host: Host) -> int:
+def _waiting_bytes(context: ActContext, host: Host) -> int:
     """What the region has for this host and cannot send."""
-    endpoints = stage.world.regions[stage.act.region].host.network.endpoints
+    endpoints = context.world.regions[context.act.region].host.network.endpoints
     return sum(one.unsent_bytes for one in endpoints if one.peer_name[0] == host.name)
 
 
@@ -93,14 +93,14 @@ def draw(random: Random, plan: Plan) -> Plan:
     if random.random() >= 0.06:
         return plan
     at = round(random.uniform(1.0, plan.break_seconds), 3)
-    return replace(plan, acts=(*plan.acts, Hoard(at, random.choice(plan.regions))))
+    return replace(plan, acts=(*plan.acts, SlowReaderAct(at, random.choice(plan.regions))))
 
 
 @WORKLOAD.checker("memory-is-bounded", "INV-22")
 def memory_is_bounded(evidence: Evidence) -> Found:
     """A region stops reading a client that does not read."""
     for operation in evidence.operations:
-        if operation.workload == Hoard.workload and operation.outcome == "accepted":
+        if operation.workload == SlowReaderAct.workload and operation.outcome == "accepted":
             yield (
                 f"{operation.region} holds {operation.detail} bytes for one client that reads nothing",
                 {"region": operation.region},

@@ -19,11 +19,11 @@ from emulator.model.hashing import murmur3
 from emulator.run.history_events import payload_digest
 from emulator.simulation.checkers import Found
 from emulator.simulation.history import place_of, text_of
-from tests.swarm.actors.clients import told_ranges
+from tests.swarm.actors.clients import ranges_text
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 from tests.swarm.workloads.key_shared import in_order, with_key_shared
 
 NAME = "stick-to-ranges"
@@ -36,7 +36,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Visit(Act):
+class StickyConsumerAct(Act):
     """A consumer subscribes, receives messages, acknowledges none, and closes."""
 
     subscription: str
@@ -45,39 +45,39 @@ class Visit(Act):
     queue: int
 
     workload: ClassVar[str] = NAME
-    is_waited_for: ClassVar[bool] = True
+    is_awaited: ClassVar[bool] = True
 
-    async def perform(self, stage: Stage) -> None:
-        client = stage.client()
-        ranges = {"detail": told_ranges(self.key_ranges)} if self.key_ranges else {}
+    async def perform(self, context: ActContext) -> None:
+        client = context.client()
+        ranges = {"detail": ranges_text(self.key_ranges)} if self.key_ranges else {}
         wanted = {"replicated": False, "initial": "earliest", **ranges}
         try:
-            self._note(stage, "subscribe", "asked", **wanted)
+            self._note(context, "subscribe", "asked", **wanted)
             consumer = await client.subscribe(
                 TOPIC,
                 self.subscription,
                 type_=ConsumerType.KEY_SHARED,
                 initial_position=InitialPosition.EARLIEST,
-                name=stage.name,
+                name=context.name,
                 receiver_queue_size=self.queue,
                 key_ranges=self.key_ranges,
                 out_of_order=self.subscription != STICKY,
             )
-            self._note(stage, "subscribe", "ok", **wanted)
-            stage.did("accepted", topic=TOPIC, detail=self.subscription)
+            self._note(context, "subscribe", "ok", **wanted)
+            context.note_result("accepted", topic=TOPIC, detail=self.subscription)
             try:
                 async with asyncio.timeout(self.stays_seconds):
-                    await self._take(consumer, stage)
+                    await self._take(consumer, context)
             except TimeoutError:
                 await consumer.close()
         finally:
             await client.close()
 
-    async def _take(self, consumer: Consumer, stage: Stage) -> None:
+    async def _take(self, consumer: Consumer, context: ActContext) -> None:
         while True:
             message = await consumer.receive()
             self._note(
-                stage,
+                context,
                 "receive",
                 "ok",
                 origin_region=message.replicated_from or self.region,
@@ -88,9 +88,9 @@ class Visit(Act):
                 detail=text_of(message),
             )
 
-    def _note(self, stage: Stage, op: str, outcome: Literal["asked", "ok"], **fields: object) -> None:
-        stage.record.note(
-            stage.name,
+    def _note(self, context: ActContext, op: str, outcome: Literal["asked", "ok"], **fields: object) -> None:
+        context.record.note(
+            context.name,
             op,
             outcome,
             region=self.region,
@@ -106,7 +106,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     region = random.choice(plan.regions)
     producers = tuple(_producer(random, plan, number) for number in range(random.randint(4, 8)))
     consumers: list[ConsumerPlan] = []
-    visits: list[Visit] = []
+    visits: list[StickyConsumerAct] = []
     for subscription in (STICKY, STICKY_LOOSE, ANY_ORDER):
         ranges = _divided(random) if subscription != ANY_ORDER else _undivided(random)
         consumers += _consumers(random, region, subscription, ranges)
@@ -171,8 +171,8 @@ def _consumers(random: Random, region: str, subscription: str, ranges: list[Rang
     ]
 
 
-def _visit(random: Random, plan: Plan, region: str, subscription: str, ranges: Ranges) -> Visit:
-    return Visit(
+def _visit(random: Random, plan: Plan, region: str, subscription: str, ranges: Ranges) -> StickyConsumerAct:
+    return StickyConsumerAct(
         round(random.uniform(0.3, plan.break_seconds), 3),
         region,
         subscription,
@@ -200,13 +200,13 @@ def owners_only(evidence: Evidence) -> Found:
             if not any(first <= slot <= last for first, last in ranges[who]):
                 yield (
                     f"{event.actor} received {event.message_id} of {event.producer} in {event.region}: its slot "
-                    f"{slot} is not in {told_ranges(ranges[who])}",
+                    f"{slot} is not in {ranges_text(ranges[who])}",
                     {"given": event.message_id or "", "key": event.producer or "", "slot": str(slot)},
                 )
 
 
-def _ranges_in(told: str) -> Ranges:
-    pairs = (one.split("..") for one in told.split(","))
+def _ranges_in(reported: str) -> Ranges:
+    pairs = (one.split("..") for one in reported.split(","))
     return tuple((int(first), int(last)) for first, last in pairs)
 
 

@@ -18,9 +18,9 @@ from emulator.core.policies.lifetime import MS_PER_MINUTE
 from emulator.net.http import NoAnswer
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Workload
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS
-from tests.swarm.workloads.topic_termination_acts import Finishing, Receipts
+from tests.swarm.workload import ActContext, Workload
+from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS
+from tests.swarm.workloads.topic_termination_acts import Receipts, TerminatingProgram
 
 NAME = "idle"
 WORKLOAD = Workload(NAME)
@@ -33,7 +33,7 @@ NAMESPACE = "public/default"
 
 
 @dataclass(frozen=True, slots=True)
-class Idle(Finishing):
+class SubscriptionExpiryProgram(TerminatingProgram):
     """Publishes and consumes; a second subscription stays unused."""
 
     is_deleted: bool
@@ -43,34 +43,36 @@ class Idle(Finishing):
 
     workload: ClassVar[str] = NAME
 
-    async def perform(self, stage: Stage) -> None:
-        client, receipts = self.reader(stage), Receipts()
+    async def perform(self, context: ActContext) -> None:
+        client, receipts = self.reader(context), Receipts()
         try:
-            used = await self.subscribed(client, stage, USED_NAME)
-            if not await self._expires(stage):
+            used = await self.subscribed(client, context, USED_NAME)
+            if not await self._expires(context):
                 return
-            unused = await self.subscribed(client, stage, UNUSED_NAME)
-            came: set[bytes] = set()
-            taking = asyncio.ensure_future(self._take(used, stage, came))
-            await self._publish(client, stage, receipts)
-            await self.calm(stage)
-            await self._is_back(stage)
+            unused = await self.subscribed(client, context, UNUSED_NAME)
+            arrived: set[bytes] = set()
+            taking = asyncio.ensure_future(self._take(used, context, arrived))
+            await self._publish(client, context, receipts)
+            await self.wait_for_repair(context)
+            await self._is_back(context)
             await unused.close()
-            told = await self._judged(client, stage, receipts, came, stage.now)
+            reported = await self._checked(client, context, receipts, arrived, context.now)
             taking.cancel()
-            stage.did(
-                "refused" if told else "accepted", topic=self.topic(stage), detail=told or "as it should be"
+            context.note_result(
+                "refused" if reported else "accepted",
+                topic=self.topic(context),
+                detail=reported or "as it should be",
             )
         finally:
             await client.close()
 
-    async def _expires(self, stage: Stage) -> bool:
+    async def _expires(self, context: ActContext) -> bool:
         """Subscriptions of the namespace do, from now on."""
-        host = stage.world.client_host(stage.name, self.region)
+        host = context.world.client_host(context.name, self.region)
         target = f"/admin/v2/namespaces/{NAMESPACE}/subscriptionExpirationTime"
-        while stage.now < self.breaks_end_seconds + PATIENCE_SECONDS:
+        while context.now < self.faults_end_seconds + CONVERGENCE_SECONDS:
             try:
-                answer = await stage.world.ask_admin(self.reading, "POST", target, MINUTES, host=host)
+                answer = await context.world.ask_admin(self.reading, "POST", target, MINUTES, host=host)
                 if answer.status == 204:
                     return True
             except NoAnswer:
@@ -78,73 +80,77 @@ class Idle(Finishing):
             await asyncio.sleep(0.2)
         return False
 
-    async def _publish(self, client: Client, stage: Stage, receipts: Receipts) -> None:
+    async def _publish(self, client: Client, context: ActContext, receipts: Receipts) -> None:
         producer = None
         for _ in range(self.messages):
-            producer = await self.publish_one(client, producer, stage, receipts)
+            producer = await self.publish_one(client, producer, context, receipts)
             await asyncio.sleep(self.pause_seconds)
         if producer is not None:
             await self._let_go(producer)
 
-    async def _take(self, consumer: Consumer, stage: Stage, came: set[bytes]) -> None:
+    async def _take(self, consumer: Consumer, context: ActContext, arrived: set[bytes]) -> None:
         while True:
-            message = await self.given(consumer, stage)
-            came.add(message.payload)
+            message = await self.next_message(consumer, context)
+            arrived.add(message.payload)
             await consumer.acknowledge(message)
 
     # In the end.
 
-    async def _is_back(self, stage: Stage) -> None:
+    async def _is_back(self, context: ActContext) -> None:
         """The region has the consumer that uses its subscription, or never will."""
-        give_up_at = stage.now + PATIENCE_SECONDS
-        while stage.now < give_up_at:
+        give_up_at = context.now + CONVERGENCE_SECONDS
+        while context.now < give_up_at:
             try:
-                stats = await self.stats(stage, self.reading)
+                stats = await self.stats(context, self.reading)
                 if stats is not None and stats["subscriptions"].get(USED_NAME, {}).get("consumers"):
                     return
             except NoAnswer:
                 pass
             await asyncio.sleep(0.1)
 
-    async def _judged(
-        self, client: Client, stage: Stage, receipts: Receipts, came: set[bytes], left: float
+    async def _checked(
+        self, client: Client, context: ActContext, receipts: Receipts, arrived: set[bytes], left: float
     ) -> str:
-        status = await self.ask(stage, "DELETE", f"/subscription/{USED_NAME}")
+        status = await self.ask(context, "DELETE", f"/subscription/{USED_NAME}")
         if status != IN_USE:
             return f"{GONE}{USED_NAME} has a consumer, and its deletion returns {status}"
         if self.is_deleted:
-            await self.insist(stage, "DELETE", f"/subscription/{UNUSED_NAME}", done=(204, NOBODY_ELSE))
-        elif await self._goes(stage, left + MINUTES * 60 - 1.0):
-            return f"{EARLY}after {stage.now - left:.3f} s, the policy is {MINUTES * 60} s"
-        if not await self._goes(stage, stage.now + PATIENCE_SECONDS + self.stays_away_seconds):
-            return f"{STAYS}{stage.now - left:.3f} s after its consumer left or its deletion was requested"
-        return await self._missing(client, stage, receipts, came)
+            await self.retry_until_done(
+                context, "DELETE", f"/subscription/{UNUSED_NAME}", done=(204, NOBODY_ELSE)
+            )
+        elif await self._goes(context, left + MINUTES * 60 - 1.0):
+            return f"{EARLY}after {context.now - left:.3f} s, the policy is {MINUTES * 60} s"
+        if not await self._goes(context, context.now + CONVERGENCE_SECONDS + self.stays_away_seconds):
+            return f"{STAYS}{context.now - left:.3f} s after its consumer left or its deletion was requested"
+        return await self._missing(client, context, receipts, arrived)
 
-    async def _goes(self, stage: Stage, until: float) -> bool:
+    async def _goes(self, context: ActContext, until: float) -> bool:
         """The unused one, before that moment. What asks the region is no use of it."""
-        while stage.now < until:
+        while context.now < until:
             try:
-                stats = await self.stats(stage, self.reading)
+                stats = await self.stats(context, self.reading)
                 if stats is not None and UNUSED_NAME not in stats["subscriptions"]:
                     return True
             except NoAnswer:
                 pass
-            await asyncio.sleep(min(self.stays_away_seconds, max(0.1, until - stage.now)))
+            await asyncio.sleep(min(self.stays_away_seconds, max(0.1, until - context.now)))
         return False
 
-    async def _missing(self, client: Client, stage: Stage, receipts: Receipts, came: set[bytes]) -> str:
+    async def _missing(
+        self, client: Client, context: ActContext, receipts: Receipts, arrived: set[bytes]
+    ) -> str:
         """The used subscription has received everything and receives new messages; the other one starts anew."""
-        producer = await client.producer(self.topic(stage), name=f"{stage.name}-last")
-        last = f"{stage.name}/last".encode()
+        producer = await client.producer(self.topic(context), name=f"{context.name}-last")
+        last = f"{context.name}/last".encode()
         await producer.send(last)
         wanted = {*receipts.taken, last}
-        give_up_at = stage.now + PATIENCE_SECONDS
-        while wanted - came and stage.now < give_up_at:
+        give_up_at = context.now + CONVERGENCE_SECONDS
+        while wanted - arrived and context.now < give_up_at:
             await asyncio.sleep(0.2)
-        if wanted - came:
-            return f"{LOST}{USED_NAME} has a consumer and did not receive {min(wanted - came).decode()}"
-        anew = await self.subscribed(client, stage, UNUSED_NAME)
-        missing = wanted - await self.everything(anew, stage, wanted)
+        if wanted - arrived:
+            return f"{LOST}{USED_NAME} has a consumer and did not receive {min(wanted - arrived).decode()}"
+        anew = await self.subscribed(client, context, UNUSED_NAME)
+        missing = wanted - await self.everything(anew, context, wanted)
         return (
             f"{LOST}{UNUSED_NAME} was created again and did not receive {min(missing).decode()}"
             if missing
@@ -157,9 +163,9 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
 
 
-def _program(random: Random, plan: Plan) -> Idle:
+def _program(random: Random, plan: Plan) -> SubscriptionExpiryProgram:
     seconds, region, count = plan.break_seconds, random.choice(plan.regions), random.randint(4, 20)
-    return Idle(
+    return SubscriptionExpiryProgram(
         round(random.uniform(0.2, seconds * 0.4), 3),
         region,
         region,

@@ -18,8 +18,13 @@ from emulator.core.cursor.cursor import Cursor
 from emulator.net.http import NoAnswer
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Workload
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from tests.swarm.workload import ActContext, Workload
+from tests.swarm.workloads.expiring_program import (
+    CONVERGENCE_SECONDS,
+    STEP_SECONDS,
+    SUBSCRIPTION,
+    OwnTopicProgram,
+)
 
 NAME = "label"
 WORKLOAD = Workload(NAME)
@@ -29,7 +34,7 @@ Notes = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Label(Mortal):
+class SubscriptionPropertiesProgram(OwnTopicProgram):
     """One step after the other; in the end the subscription is deleted and made anew."""
 
     steps: tuple[Step, ...]
@@ -40,110 +45,118 @@ class Label(Mortal):
     def path(self) -> str:
         return f"/subscription/{SUBSCRIPTION}/properties"
 
-    async def perform(self, stage: Stage) -> None:
-        client = self.reader(stage)
+    async def perform(self, context: ActContext) -> None:
+        client = self.reader(context)
         try:
-            first = {"made-by": stage.name}
-            if not await self._subscribed(client, stage, first, PATIENCE_SECONDS):
+            first = {"made-by": context.name}
+            if not await self._subscribed(client, context, first, CONVERGENCE_SECONDS):
                 return
             possible = [first]
             for number, step in enumerate(self.steps):
-                told = await self._do(step, {"step": f"{number}"}, possible, client, stage)
-                if told:
-                    stage.did("refused", topic=self.topic(stage), detail=told)
+                reported = await self._do(step, {"step": f"{number}"}, possible, client, context)
+                if reported:
+                    context.note_result("refused", topic=self.topic(context), detail=reported)
                     return
                 await asyncio.sleep(self.pause_seconds)
-            await self.calm(stage)
-            told = await self._judged(client, stage, possible)
-            stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=told or "kept")
+            await self.wait_for_repair(context)
+            reported = await self._checked(client, context, possible)
+            context.note_result(
+                "refused" if reported else "accepted", topic=self.topic(context), detail=reported or "kept"
+            )
         finally:
             await client.close()
 
-    async def _do(self, step: Step, notes: Notes, possible: list[Notes], client: Client, stage: Stage) -> str:
+    async def _do(
+        self, step: Step, notes: Notes, possible: list[Notes], client: Client, context: ActContext
+    ) -> str:
         """Return what is wrong; empty: nothing. `possible` are the properties that may be stored."""
         match step:
             case "put":
-                status = await self.ask(stage, "PUT", self.path, notes)
+                status = await self.ask(context, "PUT", self.path, notes)
                 if status == 204:
                     possible[0] = notes  # others, with an unknown outcome, may still be applied
                 else:
                     possible.append(notes)
             case "come":
-                await self._subscribed(client, stage, notes, STEP_SECONDS)
+                await self._subscribed(client, context, notes, STEP_SECONDS)
             case "unload":
-                await self.ask(stage, "PUT", "/unload")
+                await self.ask(context, "PUT", "/unload")
             case "ask":
-                return self._compared(await self._told(stage), possible)
+                return self._compared(await self._reported(context), possible)
         return ""
 
-    def _compared(self, told: Notes | None, possible: list[Notes]) -> str:
-        return "" if told is None or told in possible else f"{OTHER}{told}, and {possible[0]} was confirmed"
+    def _compared(self, reported: Notes | None, possible: list[Notes]) -> str:
+        return (
+            ""
+            if reported is None or reported in possible
+            else f"{OTHER}{reported}, and {possible[0]} was confirmed"
+        )
 
-    async def _subscribed(self, client: Client, stage: Stage, notes: Notes, seconds: float) -> bool:
+    async def _subscribed(self, client: Client, context: ActContext, notes: Notes, seconds: float) -> bool:
         """Open a consumer with these properties, and close it."""
         try:
-            async with asyncio.timeout(max(seconds, self.breaks_end_seconds - stage.now + seconds)):
-                consumer = await self._consumer(client, stage, notes)
+            async with asyncio.timeout(max(seconds, self.faults_end_seconds - context.now + seconds)):
+                consumer = await self._consumer(client, context, notes)
                 await consumer.close()
         except (ClientError, TimeoutError):
             return False
         return True
 
-    async def _consumer(self, client: Client, stage: Stage, notes: Mapping[str, str]) -> Consumer:
+    async def _consumer(self, client: Client, context: ActContext, notes: Mapping[str, str]) -> Consumer:
         return await client.subscribe(
-            self.topic(stage),
+            self.topic(context),
             SUBSCRIPTION,
             initial_position=InitialPosition.EARLIEST,
             subscription_properties=notes,
         )
 
-    async def _told(self, stage: Stage) -> Notes | None:
+    async def _reported(self, context: ActContext) -> Notes | None:
         """Return the properties that the region reports; None: no response."""
-        host = stage.world.client_host(stage.name, self.region)
-        target = f"/admin/v2/persistent/{self.topic(stage).partition('://')[2]}{self.path}"
+        host = context.world.client_host(context.name, self.region)
+        target = f"/admin/v2/persistent/{self.topic(context).partition('://')[2]}{self.path}"
         try:
-            answer = await stage.world.ask_admin(self.reading, "GET", target, host=host)
+            answer = await context.world.ask_admin(self.reading, "GET", target, host=host)
         except NoAnswer:
             return None
         return dict(answer.json()) if answer.status == 200 else None
 
     # In the end.
 
-    async def _judged(self, client: Client, stage: Stage, possible: list[Notes]) -> str:
+    async def _checked(self, client: Client, context: ActContext, possible: list[Notes]) -> str:
         """Check the properties after the faults end."""
-        told = self._compared(await self._surely_told(stage), possible)
-        if told:
-            return told
+        reported = self._compared(await self._surely_told(context), possible)
+        if reported:
+            return reported
         last = {"last": "one", "": "a name may be empty"}
-        if not await self.insist(stage, "PUT", self.path, last, done=(204,)):
+        if not await self.retry_until_done(context, "PUT", self.path, last, done=(204,)):
             return ""
-        await self.insist(stage, "PUT", "/unload", done=(204,))
-        said = await self._surely_told(stage)
+        await self.retry_until_done(context, "PUT", "/unload", done=(204,))
+        said = await self._surely_told(context)
         if said != last:
             return f"{OTHER}{said} after the topic was unloaded, and {last} was confirmed"
-        consumer = await self._consumer(client, stage, {"too": "late"})
+        consumer = await self._consumer(client, context, {"too": "late"})
         await consumer.unsubscribe()
-        await self._consumer(client, stage, {"new": "one"})
-        said = await self._surely_told(stage)
+        await self._consumer(client, context, {"new": "one"})
+        said = await self._surely_told(context)
         return "" if said == {"new": "one"} else f"{LEFT}{said}, and it was created with {{'new': 'one'}}"
 
-    async def _surely_told(self, stage: Stage) -> Notes | None:
-        give_up_at = stage.now + PATIENCE_SECONDS
-        while stage.now < give_up_at:
-            told = await self._told(stage)
-            if told is not None:
-                return told
+    async def _surely_told(self, context: ActContext) -> Notes | None:
+        give_up_at = context.now + CONVERGENCE_SECONDS
+        while context.now < give_up_at:
+            reported = await self._reported(context)
+            if reported is not None:
+                return reported
             await asyncio.sleep(0.2)
         return None
 
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    def program() -> Label:
+    def program() -> SubscriptionPropertiesProgram:
         seconds = plan.break_seconds
         steps: tuple[Step, ...] = ("put", "put", "come", "ask", "ask", "unload")
         count = random.randint(10, 30)
-        return Label(
+        return SubscriptionPropertiesProgram(
             round(random.uniform(0.1, seconds * 0.3), 3),
             random.choice(plan.regions),
             random.choice(plan.regions),

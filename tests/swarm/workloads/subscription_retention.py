@@ -21,16 +21,16 @@ from emulator.core.topic.retention import LogHold
 from tests.swarm.mutant import part, topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
-from tests.swarm.workloads.expiry_policy import Eviction, Expiry, LettingGo
+from tests.swarm.workloads.expiry_policy import Eviction, Expiry, RemovalProgram
 from tests.swarm.workloads.subscription_retention_program import (
     LOST,
     NAME,
     PASSED,
     STAYS,
-    Ageing,
-    Carried,
-    LeftAlone,
-    Roaming,
+    ExpiringProgram,
+    MovingProgram,
+    ReplicatedSubscriptionProgram,
+    UnusedSubscriptionProgram,
 )
 
 WORKLOAD = Workload(NAME)
@@ -42,7 +42,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(2, 4)))))
 
 
-def _program(random: Random, plan: Plan) -> Carried:
+def _program(random: Random, plan: Plan) -> ReplicatedSubscriptionProgram:
     seconds, count = plan.break_seconds, random.randint(4, 40)
     begin = round(random.uniform(0.2, seconds * 0.3), 3)
     reading, onward = random.sample(plan.regions, 2)
@@ -50,16 +50,18 @@ def _program(random: Random, plan: Plan) -> Carried:
     common = (begin, random.choice(plan.regions), reading, count, pause, seconds + 1.0, onward)
     cluster_of = {region.name: region.cluster for region in plan.topology.regions}
     if cluster_of[reading] != cluster_of[onward] and random.random() < 0.4:
-        return LeftAlone(*common, round(random.uniform(begin, seconds), 3), _policy(random, common))
+        return UnusedSubscriptionProgram(
+            *common, round(random.uniform(begin, seconds), 3), _policy(random, common)
+        )
     moves = tuple(sorted(round(random.uniform(begin, seconds), 3) for _ in range(random.randint(1, 3))))
     acknowledged = tuple(random.random() < 0.7 for _ in range(count))
     if random.random() < 0.3:
         lasts = round(random.uniform(0.0, seconds * 0.5), 3)
-        return Ageing(*common, acknowledged, moves, begin, lasts, random.randint(1, 3))
-    return Roaming(*common, acknowledged, moves)
+        return ExpiringProgram(*common, acknowledged, moves, begin, lasts, random.randint(1, 3))
+    return MovingProgram(*common, acknowledged, moves)
 
 
-def _policy(random: Random, common: tuple[Any, ...]) -> LettingGo:
+def _policy(random: Random, common: tuple[Any, ...]) -> RemovalProgram:
     """By time or by size."""
     begin, region, reading, count, pause, end, _ = common
     kind, limit = (Expiry, (1, 3)) if random.random() < 0.6 else (Eviction, (600, 3_000))

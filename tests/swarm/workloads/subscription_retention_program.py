@@ -11,9 +11,14 @@ from typing import ClassVar
 
 from emulator.client import Client, ClientError, Consumer, InitialPosition
 from emulator.net.http import NoAnswer
-from tests.swarm.workload import Stage
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
-from tests.swarm.workloads.expiry_policy import MARGIN_SECONDS, LettingGo
+from tests.swarm.workload import ActContext
+from tests.swarm.workloads.expiring_program import (
+    CONVERGENCE_SECONDS,
+    STEP_SECONDS,
+    SUBSCRIPTION,
+    OwnTopicProgram,
+)
+from tests.swarm.workloads.expiry_policy import MARGIN_SECONDS, RemovalProgram
 
 NAME = "carry"
 LOST = "lost: "
@@ -24,7 +29,7 @@ BACKLOG = "a backlog of "
 
 
 @dataclass(frozen=True, slots=True)
-class Carried(Mortal):
+class ReplicatedSubscriptionProgram(OwnTopicProgram):
     """What both kinds have in common."""
 
     onward: str
@@ -36,98 +41,102 @@ class Carried(Mortal):
     def places(self) -> tuple[str, ...]:
         return (self.region, self.reading, self.onward)
 
-    async def perform(self, stage: Stage) -> None:
-        stage.record.delivered.replicated.add((self.topic(stage), SUBSCRIPTION))
+    async def perform(self, context: ActContext) -> None:
+        context.record.delivered.replicated.add((self.topic(context), SUBSCRIPTION))
         # Both regions know it before there is anything to keep for it.
         for region in (self.onward, self.reading):
-            async with self._visit(stage, region):
+            async with self._visit(context, region):
                 pass
-        writer = stage.client()
+        writer = context.client()
         try:
-            await self._play(writer, stage)
+            await self._play(writer, context)
         finally:
             await writer.close()
 
-    async def _play(self, writer: Client, stage: Stage) -> None:
+    async def _play(self, writer: Client, context: ActContext) -> None:
         raise NotImplementedError
 
     @asynccontextmanager
-    async def _visit(self, stage: Stage, region: str) -> AsyncIterator[Consumer]:
+    async def _visit(self, context: ActContext, region: str) -> AsyncIterator[Consumer]:
         """Open a consumer in the region as soon as it accepts one; close it afterwards."""
-        client = self.client_for(region, stage, f"{region} {stage.now}")
+        client = self.client_for(region, context, f"{region} {context.now}")
         try:
-            yield await self._subscribed_in(client, stage)
+            yield await self._subscribed_in(client, context)
         finally:
             await client.close()
 
-    def may_be_passed(self, stage: Stage) -> None:
+    def may_be_passed(self, context: ActContext) -> None:
         """Exempt the subscription from other checks: a policy may skip messages in any region, and this program checks
         which."""
-        for region in stage.world.regions:
-            stage.record.windows.begin(region, self.topic(stage), SUBSCRIPTION)
+        for region in context.world.regions:
+            context.record.windows.begin(region, self.topic(context), SUBSCRIPTION)
 
-    async def _subscribed_in(self, client: Client, stage: Stage) -> Consumer:
-        give_up_at = max(stage.now, self.breaks_end_seconds) + PATIENCE_SECONDS
+    async def _subscribed_in(self, client: Client, context: ActContext) -> Consumer:
+        give_up_at = max(context.now, self.faults_end_seconds) + CONVERGENCE_SECONDS
         while True:
             try:
                 async with asyncio.timeout(STEP_SECONDS):
                     return await client.subscribe(
-                        self.topic(stage),
+                        self.topic(context),
                         SUBSCRIPTION,
                         initial_position=InitialPosition.EARLIEST,
                         replicated=True,
                     )
             except (ClientError, TimeoutError) as failure:
-                if stage.now > give_up_at:
+                if context.now > give_up_at:
                     raise ClientError(f"no consumer was accepted: {failure}", definite=False) from None
                 await asyncio.sleep(0.2)
 
-    async def _publish(self, client: Client, stage: Stage, owed: dict[bytes, float]) -> None:
+    async def _publish(self, client: Client, context: ActContext, expected: dict[bytes, float]) -> None:
         """Publish all messages; acknowledged ones go into `owed`, with the time at which they were sent."""
-        producer = await client.producer(self.topic(stage), name=stage.name)
+        producer = await client.producer(self.topic(context), name=context.name)
         for number in range(self.messages):
-            payload, sent = f"{stage.name}/{number}".encode(), stage.now
-            stage.note_publish(stage.name, number, payload, "asked")
+            payload, sent = f"{context.name}/{number}".encode(), context.now
+            context.note_publish(context.name, number, payload, "asked")
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
                 return  # no client received an acknowledgement of it or of anything after it
-            stage.note_publish(stage.name, number, payload, "ok")
-            owed[payload] = sent
+            context.note_publish(context.name, number, payload, "ok")
+            expected[payload] = sent
             await asyncio.sleep(self.pause_seconds)
 
-    async def _take_rest(self, stage: Stage, region: str, missing: set[bytes]) -> set[bytes]:
+    async def _take_rest(self, context: ActContext, region: str, missing: set[bytes]) -> set[bytes]:
         """Consume and acknowledge the rest; return the messages that were not delivered."""
         missing = set(missing)
-        async with self._visit(stage, region) as consumer:
+        async with self._visit(context, region) as consumer:
             while True:
                 try:
-                    async with asyncio.timeout(PATIENCE_SECONDS if missing else STEP_SECONDS):
-                        message = await self.given(consumer, stage, region)
+                    async with asyncio.timeout(CONVERGENCE_SECONDS if missing else STEP_SECONDS):
+                        message = await self.next_message(consumer, context, region)
                         missing.discard(message.payload)
                         await consumer.acknowledge(message, confirmed=True)
                 except TimeoutError:
                     return missing
 
-    async def _given_back(self, stage: Stage, came: int) -> None:
+    async def _given_back(self, context: ActContext, arrived: int) -> None:
         """Everything is acknowledged: wait until no region has anything left of it. `came`: what had to."""
-        give_up_at = stage.now + PATIENCE_SECONDS
-        while kept := await self._kept(stage):
-            if stage.now > give_up_at:
-                self._tell(stage, f"{STAYS}{kept}")
+        give_up_at = context.now + CONVERGENCE_SECONDS
+        while kept := await self._kept(context):
+            if context.now > give_up_at:
+                self._report(context, f"{STAYS}{kept}")
                 return
             await asyncio.sleep(1.0)
-        stage.did("accepted", topic=self.topic(stage), detail=f"{type(self).__name__}: {came} were expected")
+        context.note_result(
+            "accepted", topic=self.topic(context), detail=f"{type(self).__name__}: {arrived} were expected"
+        )
 
-    async def _kept(self, stage: Stage) -> dict[str, str]:
+    async def _kept(self, context: ActContext) -> dict[str, str]:
         """By region, what is there that must not be, as far as regions say."""
         return {
-            region: told for region in stage.world.regions if (told := await self._kept_in(stage, region))
+            region: reported
+            for region in context.world.regions
+            if (reported := await self._kept_in(context, region))
         }
 
-    async def _kept_in(self, stage: Stage, region: str) -> str:
+    async def _kept_in(self, context: ActContext, region: str) -> str:
         try:
-            stats = await self.stats(stage, region)
+            stats = await self.stats(context, region)
         except NoAnswer:
             return NOBODY_SAYS
         if stats is None:
@@ -135,59 +144,59 @@ class Carried(Mortal):
         backlog = sum(one["msgBacklog"] for one in stats["subscriptions"].values())
         if backlog:
             return f"{BACKLOG}{backlog}"
-        keeps_nothing = stage.world.topology.namespaces[0].retention_minutes == 0
+        keeps_nothing = context.world.topology.namespaces[0].retention_minutes == 0
         return f"{stats['storageSize']} bytes" if keeps_nothing and stats["storageSize"] else ""
 
-    def _tell(self, stage: Stage, told: str) -> None:
-        stage.did("refused", topic=self.topic(stage), detail=told)
+    def _report(self, context: ActContext, reported: str) -> None:
+        context.note_result("refused", topic=self.topic(context), detail=reported)
 
 
 @dataclass(frozen=True, slots=True)
-class Roaming(Carried):
+class MovingProgram(ReplicatedSubscriptionProgram):
     """Reads in two regions in turn, acknowledges a part, and consumes the rest in the region that was not the last."""
 
     acknowledged: tuple[bool, ...]
     """For each message whether a consumer that receives it during the faults acknowledges it."""
     moves_at_seconds: tuple[float, ...]
 
-    async def _play(self, writer: Client, stage: Stage) -> None:
-        owed: dict[bytes, float] = {}
+    async def _play(self, writer: Client, context: ActContext) -> None:
+        expected: dict[bytes, float] = {}
         touched: set[bytes] = set()
-        publishing = asyncio.ensure_future(self._publish(writer, stage, owed))
-        here = await self._roam(stage, touched)
+        publishing = asyncio.ensure_future(self._publish(writer, context, expected))
+        here = await self._roam(context, touched)
         await publishing
-        await self.calm(stage)
-        await self._finish(stage, here, set(owed) - touched)
+        await self.wait_for_repair(context)
+        await self._finish(context, here, set(expected) - touched)
 
-    async def _roam(self, stage: Stage, touched: set[bytes]) -> str:
+    async def _roam(self, context: ActContext, touched: set[bytes]) -> str:
         """Move between the regions; return the one in which it continues."""
         here, there = self.reading, self.onward
         for until in self.moves_at_seconds:
-            await self._take_some(stage, here, until, touched)
+            await self._take_some(context, here, until, touched)
             here, there = there, here
         return here
 
-    async def _finish(self, stage: Stage, here: str, wanted: set[bytes]) -> None:
-        missing = await self._take_rest(stage, here, wanted)
+    async def _finish(self, context: ActContext, here: str, wanted: set[bytes]) -> None:
+        missing = await self._take_rest(context, here, wanted)
         if missing:
             count = f"{len(missing) - 1} more of {len(wanted)}"
-            self._tell(stage, f"{LOST}{min(missing).decode()} and {count} in {here}")
+            self._report(context, f"{LOST}{min(missing).decode()} and {count} in {here}")
             return
-        for region in self.visited_at_last(stage):
-            await self._take_rest(stage, region, set())
-        await self._given_back(stage, len(wanted))
+        for region in self.visited_at_last(context):
+            await self._take_rest(context, region, set())
+        await self._given_back(context, len(wanted))
 
-    def visited_at_last(self, stage: Stage) -> tuple[str, ...]:
+    def visited_at_last(self, context: ActContext) -> tuple[str, ...]:
         """The regions in which it has to acknowledge the rest again, because they do not learn of the
         acknowledgements."""
         return ()
 
-    async def _take_some(self, stage: Stage, region: str, until: float, touched: set[bytes]) -> None:
+    async def _take_some(self, context: ActContext, region: str, until: float, touched: set[bytes]) -> None:
         """Consume for a while; messages that it acknowledged, or may have acknowledged, go into `touched`."""
         try:
-            async with asyncio.timeout(until - stage.now), self._visit(stage, region) as consumer:
+            async with asyncio.timeout(until - context.now), self._visit(context, region) as consumer:
                 while True:
-                    message = await self.given(consumer, stage, region)
+                    message = await self.next_message(consumer, context, region)
                     if self.acknowledged[int(message.payload.rpartition(b"/")[2])]:
                         touched.add(message.payload)
                         await consumer.acknowledge(message, confirmed=True)
@@ -196,71 +205,75 @@ class Roaming(Carried):
 
 
 @dataclass(frozen=True, slots=True)
-class Ageing(Roaming):
+class ExpiringProgram(MovingProgram):
     """The same, while a TTL is set for a time in the first region: messages that never expired are delivered."""
 
     set_at_seconds: float
     lasts_seconds: float
     limit_seconds: int
 
-    async def _play(self, writer: Client, stage: Stage) -> None:
-        self.may_be_passed(stage)
-        owed: dict[bytes, float] = {}
+    async def _play(self, writer: Client, context: ActContext) -> None:
+        self.may_be_passed(context)
+        expected: dict[bytes, float] = {}
         touched: set[bytes] = set()
-        publishing = asyncio.ensure_future(self._publish(writer, stage, owed))
-        expiring = asyncio.ensure_future(self._expire(stage))
-        here = await self._roam(stage, touched)
+        publishing = asyncio.ensure_future(self._publish(writer, context, expected))
+        expiring = asyncio.ensure_future(self._expire(context))
+        here = await self._roam(context, touched)
         await publishing
         until = await expiring
-        await self.calm(stage)
+        await self.wait_for_repair(context)
         if until is not None:
-            kept = {one for one, sent in owed.items() if sent + self.limit_seconds > until + MARGIN_SECONDS}
-            await self._finish(stage, here, kept - touched)
+            kept = {
+                one for one, sent in expected.items() if sent + self.limit_seconds > until + MARGIN_SECONDS
+            }
+            await self._finish(context, here, kept - touched)
 
-    def visited_at_last(self, stage: Stage) -> tuple[str, ...]:
+    def visited_at_last(self, context: ActContext) -> tuple[str, ...]:
         """Messages that expired in one region only are left in others (decision 0023)."""
-        return tuple(stage.world.regions)
+        return tuple(context.world.regions)
 
-    async def _expire(self, stage: Stage) -> float | None:
+    async def _expire(self, context: ActContext) -> float | None:
         """Set the TTL for a time. Return when expiry had certainly ended; None: it may go on."""
-        await asyncio.sleep(max(0.0, self.set_at_seconds - stage.now))
-        await self.insist(stage, "POST", f"/messageTTL?messageTTL={self.limit_seconds}", done=(204,))
+        await asyncio.sleep(max(0.0, self.set_at_seconds - context.now))
+        await self.retry_until_done(
+            context, "POST", f"/messageTTL?messageTTL={self.limit_seconds}", done=(204,)
+        )
         await asyncio.sleep(self.lasts_seconds)
-        return stage.now if await self.insist(stage, "DELETE", "/messageTTL") else None
+        return context.now if await self.retry_until_done(context, "DELETE", "/messageTTL") else None
 
 
 @dataclass(frozen=True, slots=True)
-class LeftAlone(Carried):
+class UnusedSubscriptionProgram(ReplicatedSubscriptionProgram):
     """No consumer reads while messages expire, or are evicted, in the first region. A consumer in another region, which
     has no such policy, receives everything."""
 
     set_at_seconds: float
-    policy: LettingGo
+    policy: RemovalProgram
     """The policy that expires or evicts them, and is never removed."""
 
-    async def _play(self, writer: Client, stage: Stage) -> None:
-        self.may_be_passed(stage)
-        owed: dict[bytes, float] = {}
-        publishing = asyncio.ensure_future(self._publish(writer, stage, owed))
-        await asyncio.sleep(max(0.0, self.set_at_seconds - stage.now))
-        if not await self.insist(stage, "POST", *self.policy.policy(is_set=True), done=(204,)):
+    async def _play(self, writer: Client, context: ActContext) -> None:
+        self.may_be_passed(context)
+        expected: dict[bytes, float] = {}
+        publishing = asyncio.ensure_future(self._publish(writer, context, expected))
+        await asyncio.sleep(max(0.0, self.set_at_seconds - context.now))
+        if not await self.retry_until_done(context, "POST", *self.policy.policy(is_set=True), done=(204,)):
             return
         await publishing
-        await self.calm(stage)
-        if not await self._all_passed(stage):
-            self._tell(stage, f"{STAYS}in {self.reading}, beyond its policy")
+        await self.wait_for_repair(context)
+        if not await self._all_passed(context):
+            self._report(context, f"{STAYS}in {self.reading}, beyond its policy")
             return
-        missing = await self._take_rest(stage, self.onward, set(owed))
+        missing = await self._take_rest(context, self.onward, set(expected))
         if missing:
-            count = f"{len(missing) - 1} more of {len(owed)}"
-            self._tell(stage, f"{PASSED}{min(missing).decode()} and {count} in {self.onward}")
+            count = f"{len(missing) - 1} more of {len(expected)}"
+            self._report(context, f"{PASSED}{min(missing).decode()} and {count} in {self.onward}")
         else:
-            await self._given_back(stage, len(owed))
+            await self._given_back(context, len(expected))
 
-    async def _all_passed(self, stage: Stage) -> bool:
-        give_up_at = stage.now + PATIENCE_SECONDS
-        while stage.now < give_up_at:
-            if not await self.policy.left(stage):
+    async def _all_passed(self, context: ActContext) -> bool:
+        give_up_at = context.now + CONVERGENCE_SECONDS
+        while context.now < give_up_at:
+            if not await self.policy.left(context):
                 return True
             await asyncio.sleep(0.5)
         return False

@@ -10,7 +10,7 @@ from tests.swarm.workloads.partition_growth import growth
 from tests.swarm.workloads.partition_growth.environment import LIST, ONE, PARTITIONS, PATTERN
 from tests.swarm.workloads.partition_growth.ledger import Ledger, Published, Standing
 from tests.swarm.workloads.partition_growth.producers import java_hash
-from tests.swarm.workloads.partition_growth.program import Spread
+from tests.swarm.workloads.partition_growth.program import PartitionGrowthProgram
 
 NAME = growth.WORKLOAD.name
 BASE = "persistent://public/default/orders"
@@ -44,82 +44,82 @@ def give(into: Ledger, number: int, *, topic: str = FIRST, key: str = "k") -> No
 
 
 def test_what_was_acknowledged_after_a_subscription_stood_is_owed_to_it() -> None:
-    told = ledger()
-    publish(told, 0, at=0.5)
-    publish(told, 1, taken=False)
-    publish(told, 2, topic=f"{BASE}x")
-    publish(told, 3)
-    assert [one.number for one in told.missing("billing")] == [3]
-    assert not told.is_given
-    give(told, 3)
-    assert told.is_given
-    assert list(told.lost()) == []
+    reported = ledger()
+    publish(reported, 0, at=0.5)
+    publish(reported, 1, taken=False)
+    publish(reported, 2, topic=f"{BASE}x")
+    publish(reported, 3)
+    assert [one.number for one in reported.missing("billing")] == [3]
+    assert not reported.is_given
+    give(reported, 3)
+    assert reported.is_given
+    assert list(reported.lost()) == []
 
 
 def test_nothing_is_owed_to_a_subscription_that_never_stood_nor_of_a_former_life_of_a_topic() -> None:
-    told = ledger(since=None)
-    publish(told, 0)
-    assert told.is_given
-    told = ledger()
-    publish(told, 0)
-    publish(told, 1, at=4.0)
-    told.deleted[FIRST] = 3.0
-    assert [one.number for one in told.missing("billing")] == [1]
+    reported = ledger(since=None)
+    publish(reported, 0)
+    assert reported.is_given
+    reported = ledger()
+    publish(reported, 0)
+    publish(reported, 1, at=4.0)
+    reported.deleted[FIRST] = 3.0
+    assert [one.number for one in reported.missing("billing")] == [1]
 
 
 def test_what_was_given_from_another_partition_is_not_what_was_published() -> None:
-    told = ledger()
-    publish(told, 0)
-    give(told, 0, topic=SECOND)
-    assert "was sent to w/0" in next(told.strangers())
-    assert [one.number for one in told.missing("billing")] == [0]
+    reported = ledger()
+    publish(reported, 0)
+    give(reported, 0, topic=SECOND)
+    assert "was sent to w/0" in next(reported.strangers())
+    assert [one.number for one in reported.missing("billing")] == [0]
 
 
-def test_nothing_of_another_topic_and_nothing_that_nobody_sent_may_be_given() -> None:
-    told = ledger()
-    publish(told, 0, topic=f"{BASE}x")
-    give(told, 0, topic=f"{BASE}x")
-    give(told, 1)
-    assert [sentence.split(" received ")[1][:3] for sentence in told.strangers()] == ["w/0", "w/1"]
+def test_messages_of_another_topic_and_messages_that_no_client_sent_are_violations() -> None:
+    reported = ledger()
+    publish(reported, 0, topic=f"{BASE}x")
+    give(reported, 0, topic=f"{BASE}x")
+    give(reported, 1)
+    assert [sentence.split(" received ")[1][:3] for sentence in reported.strangers()] == ["w/0", "w/1"]
 
 
 def test_a_key_keeps_its_order_within_a_partition_and_a_second_time_is_no_disorder() -> None:
-    told = ledger()
+    reported = ledger()
     for number in (0, 1, 0, 2):
-        give(told, number)
-    give(told, 5, topic=SECOND)
-    give(told, 4, key="other")
-    assert list(told.disorder()) == []
-    give(told, 8)
-    give(told, 7)
-    assert len(list(told.disorder())) == 1
+        give(reported, number)
+    give(reported, 5, topic=SECOND)
+    give(reported, 4, key="other")
+    assert list(reported.disorder()) == []
+    give(reported, 8)
+    give(reported, 7)
+    assert len(list(reported.disorder())) == 1
 
 
 def test_a_shared_subscription_promises_no_order() -> None:
-    told = ledger(in_order=False)
+    reported = ledger(in_order=False)
     for number in (1, 0):
-        give(told, number)
-    assert list(told.disorder()) == []
+        give(reported, number)
+    assert list(reported.disorder()) == []
 
 
 def test_a_table_agrees_with_the_newest_value_or_with_none_where_the_key_was_taken_out() -> None:
-    told = ledger()
-    publish(told, 0, value=b"old")
-    publish(told, 1, value=b"new")
-    publish(told, 2, key="gone", value=b"there")
-    publish(told, 3, key="gone", value=b"")
-    assert told.disagreement(BASE, {"k": b"new"}) == ""
-    assert "has b'old' for k" in told.disagreement(BASE, {"k": b"old"})
-    assert "has b'there' for gone" in told.disagreement(BASE, {"k": b"new", "gone": b"there"})
+    reported = ledger()
+    publish(reported, 0, value=b"old")
+    publish(reported, 1, value=b"new")
+    publish(reported, 2, key="gone", value=b"there")
+    publish(reported, 3, key="gone", value=b"")
+    assert reported.disagreement(BASE, {"k": b"new"}) == ""
+    assert "has b'old' for k" in reported.disagreement(BASE, {"k": b"old"})
+    assert "has b'there' for gone" in reported.disagreement(BASE, {"k": b"new", "gone": b"there"})
 
 
-def test_of_a_key_that_moved_or_was_not_acknowledged_nobody_knows_the_newest_value() -> None:
-    told = ledger()
-    publish(told, 0, value=b"before")
-    publish(told, 1, topic=SECOND, value=b"after")
-    publish(told, 2, key="unsure", taken=False)
-    assert told.disagreement(BASE, {"k": b"before"}) == told.disagreement(BASE, {"k": b"after"}) == ""
-    assert told.disagreement(BASE, {"k": b"another"})
+def test_the_newest_value_of_a_key_that_moved_or_was_not_acknowledged_is_unknown() -> None:
+    reported = ledger()
+    publish(reported, 0, value=b"before")
+    publish(reported, 1, topic=SECOND, value=b"after")
+    publish(reported, 2, key="unsure", taken=False)
+    assert reported.disagreement(BASE, {"k": b"before"}) == reported.disagreement(BASE, {"k": b"after"}) == ""
+    assert reported.disagreement(BASE, {"k": b"another"})
 
 
 def test_keys_are_hashed_as_java_hashes_them() -> None:
@@ -140,9 +140,9 @@ def test_every_program_says_that_it_came_to_its_end() -> None:
         assert said == ["accepted"] * len(outcome.plan.acts), (seed, said)
 
 
-def test_worlds_have_all_that_is_judged() -> None:
+def test_runs_contain_everything_that_is_checked() -> None:
     plans = [draw(NAME, seed) for seed in range(60)]
-    acts = [act for plan in plans for act in plan.acts if isinstance(act, Spread)]
+    acts = [act for plan in plans for act in plan.acts if isinstance(act, PartitionGrowthProgram)]
     assert all(act.growth for act in acts)
     readings = [one for act in acts for one in act.readings]
     assert {one.of for one in readings} == {PARTITIONS, LIST, PATTERN, ONE}

@@ -17,7 +17,7 @@ def sought(began: float, ended: float, entry: int) -> OperationResult:
     return OperationResult("seek", "accepted", began, ended, "sa", TOPIC, "sub", f"entry {entry}:-1")
 
 
-def judged(*operations: OperationResult) -> list[str]:
+def checked(*operations: OperationResult) -> list[str]:
     evidence = SimpleNamespace(
         operations=operations, delivered=SimpleNamespace(replicated=set()), subscribed={}
     )
@@ -33,7 +33,7 @@ def judged(*operations: OperationResult) -> list[str]:
         ([sought(1.5, 2, 7), sought(1, 2.1, 5), sought(3, 4, 6)], ["entry 6:-1"]),
     ],
 )
-def test_of_two_seeks_at_once_nobody_knows_which_one_counts(
+def test_which_of_two_concurrent_seeks_counts_is_unknown(
     operations: list[OperationResult], which: list[str]
 ) -> None:
-    assert judged(*operations) == which
+    assert checked(*operations) == which

@@ -38,7 +38,7 @@ def test_every_region_lets_go_at_once_and_its_clock_is_right() -> None:
     assert {fault.op for plan in plans for fault in plan.faults} >= {"kill", "cut"}
 
 
-def test_those_who_judge_remember_what_was_trimmed() -> None:
+def test_checks_remember_what_was_trimmed() -> None:
     """Also when the log is read only now and then."""
     log, view = (
         DurableLog("persistent://public/default/t", 1),

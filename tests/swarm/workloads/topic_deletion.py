@@ -18,8 +18,13 @@ from emulator.net.http import NoAnswer
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import DELETED
-from tests.swarm.workload import Stage, Workload
-from tests.swarm.workloads.expiring_program import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from tests.swarm.workload import ActContext, Workload
+from tests.swarm.workloads.expiring_program import (
+    CONVERGENCE_SECONDS,
+    STEP_SECONDS,
+    SUBSCRIPTION,
+    OwnTopicProgram,
+)
 
 NAME = "delete-here"
 WORKLOAD = Workload(NAME)
@@ -29,55 +34,57 @@ QUIET_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteHere(Mortal):
+class TopicDeletionProgram(OwnTopicProgram):
     """The topic is deleted in the program's region; `reading` is the other region."""
 
-    goes_on: bool
+    keeps_clients: bool
     """The program continues here with the producer and consumer that were attached during the deletion."""
 
     workload: ClassVar[str] = NAME
 
-    def topic(self, stage: Stage) -> str:
-        return f"{DELETED}{stage.name}"
+    def topic(self, context: ActContext) -> str:
+        return f"{DELETED}{context.name}"
 
-    async def perform(self, stage: Stage) -> None:
-        here = self.client_for(self.region, stage, "here")
-        there = self.client_for(self.reading, stage, "there")
+    async def perform(self, context: ActContext) -> None:
+        here = self.client_for(self.region, context, "here")
+        there = self.client_for(self.reading, context, "there")
         try:
-            consumer = await self._consumer(here, stage, SUBSCRIPTION)
-            away = await self._consumer(there, stage, SUBSCRIPTION)
-            ours = await self._producer(here, stage, "ours")
-            theirs = await self._producer(there, stage, "theirs")
-            await self._publish(ours, stage, "old-ours")
-            old = await self._publish(theirs, stage, "old-theirs")
-            had = await self._given(consumer, stage, self.region)
-            if not await self._all_is_confirmed(stage):
+            consumer = await self._consumer(here, context, SUBSCRIPTION)
+            away = await self._consumer(there, context, SUBSCRIPTION)
+            ours = await self._producer(here, context, "ours")
+            theirs = await self._producer(there, context, "theirs")
+            await self._publish(ours, context, "old-ours")
+            old = await self._publish(theirs, context, "old-theirs")
+            had = await self._given(consumer, context, self.region)
+            if not await self._all_is_confirmed(context):
                 had = set()  # the other region sends again what it does not know to have come
-            if not self.goes_on:
+            if not self.keeps_clients:
                 await consumer.close()
                 await ours.close()
-            if await self._deleted(stage):
-                told = await self._judged(here, consumer, away, (ours, theirs), old, had, stage)
-                stage.did("refused" if told else "accepted", topic=self.topic(stage), detail=told)
+            if await self._deleted(context):
+                reported = await self._checked(here, consumer, away, (ours, theirs), old, had, context)
+                context.note_result(
+                    "refused" if reported else "accepted", topic=self.topic(context), detail=reported
+                )
         finally:
             await here.close()
             await there.close()
 
     # Asking.
 
-    async def _consumer(self, client: Client, stage: Stage, name: str) -> Consumer:
-        return await client.subscribe(self.topic(stage), name, initial_position=InitialPosition.EARLIEST)
+    async def _consumer(self, client: Client, context: ActContext, name: str) -> Consumer:
+        return await client.subscribe(self.topic(context), name, initial_position=InitialPosition.EARLIEST)
 
-    async def _producer(self, client: Client, stage: Stage, which: str) -> Producer:
-        return await client.producer(self.topic(stage), name=f"{stage.name}-{which}")
+    async def _producer(self, client: Client, context: ActContext, which: str) -> Producer:
+        return await client.producer(self.topic(context), name=f"{context.name}-{which}")
 
-    async def _publish(self, producer: Producer, stage: Stage, life: str) -> set[bytes]:
+    async def _publish(self, producer: Producer, context: ActContext, life: str) -> set[bytes]:
         """What its region took."""
         taken: set[bytes] = set()
         for number in range(self.messages):
-            payload = f"{stage.name}/{life}/{number}".encode()
+            payload = f"{context.name}/{life}/{number}".encode()
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(CONVERGENCE_SECONDS):
                     await producer.send(payload)
                 taken.add(payload)
             except (ClientError, TimeoutError):
@@ -85,47 +92,47 @@ class DeleteHere(Mortal):
             await asyncio.sleep(self.pause_seconds)
         return taken
 
-    async def _given(self, consumer: Consumer, stage: Stage, region: str) -> set[bytes]:
+    async def _given(self, consumer: Consumer, context: ActContext, region: str) -> set[bytes]:
         """What comes within a while."""
-        came: set[bytes] = set()
+        arrived: set[bytes] = set()
         while True:
             try:
                 async with asyncio.timeout(STEP_SECONDS):
-                    message = await self.given(consumer, stage, region)
-                    came.add(message.payload)
+                    message = await self.next_message(consumer, context, region)
+                    arrived.add(message.payload)
                     await consumer.acknowledge(message)
             except (ClientError, TimeoutError):
-                return came
+                return arrived
 
-    async def _all_is_confirmed(self, stage: Stage) -> bool:
+    async def _all_is_confirmed(self, context: ActContext) -> bool:
         """The other region knows that everything of its came here."""
         try:
-            stats = await self.stats(stage, self.reading)
+            stats = await self.stats(context, self.reading)
         except NoAnswer:
             return False
         return stats is not None and stats["replication"].get(self.region, {}).get("replicationBacklog") == 0
 
-    async def _deleted(self, stage: Stage) -> bool:
+    async def _deleted(self, context: ActContext) -> bool:
         """Delete the topic here until the region confirms it, and wait until the faults end."""
-        give_up_at = max(stage.now, self.breaks_end_seconds) + PATIENCE_SECONDS
+        give_up_at = max(context.now, self.faults_end_seconds) + CONVERGENCE_SECONDS
         done = False
-        while not done and stage.now < give_up_at:
-            done = await self._ask_here(stage, "DELETE", "?force=true") in (204, 404)
+        while not done and context.now < give_up_at:
+            done = await self._ask_here(context, "DELETE", "?force=true") in (204, 404)
             await asyncio.sleep(0.2)
-        await self.calm(stage)
+        await self.wait_for_repair(context)
         return done
 
-    async def _ask_here(self, stage: Stage, method: str, what: str) -> int | None:
-        host = stage.world.client_host(stage.name, self.region)
-        target = f"/admin/v2/persistent/{self.topic(stage).partition('://')[2]}{what}"
+    async def _ask_here(self, context: ActContext, method: str, what: str) -> int | None:
+        host = context.world.client_host(context.name, self.region)
+        target = f"/admin/v2/persistent/{self.topic(context).partition('://')[2]}{what}"
         try:
-            return (await stage.world.ask_admin(self.region, method, target, host=host)).status
+            return (await context.world.ask_admin(self.region, method, target, host=host)).status
         except NoAnswer:
             return None
 
     # In the end.
 
-    async def _judged(
+    async def _checked(
         self,
         here: Client,
         consumer: Consumer,
@@ -133,47 +140,47 @@ class DeleteHere(Mortal):
         producers: tuple[Producer, Producer],
         old: set[bytes],
         had: set[bytes],
-        stage: Stage,
+        context: ActContext,
     ) -> str:
         """`old`: what the other region took before it was deleted here; `had`: what had come here by then."""
         ours, theirs = producers
-        new_theirs = await self._publish(theirs, stage, "new-theirs")
-        if not self.goes_on:
-            if await self._comes_back(stage):
+        new_theirs = await self._publish(theirs, context, "new-theirs")
+        if not self.keeps_clients:
+            if await self._comes_back(context):
                 return f"{BACK}the topic itself, which no client uses here"
-            consumer = await self._consumer(here, stage, "anew")
-            ours = await self._producer(here, stage, "anew")
-        new_ours = await self._publish(ours, stage, "new-ours")
-        last_theirs = await self._publish(theirs, stage, "last-theirs")
-        owed = new_ours | last_theirs
-        came = await self._until_all(consumer, stage, self.region, owed)
-        if missing := owed - came:
+            consumer = await self._consumer(here, context, "anew")
+            ours = await self._producer(here, context, "anew")
+        new_ours = await self._publish(ours, context, "new-ours")
+        last_theirs = await self._publish(theirs, context, "last-theirs")
+        expected = new_ours | last_theirs
+        arrived = await self._until_all(consumer, context, self.region, expected)
+        if missing := expected - arrived:
             return f"{LOST}{self._some(missing)} in {self.region}, where it was deleted"
-        if back := came & had:
+        if back := arrived & had:
             return f"{BACK}{self._some(back)} in {self.region}"
-        owed = old | new_theirs | new_ours | last_theirs
-        if missing := owed - await self._until_all(away, stage, self.reading, owed):
+        expected = old | new_theirs | new_ours | last_theirs
+        if missing := expected - await self._until_all(away, context, self.reading, expected):
             return f"{LOST}{self._some(missing)} in {self.reading}, where it was not deleted"
         return ""
 
-    async def _comes_back(self, stage: Stage) -> bool:
+    async def _comes_back(self, context: ActContext) -> bool:
         """Whether the topic reappears within `QUIET_SECONDS` although no client here used it."""
-        until = stage.now + QUIET_SECONDS
-        while stage.now < until:
-            if await self._ask_here(stage, "GET", "/stats") == 200:
+        until = context.now + QUIET_SECONDS
+        while context.now < until:
+            if await self._ask_here(context, "GET", "/stats") == 200:
                 return True
             await asyncio.sleep(0.5)
         return False
 
     async def _until_all(
-        self, consumer: Consumer, stage: Stage, region: str, wanted: set[bytes]
+        self, consumer: Consumer, context: ActContext, region: str, wanted: set[bytes]
     ) -> set[bytes]:
-        came: set[bytes] = set()
-        give_up_at = stage.now + PATIENCE_SECONDS
-        while wanted - came and stage.now < give_up_at:
-            came |= await self._given(consumer, stage, region)
+        arrived: set[bytes] = set()
+        give_up_at = context.now + CONVERGENCE_SECONDS
+        while wanted - arrived and context.now < give_up_at:
+            arrived |= await self._given(consumer, context, region)
             await asyncio.sleep(0.1)
-        return came
+        return arrived
 
     def _some(self, payloads: set[bytes]) -> str:
         return f"{min(payloads).decode()} and {len(payloads) - 1} more"
@@ -187,12 +194,12 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
 
 
-def _program(random: Random, plan: Plan) -> DeleteHere:
+def _program(random: Random, plan: Plan) -> TopicDeletionProgram:
     seconds, count = plan.break_seconds, random.randint(3, 12)
     here, there = random.sample(plan.regions, 2)
     pause = round(seconds / count * random.uniform(0.05, 0.3), 4)
     begin = round(random.uniform(0.1, seconds * 0.3), 3)
-    return DeleteHere(begin, here, there, count, pause, seconds + 1.0, random.random() < 0.5)
+    return TopicDeletionProgram(begin, here, there, count, pause, seconds + 1.0, random.random() < 0.5)
 
 
 # INV-38 and INV-118

@@ -26,7 +26,7 @@ from tests.swarm.workloads.topic_termination_acts import (
     NAME,
     STAYS,
     TAKEN,
-    Finishing,
+    TerminatingProgram,
     Termination,
     Unforced,
     Unused,
@@ -41,7 +41,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(2, 4)))))
 
 
-def _program(random: Random, plan: Plan) -> Finishing:
+def _program(random: Random, plan: Plan) -> TerminatingProgram:
     seconds, region, count = plan.break_seconds, random.choice(plan.regions), random.randint(4, 20)
     begin, pause = round(random.uniform(0.2, seconds * 0.4), 3), round(seconds / count * 0.4, 4)
     kind = random.choice((Termination, Termination, Unforced, Unused))

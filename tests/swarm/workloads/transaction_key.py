@@ -38,7 +38,7 @@ from tests.swarm.faults import (
     SlowDisk,
 )
 from tests.swarm.plan import Plan, ProducerPlan, WorkerPlan
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 from tests.swarm.workloads.transaction_key_checks import CHECKS
 from tests.swarm.workloads.transaction_key_mutants import MUTANTS
 
@@ -51,7 +51,7 @@ WORKLOAD = Workload(NAME)
 
 
 @dataclass(frozen=True, slots=True)
-class ComeBetween(Act):
+class KeyTakeoverAct(Act):
     """Another program connects under the key, publishes in a transaction, and ends it late or never."""
 
     key: str
@@ -66,30 +66,32 @@ class ComeBetween(Act):
 
     workload: ClassVar[str] = "come-between"
 
-    async def perform(self, stage: Stage) -> None:
-        client = stage.client()
-        process = f"{stage.random.getrandbits(64):016x}"
-        number = stage.record.tasks.new_process()
+    async def perform(self, context: ActContext) -> None:
+        client = context.client()
+        process = f"{context.random.getrandbits(64):016x}"
+        number = context.record.tasks.new_process()
         try:
-            connection, epoch = await self._connect(stage, client, process, number)
-            stage.did("accepted", detail=f"epoch {epoch}")
+            connection, epoch = await self._connect(context, client, process, number)
+            context.note_result("accepted", detail=f"epoch {epoch}")
             await asyncio.sleep(self.hesitates_seconds)
-            await self._publish(stage, client, connection, epoch)
+            await self._publish(context, client, connection, epoch)
         finally:
             await client.close()
 
     async def _connect(
-        self, stage: Stage, client: Client, process: str, number: int
+        self, context: ActContext, client: Client, process: str, number: int
     ) -> tuple[BrokerConnection, int]:
         if not self.hears:
             connection = await self._connection(client)
-            asking = asyncio.create_task(self._ask(stage, client, connection, process, number, heard=False))
-            await asyncio.sleep(stage.random.choice((0.001, 0.02, 0.2)) * stage.random.random())
+            asking = asyncio.create_task(self._ask(context, client, connection, process, number, heard=False))
+            await asyncio.sleep(context.random.choice((0.001, 0.02, 0.2)) * context.random.random())
             connection.abort()
             with contextlib.suppress(ClientError):
                 await asking
         connection = await self._connection(client)
-        asked = [self._ask(stage, client, connection, process, number) for _ in range(2 if self.hears else 1)]
+        asked = [
+            self._ask(context, client, connection, process, number) for _ in range(2 if self.hears else 1)
+        ]
         return connection, max(await asyncio.gather(*asked))
 
     async def _connection(self, client: Client) -> BrokerConnection:
@@ -97,7 +99,7 @@ class ComeBetween(Act):
 
     async def _ask(
         self,
-        stage: Stage,
+        context: ActContext,
         client: Client,
         connection: BrokerConnection,
         process: str,
@@ -105,37 +107,39 @@ class ComeBetween(Act):
         *,
         heard: bool = True,
     ) -> int:
-        asked, request_id = stage.now, client.new_id()
+        asked, request_id = context.now, client.new_id()
         connect = ConnectCoordinator(request_id, coordinator_of(self.key, COUNT), self.key, NO_EPOCH, process)
         answer = await connection.ask(connect, CoordinatorConnected)
         assert answer.epoch is not None, "a key was named"
         if heard:
-            grant = Grant(stage.name, number, (self.region, self.key), answer.epoch, asked, stage.now)
-            stage.record.tasks.grants.append(grant)
+            grant = Grant(context.name, number, (self.region, self.key), answer.epoch, asked, context.now)
+            context.record.tasks.grants.append(grant)
         return answer.epoch
 
-    async def _publish(self, stage: Stage, client: Client, connection: BrokerConnection, epoch: int) -> None:
+    async def _publish(
+        self, context: ActContext, client: Client, connection: BrokerConnection, epoch: int
+    ) -> None:
         request_id = client.new_id()
         begin = NewTransaction(request_id, coordinator_of(self.key, COUNT), TIMEOUT_MS)
         begun = await connection.ask(begin, NewTransactionResponse)
-        work = Work(stage.name, (self.region, self.key), epoch, (begun.most or 0, begun.least or 0))
-        stage.record.tasks.works.append(work)
-        lines = TaskLines(stage.record, stage.name, self.region)
+        work = Work(context.name, (self.region, self.key), epoch, (begun.most or 0, begun.least or 0))
+        context.record.tasks.works.append(work)
+        lines = TaskLines(context.record, context.name, self.region)
         lines.begun(work)
         # Its client says no key: nothing but the fence keeps what it asks for from the coordinator.
         transaction = Transaction(client.coordinators, TxnId(*work.txn), client.service_address)
         producer = await client.producer(outbox_of(self.key))
         lines.opened(producer)
-        for text in (f"{stage.name}.{one}|{transaction.id.text}|{stage.name}" for one in range(2)):
-            work.sent[text] = stage.now
+        for text in (f"{context.name}.{one}|{transaction.id.text}|{context.name}" for one in range(2)):
+            work.sent[text] = context.now
             await lines.publish(producer, work, text, transaction)
             work.stored.add(text)
         await asyncio.sleep(self.waits_seconds)
         if self.commits:
-            work.end_asked = stage.now
+            work.end_asked = context.now
             with lines.ending(work, commit=True):
                 await transaction.commit()
-            work.told = "committed"
+            work.reported = "committed"
 
 
 @WORKLOAD.plan
@@ -181,7 +185,7 @@ def _with_task(random: Random, plan: Plan, region: str, key: str, seconds: float
             rest_seconds=random.choice((0.2, 1.0, 3.0)),
             timeout_seconds=random.choice((1.0, 30.0, 30.0)),
             queue=random.choice((1, 5, 20)),
-            goes_on=number == count - 1,
+            keeps_clients=number == count - 1,
         )
         for number in range(count)
     )
@@ -198,8 +202,8 @@ def _with_task(random: Random, plan: Plan, region: str, key: str, seconds: float
     )
 
 
-def _interloper(random: Random, region: str, key: str, seconds: float) -> ComeBetween:
-    return ComeBetween(
+def _interloper(random: Random, region: str, key: str, seconds: float) -> KeyTakeoverAct:
+    return KeyTakeoverAct(
         round(random.uniform(0.5, seconds), 3),
         region,
         key,
@@ -210,13 +214,13 @@ def _interloper(random: Random, region: str, key: str, seconds: float) -> ComeBe
     )
 
 
-def _one_after_the_other(random: Random, region: str, key: str, seconds: float) -> list[ComeBetween]:
+def _one_after_the_other(random: Random, region: str, key: str, seconds: float) -> list[KeyTakeoverAct]:
     """The first one asks for its commit when the second has the key and did nothing with it yet."""
     at = random.uniform(0.5, seconds)
     waits = round(random.uniform(0.5, 1.0), 3)
     return [
-        ComeBetween(round(at, 3), region, key, True, 0.0, waits, True),
-        ComeBetween(round(at + random.uniform(0.1, waits), 3), region, key, True, 2.0, 0.0, True),
+        KeyTakeoverAct(round(at, 3), region, key, True, 0.0, waits, True),
+        KeyTakeoverAct(round(at + random.uniform(0.1, waits), 3), region, key, True, 2.0, 0.0, True),
     ]
 
 

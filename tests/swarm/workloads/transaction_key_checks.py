@@ -65,14 +65,14 @@ def _not_higher(task: Task, grants: list[Grant]) -> Found:
                 f"{other.who} and {grant.who} both received epoch {grant.epoch} of {_named(task)}",
                 _of(task),
             )
-        before = max((one.epoch for one in grants if one.told < grant.asked), default=-1)
+        before = max((one.epoch for one in grants if one.reported < grant.asked), default=-1)
         if grant.epoch <= before:
             yield f"{grant.who} received epoch {grant.epoch} of {_named(task)} after {before} was", _of(task)
 
 
 def _grants_by_task(tasks: TaskEvidence) -> dict[Task, list[Grant]]:
     found: dict[Task, list[Grant]] = defaultdict(list)
-    for grant in sorted(tasks.told.grants, key=lambda one: one.told):
+    for grant in sorted(tasks.reported.grants, key=lambda one: one.reported):
         found[grant.task].append(grant)
     return found
 
@@ -108,12 +108,12 @@ def fenced_is_never_seen(evidence: Evidence) -> Found:
     tasks = _evidence(evidence)
     for task, grants in sorted(_grants_by_task(tasks).items()):
         outbox = _outbox(tasks, task)
-        for work in tasks.told.works:
+        for work in tasks.reported.works:
             fence = _fence_of(work, grants) if work.task == task else None
             late = "" if fence is None else _late(work, fence)
             if fence is None or not late:
                 continue
-            if outbox.is_committed(work.txn) or tasks.told.read[task] & work.sent.keys():
+            if outbox.is_committed(work.txn) or tasks.reported.read[task] & work.sent.keys():
                 yield (
                     f"{work.who} had epoch {work.epoch} of {_named(task)}, {fence.who} received {fence.epoch}, and "
                     f"{late} still counts",
@@ -129,12 +129,10 @@ def _fence_of(work: Work, grants: list[Grant]) -> Grant | None:
 def _late(work: Work, fence: Grant) -> str:
     """Name a request of the transaction that was sent after the fence; empty: there is none."""
     for text, sent in work.sent.items():
-        if sent > fence.told:
-            return f"{text!r}, sent {sent - fence.told:.3f} s later,"
-    if work.end_asked is not None and work.end_asked > fence.told and work.sent:
-        return (
-            f"{next(iter(work.sent))!r}, whose commit it requested {work.end_asked - fence.told:.3f} s later,"
-        )
+        if sent > fence.reported:
+            return f"{text!r}, sent {sent - fence.reported:.3f} s later,"
+    if work.end_asked is not None and work.end_asked > fence.reported and work.sent:
+        return f"{next(iter(work.sent))!r}, whose commit it requested {work.end_asked - fence.reported:.3f} s later,"
     return ""
 
 
@@ -155,7 +153,7 @@ def processed_at_most_once(evidence: Evidence) -> Found:
                     f"{source} of the inbox was processed {count} times under {_named(task)}: see {places}",
                     {**_of(task), "message": source},
                 )
-    for task, text in tasks.told.twice:
+    for task, text in tasks.reported.twice:
         if evidence.replication_rules.deduplicates(outbox_of(task[1])):
             yield f"a reader of what {_named(task)} made received {text!r} twice", _of(task)
 
@@ -176,19 +174,19 @@ def all_processed(evidence: Evidence) -> Found:
 # INV-58, INV-59
 
 
-def told_is_so(evidence: Evidence) -> Found:
+def outcomes_as_reported(evidence: Evidence) -> Found:
     """A transaction that was reported committed is committed in the log of its outbox, and an aborted one is not."""
     tasks = _evidence(evidence)
-    for work in tasks.told.works:
+    for work in tasks.reported.works:
         outbox = _outbox(tasks, work.task)
         texts = {one.text for one in outbox.results if one.txn == work.txn}
         ends = outbox.ends.get(work.txn, [])
-        if work.told == COMMITTED and work.stored and (COMMIT_MARKER not in ends or work.stored - texts):
+        if work.reported == COMMITTED and work.stored and (COMMIT_MARKER not in ends or work.stored - texts):
             yield (
                 f"{work.who} received the response that {work.txn} committed, and its outbox does not have it",
                 _of(work.task),
             )
-        elif work.told == ABORTED and COMMIT_MARKER in ends:
+        elif work.reported == ABORTED and COMMIT_MARKER in ends:
             yield (
                 f"{work.who} received the response that {work.txn} was aborted, and its outbox has it",
                 _of(work.task),
@@ -207,7 +205,7 @@ def _with_two_ends(tasks: TaskEvidence) -> Iterator[tuple[Task, Any]]:
 def read_is_committed(evidence: Evidence) -> Found:
     """Readers of an outbox receive only what its log commits."""
     tasks = _evidence(evidence)
-    for task, texts in sorted(tasks.told.read.items()):
+    for task, texts in sorted(tasks.reported.read.items()):
         committed = {one.text for one in _outbox(tasks, task).committed}
         for text in sorted(texts - committed):
             yield (
@@ -235,7 +233,7 @@ CHECKS = (
     InvariantCheck("one-open-transaction", "INV-57", one_open_transaction, applies=_has_tasks),
     InvariantCheck("fenced-work-never-counts", "INV-74", fenced_is_never_seen, applies=_has_tasks),
     InvariantCheck("processed-at-most-once", "INV-75", processed_at_most_once, applies=_has_tasks),
-    InvariantCheck("outcomes-as-reported", "INV-58", told_is_so, applies=_has_tasks),
+    InvariantCheck("outcomes-as-reported", "INV-58", outcomes_as_reported, applies=_has_tasks),
     InvariantCheck("only-committed-read", "INV-59", read_is_committed, applies=_has_tasks),
     InvariantCheck("all-processed", "INV-75", all_processed, only_healed=True, applies=_has_tasks),
 )

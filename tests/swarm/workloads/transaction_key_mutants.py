@@ -19,7 +19,7 @@ KIND = "hold-key"
 """Of the worlds that notice."""
 
 
-class _FencesNobody(Coordinator):
+class _FencesNoClient(Coordinator):
     def of_key(self, owner: str, key: str) -> list[LiveTransaction]:
         return []
 
@@ -82,7 +82,7 @@ MUTANTS = (
         "former-transaction-stays-open",
         "A new connection with a transaction key does not abort the transaction of the former one.",
         ("INV-57", "INV-74"),
-        coordinator=_FencesNobody,
+        coordinator=_FencesNoClient,
     ),
     _ablation(
         "fenced-at-next-begin",

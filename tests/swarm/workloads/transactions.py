@@ -19,7 +19,7 @@ from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
-from tests.swarm.workload import Act, Stage, Workload
+from tests.swarm.workload import Act, ActContext, Workload
 
 COMMIT, ABORT, FORGET = "commit", "abort", "forget"
 FORGOTTEN_SECONDS = 1.0
@@ -36,37 +36,37 @@ class _Ledger:
         self.open = 0
         """Transactions that may be, so that what is behind them need not be readable."""
 
-    def wrong(self, given: list[bytes]) -> str:
+    def wrong(self, next_message: list[bytes]) -> str:
         """A sentence; empty when it is as it should be."""
-        for payload in given:
+        for payload in next_message:
             if payload in self.never:
                 return f"a reader received {payload!r}, whose transaction did not commit"
-        missing = [payload for payload in self.must if payload not in given]
+        missing = [payload for payload in self.must if payload not in next_message]
         if missing and not self.open:
             return f"a reader did not receive {missing[0]!r}, which was committed"
         return ""
 
 
 @dataclass(frozen=True, slots=True)
-class Transact(Act):
+class TransactionAct(Act):
     ends: tuple[str, ...]
     """Of its transactions, one after the other."""
 
     workload: ClassVar[str] = "transact"
 
-    async def perform(self, stage: Stage) -> None:
-        began, client, ledger = stage.now, stage.client(), _Ledger()
-        topic = f"{TRANSACTED}{stage.name}"
+    async def perform(self, context: ActContext) -> None:
+        began, client, ledger = context.now, context.client(), _Ledger()
+        topic = f"{TRANSACTED}{context.name}"
         try:
             producer = await client.producer(topic)
             for number, end in enumerate(self.ends):
                 await self._one(client, producer, ledger, number, end)
                 if wrong := ledger.wrong(await _readable(client, topic)):
-                    stage.did("accepted", began=began, detail=wrong)
+                    context.note_result("accepted", began=began, detail=wrong)
                     return
-            stage.did("accepted", began=began)
+            context.note_result("accepted", began=began)
         except _Seen as seen:
-            stage.did("accepted", began=began, detail=str(seen))
+            context.note_result("accepted", began=began, detail=str(seen))
         finally:
             await client.close()
 
@@ -107,7 +107,7 @@ async def _readable(client: Client, topic: str) -> list[bytes]:
     return found
 
 
-WORKLOAD = Workload(Transact.workload, runs_in="swarm")
+WORKLOAD = Workload(TransactionAct.workload, runs_in="swarm")
 
 
 @WORKLOAD.plan
@@ -119,7 +119,7 @@ def draw(random: Random, plan: Plan) -> Plan:
         region = random.choice(plan.producers).region
         at = round(random.uniform(0.5, plan.break_seconds * 0.8), 3)
         ends = tuple(random.choice((COMMIT, COMMIT, ABORT, FORGET)) for _ in range(random.randint(2, 5)))
-        acts.append(Transact(at, region, ends))
+        acts.append(TransactionAct(at, region, ends))
     return replace(plan, acts=(*plan.acts, *acts))
 
 
@@ -127,7 +127,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 def committed_and_nothing_else(evidence: Evidence) -> Found:
     """Readers receive all committed messages and nothing else."""
     for operation in evidence.operations:
-        if operation.workload == Transact.workload and operation.detail:
+        if operation.workload == TransactionAct.workload and operation.detail:
             yield f"in {operation.region}, {operation.detail}", {"region": operation.region}
 
 

@@ -23,7 +23,7 @@ from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Workload, has_operations
+from tests.swarm.workload import ActContext, Workload, has_operations
 from tests.swarm.workloads.own_topic import OwnTopic
 
 NAME = "trim"
@@ -31,66 +31,66 @@ WORKLOAD = Workload(NAME)
 SUBSCRIPTION = "keeper"
 STEP_SECONDS = 8.0
 """For what may be impossible while things go wrong: then the program knows less, and goes on."""
-PATIENCE_SECONDS = 60.0
+CONVERGENCE_SECONDS = 60.0
 """Deadline for convergence after the repair."""
 LOST = "lost: "
 STAYS = "stays: "
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(OwnTopic):
+class TrimmingProgram(OwnTopic):
     """Publishes in one region, reads in another, acknowledges a part, and consumes the rest later."""
 
     acknowledged: tuple[bool, ...]
     """For each message whether the first consumer that receives it acknowledges it."""
     pause_seconds: float
     """Between two messages."""
-    breaks_end_seconds: float
+    faults_end_seconds: float
     """When the faults end, and it consumes the rest."""
 
     workload: ClassVar[str] = NAME
 
-    async def perform(self, stage: Stage) -> None:
-        writer, reader = stage.client(), self.reader(stage)
+    async def perform(self, context: ActContext) -> None:
+        writer, reader = context.client(), self.reader(context)
         try:
-            consumer = await self.subscribed(reader, stage, SUBSCRIPTION)
-            owed: set[bytes] = set()
-            publishing = asyncio.ensure_future(self._publish(writer, stage, owed))
-            touched = await self._take_first(consumer, stage)
+            consumer = await self.subscribed(reader, context, SUBSCRIPTION)
+            expected: set[bytes] = set()
+            publishing = asyncio.ensure_future(self._publish(writer, context, expected))
+            touched = await self._take_first(consumer, context)
             await publishing
             await consumer.close()
-            await asyncio.sleep(max(0.0, self.breaks_end_seconds - stage.now))
+            await asyncio.sleep(max(0.0, self.faults_end_seconds - context.now))
             missing = await self._take_rest(
-                await self.subscribed(reader, stage, SUBSCRIPTION), stage, owed - touched
+                await self.subscribed(reader, context, SUBSCRIPTION), context, expected - touched
             )
             if missing:
-                told = f"{LOST}{min(missing).decode()} and {len(missing) - 1} more of {len(owed)}"
-                stage.did("refused", topic=full(stage.name), detail=told)
+                reported = f"{LOST}{min(missing).decode()} and {len(missing) - 1} more of {len(expected)}"
+                context.note_result("refused", topic=full(context.name), detail=reported)
                 return
-            await self._given_back(stage)
+            await self._given_back(context)
         finally:
             await writer.close()
             await reader.close()
 
-    async def _publish(self, client: Client, stage: Stage, owed: set[bytes]) -> None:
+    async def _publish(self, client: Client, context: ActContext, expected: set[bytes]) -> None:
         """Publish all messages; acknowledged ones go into `owed`."""
-        producer = await client.producer(full(stage.name), name=stage.name)
+        producer = await client.producer(full(context.name), name=context.name)
         for number in range(len(self.acknowledged)):
-            payload = f"{stage.name}/{number}".encode()
+            payload = f"{context.name}/{number}".encode()
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
                 return  # no client received an acknowledgement of it or of anything after it
-            owed.add(payload)
+            expected.add(payload)
             await asyncio.sleep(self.pause_seconds)
 
-    async def _take_first(self, consumer: Consumer, stage: Stage) -> set[bytes]:
+    async def _take_first(self, consumer: Consumer, context: ActContext) -> set[bytes]:
         """Return the messages that it acknowledged, or may have acknowledged."""
         touched: set[bytes] = set()
         for _ in self.acknowledged:
             try:
                 async with asyncio.timeout(STEP_SECONDS):
-                    message = await self.given(consumer, stage)
+                    message = await self.next_message(consumer, context)
                     if self.acknowledged[int(message.payload.rpartition(b"/")[2])]:
                         touched.add(message.payload)
                         await consumer.acknowledge(message, confirmed=True)
@@ -98,37 +98,37 @@ class Stream(OwnTopic):
                 break
         return touched
 
-    async def _take_rest(self, consumer: Consumer, stage: Stage, missing: set[bytes]) -> set[bytes]:
+    async def _take_rest(self, consumer: Consumer, context: ActContext, missing: set[bytes]) -> set[bytes]:
         """Consume and acknowledge the rest; return the messages that were not delivered. Messages whose publish has an
         unknown outcome are acknowledged, too: otherwise the log would rightly keep them."""
         missing = set(missing)
         while True:
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS if missing else STEP_SECONDS):
-                    message = await self.given(consumer, stage)
+                async with asyncio.timeout(CONVERGENCE_SECONDS if missing else STEP_SECONDS):
+                    message = await self.next_message(consumer, context)
                     missing.discard(message.payload)
                     await consumer.acknowledge(message, confirmed=True)
             except TimeoutError:
                 return missing
 
-    async def _given_back(self, stage: Stage) -> None:
+    async def _given_back(self, context: ActContext) -> None:
         """Wait until neither region stores any byte: everything is acknowledged."""
-        deadline = stage.now + PATIENCE_SECONDS
+        deadline = context.now + CONVERGENCE_SECONDS
         while True:
-            kept = {region: await _log_bytes(self, stage, region) for region in dict.fromkeys(self.places)}
+            kept = {region: await _log_bytes(self, context, region) for region in dict.fromkeys(self.places)}
             if not any(kept.values()):
-                stage.did("accepted", topic=full(stage.name))
+                context.note_result("accepted", topic=full(context.name))
                 return
-            if stage.now > deadline:
-                stage.did("refused", topic=full(stage.name), detail=f"{STAYS}{kept}")
+            if context.now > deadline:
+                context.note_result("refused", topic=full(context.name), detail=f"{STAYS}{kept}")
                 return
             await asyncio.sleep(1.0)
 
 
-async def _log_bytes(act: Stream, stage: Stage, region: str) -> int | None:
+async def _log_bytes(act: TrimmingProgram, context: ActContext, region: str) -> int | None:
     """Return the size of the topic's log; None: the topic does not exist; -1: no response."""
     try:
-        stats = await act.stats(stage, region)
+        stats = await act.stats(context, region)
     except NoAnswer:
         return -1
     return None if stats is None else int(stats["storageSize"])
@@ -139,9 +139,9 @@ def draw(random: Random, plan: Plan) -> Plan:
     """Draw programs in every region, most of which read in another one."""
     seconds = plan.break_seconds
 
-    def stream() -> Stream:
+    def stream() -> TrimmingProgram:
         count = random.randint(4, 40)
-        return Stream(
+        return TrimmingProgram(
             round(random.uniform(0.2, seconds * 0.5), 3),
             random.choice(plan.regions),
             random.choice(plan.regions),

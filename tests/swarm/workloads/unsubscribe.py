@@ -18,7 +18,7 @@ from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import topic
 from tests.swarm.plan import Plan
-from tests.swarm.workload import Stage, Workload
+from tests.swarm.workload import ActContext, Workload
 from tests.swarm.workloads.consumer_acts import ConsumerAct
 from tests.swarm.workloads.seek import not_given
 
@@ -29,17 +29,17 @@ WORKLOAD = Workload("unsubscribe", runs_in="swarm")
 class Unsubscribe(ConsumerAct):
     workload: ClassVar[str] = "unsubscribe"
 
-    async def perform(self, stage: Stage) -> None:
-        actor = self.actor(stage)
+    async def perform(self, context: ActContext) -> None:
+        actor = self.actor(context)
         consumer = actor.consumer
         if consumer is None:
             return
-        began = stage.now
+        began = context.now
         region, name, subscription = actor.region, full(actor.plan.topic), actor.plan.subscription
-        window = stage.record.windows.begin(region, name, subscription)
+        window = context.record.windows.begin(region, name, subscription)
         await consumer.unsubscribe()
-        stage.record.windows.end(window)
-        stage.did("accepted", began=began, region=region, topic=name, subscription=subscription)
+        context.record.windows.end(window)
+        context.note_result("accepted", began=began, region=region, topic=name, subscription=subscription)
 
 
 @WORKLOAD.plan
@@ -55,7 +55,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 @WORKLOAD.checker("recreated-subscription-is-new", "INV-16", only_healed=True)
-def begins_anew(evidence: Evidence) -> Found:
+def recreated_subscription_is_new(evidence: Evidence) -> Found:
     """A subscription that is deleted and created again at the earliest message receives everything once more.
 
     Checks only subscriptions that no other operation moved since; replicated ones may return from another region.

@@ -20,7 +20,7 @@ class Follower:
     def __init__(self, scene: Scene, reading: Reading, number: int) -> None:
         self._scene = scene
         self._reading = reading
-        self._subscription = f"{scene.stage.name}-{reading.subscription}"
+        self._subscription = f"{scene.context.name}-{reading.subscription}"
         self._name = f"{self._subscription}-{number}"
         self._standing = scene.ledger.standing.setdefault(
             self._subscription,
@@ -93,8 +93,8 @@ class Follower:
             self._scene.ledger.early.append(sentence)
         if message.topic.startswith(DELETED):
             return  # No other check covers these topics.
-        self._scene.stage.record.note(
-            self._scene.stage.name,
+        self._scene.context.record.note(
+            self._scene.context.name,
             "receive",
             "ok",
             region=self._scene.reading,

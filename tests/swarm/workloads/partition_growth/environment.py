@@ -11,10 +11,10 @@ from emulator.net.http import HttpResponse, NoAnswer
 from emulator.simulation.evidence import full
 from emulator.simulation.world import CLIENT_SETTINGS
 from tests.swarm.topics import DELETED
-from tests.swarm.workload import Stage
+from tests.swarm.workload import ActContext
 from tests.swarm.workloads.partition_growth.ledger import Ledger
 
-PATIENCE_SECONDS = 60.0
+CONVERGENCE_SECONDS = 60.0
 """Deadline for convergence after the repair."""
 AGAIN_SECONDS = 0.2
 """Pause before a request that failed, or received no response, is repeated."""
@@ -76,15 +76,15 @@ class Remaking:
 class Scene:
     """Of one program."""
 
-    def __init__(self, stage: Stage, region: str, reading: str, breaks_end_seconds: float) -> None:
-        self.stage = stage
+    def __init__(self, context: ActContext, region: str, reading: str, faults_end_seconds: float) -> None:
+        self.context = context
         self.reading = reading
         """The region in which it reads."""
-        self.breaks_end_seconds = breaks_end_seconds
-        self.base = full(stage.name)
+        self.faults_end_seconds = faults_end_seconds
+        self.base = full(context.name)
         """The topic with partitions."""
         self.ledger = Ledger()
-        self.host = stage.world.client_host(stage.name, region)
+        self.host = context.world.client_host(context.name, region)
         self._clients = 0
 
     # Topics.
@@ -94,7 +94,7 @@ class Scene:
         if what == OTHER:
             return f"{self.base}x"
         if what.startswith("gone"):
-            return f"{DELETED}{self.stage.name}-{what}"
+            return f"{DELETED}{self.context.name}-{what}"
         return f"{self.base}-{what}" if what else self.base
 
     def topics(self, of: str) -> str | list[str] | re.Pattern[str]:
@@ -114,7 +114,7 @@ class Scene:
         if of == ONE or (of == LIST and base != self.base):
             return topic == self.topic(LISTED)
         if of == PATTERN:
-            beginning = (f"{self.base}-", f"{DELETED}{self.stage.name}-")
+            beginning = (f"{self.base}-", f"{DELETED}{self.context.name}-")
             return base == self.base or base.startswith(beginning)
         return base == self.base and index.isdigit()
 
@@ -128,8 +128,8 @@ class Scene:
             topics_interval_seconds=asks_seconds * 10,
         )
         self._clients += 1
-        instance = f"{self.stage.name}-{self._clients}"
-        return self.stage.world.client_on(self.host, (region,), settings, instance=instance)
+        instance = f"{self.context.name}-{self._clients}"
+        return self.context.world.client_on(self.host, (region,), settings, instance=instance)
 
     async def call(
         self, method: str, region: str, topic: str, what: str, body: int | None = None
@@ -137,11 +137,11 @@ class Scene:
         """None: no answer."""
         target = f"/admin/v2/persistent/{topic.partition('://')[2]}{what}"
         try:
-            return await self.stage.world.ask_admin(region, method, target, body, host=self.host)
+            return await self.context.world.ask_admin(region, method, target, body, host=self.host)
         except NoAnswer:
             return None
 
-    async def insist(
+    async def retry_until_done(
         self, method: str, region: str, topic: str, what: str, body: int | None, done: tuple[int, ...]
     ) -> bool:
         """Repeat the call until the region confirms it; return False when it never did."""
@@ -157,11 +157,11 @@ class Scene:
 
     @property
     def now(self) -> float:
-        return self.stage.now
+        return self.context.now
 
     @property
     def give_up_at(self) -> float:
-        return max(self.now, self.breaks_end_seconds) + PATIENCE_SECONDS
+        return max(self.now, self.faults_end_seconds) + CONVERGENCE_SECONDS
 
     async def sleep_until(self, at_seconds: float) -> None:
         await asyncio.sleep(max(0.0, at_seconds - self.now))

@@ -39,7 +39,7 @@ from tests.swarm.workloads.partition_growth.program import (
     STRANGE,
     STUCK,
     TABLE,
-    Spread,
+    PartitionGrowthProgram,
 )
 
 WORKLOAD = Workload(NAME)
@@ -51,10 +51,10 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *acts))
 
 
-def _spread(random: Random, plan: Plan) -> Spread:
+def _spread(random: Random, plan: Plan) -> PartitionGrowthProgram:
     partitions = random.choice((1, 2, 3))
     region, reading = random.choice(plan.regions), random.choice(plan.regions)
-    return Spread(
+    return PartitionGrowthProgram(
         round(random.uniform(0.1, 1.0), 3),
         region,
         reading,
@@ -126,7 +126,7 @@ def _remaking(random: Random, plan: Plan) -> Remaking:
 # INV-93 to INV-95
 
 
-def _told(begins: tuple[str, ...]) -> Callable[[Evidence], Found]:
+def _reported(begins: tuple[str, ...]) -> Callable[[Evidence], Found]:
     def check(evidence: Evidence) -> Found:
         for operation in evidence.operations:
             if operation.workload == NAME and operation.detail.startswith(begins):
@@ -143,9 +143,11 @@ def _acted(evidence: Evidence) -> bool:
 
 
 WORKLOAD.mutants += MUTANTS
-WORKLOAD.checker("all-partitions-delivered", "INV-93", applies=WORKLOAD.acted)(_told((LOST, STUCK)))
-WORKLOAD.checker("growth-reaches-all-regions", "INV-93", applies=WORKLOAD.acted)(_told((SMALL,)))
-WORKLOAD.checker("keys-in-order-per-partition", "INV-94", applies=WORKLOAD.acted)(_told((DISORDER, ASTRAY)))
-WORKLOAD.checker("only-matching-topics", "INV-94", applies=WORKLOAD.acted)(_told((STRANGE,)))
-WORKLOAD.checker("no-unrequested-delivery", "INV-94", applies=WORKLOAD.acted)(_told((EARLY,)))
-WORKLOAD.checker("table-views-current", "INV-95", applies=WORKLOAD.acted)(_told((TABLE,)))
+WORKLOAD.checker("all-partitions-delivered", "INV-93", applies=WORKLOAD.acted)(_reported((LOST, STUCK)))
+WORKLOAD.checker("growth-reaches-all-regions", "INV-93", applies=WORKLOAD.acted)(_reported((SMALL,)))
+WORKLOAD.checker("keys-in-order-per-partition", "INV-94", applies=WORKLOAD.acted)(
+    _reported((DISORDER, ASTRAY))
+)
+WORKLOAD.checker("only-matching-topics", "INV-94", applies=WORKLOAD.acted)(_reported((STRANGE,)))
+WORKLOAD.checker("no-unrequested-delivery", "INV-94", applies=WORKLOAD.acted)(_reported((EARLY,)))
+WORKLOAD.checker("table-views-current", "INV-95", applies=WORKLOAD.acted)(_reported((TABLE,)))

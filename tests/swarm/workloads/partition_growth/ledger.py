@@ -35,7 +35,7 @@ class Published(NamedTuple):
         return f"{self.producer}/{self.number} of {self.topic}"
 
 
-class GivenOnce(NamedTuple):
+class Delivery(NamedTuple):
     """One message that a subscription received."""
 
     topic: str
@@ -54,14 +54,14 @@ class Standing:
     """It has one consumer at a time."""
     since: float | None = None
     """When it existed in all topics; None: not yet."""
-    given: list[GivenOnce] = field(default_factory=list)
+    next_message: list[Delivery] = field(default_factory=list)
     """First deliveries in the order in which its consumers received them."""
     seen: set[tuple[str, Name]] = field(default_factory=set)
 
     def give(self, topic: str, producer: str, number: int, key: str) -> None:
         if (topic, (producer, number)) not in self.seen:
             self.seen.add((topic, (producer, number)))
-            self.given.append(GivenOnce(topic, producer, number, key))
+            self.next_message.append(Delivery(topic, producer, number, key))
 
 
 class Ledger:
@@ -113,7 +113,7 @@ class Ledger:
     def strangers(self) -> Iterator[str]:
         """Yield a sentence for each delivery to the wrong subscription, or of a message that no producer sent."""
         for subscription, standing in self.standing.items():
-            for one in standing.given:
+            for one in standing.next_message:
                 sent = self.sent.get((one.producer, one.number))
                 if not standing.fits(one.topic):
                     yield f"{subscription} received {one.producer}/{one.number} of {one.topic}"
@@ -129,7 +129,7 @@ class Ledger:
             if not standing.in_order:
                 continue
             highest: dict[tuple[str, str, str], int] = {}
-            for one in standing.given:
+            for one in standing.next_message:
                 where = (one.topic, one.producer, one.key)
                 before = highest.get(where, -1)
                 if one.number < before:

@@ -32,12 +32,12 @@ class _GrowthIgnoredByClient(Client):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     async def partitions_of(self, topic: str, *, may_create: bool = False) -> int:
-        if topic not in self._told:
-            self._told[topic] = await super().partitions_of(topic, may_create=may_create)
-        return self._told[topic]
+        if topic not in self._reported:
+            self._reported[topic] = await super().partitions_of(topic, may_create=may_create)
+        return self._reported[topic]
 
 
 class _WatchesOnce(PatternTopics):

@@ -52,7 +52,7 @@ class Writer:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     def _send(self, producer: Producer, life: Life) -> asyncio.Future[None]:
-        random, number = self._scene.stage.random, self._numbers
+        random, number = self._scene.context.random, self._numbers
         self._numbers += 1
         # The newest message of a key would be undefined if two regions published to it.
         key = f"{self._name}-{life.place}-{random.randrange(life.keys)}"
@@ -90,8 +90,8 @@ class Writer:
     ) -> None:
         if one.topic.startswith(DELETED):
             return  # No other check covers these topics.
-        self._scene.stage.record.note(
-            self._scene.stage.name,
+        self._scene.context.record.note(
+            self._scene.context.name,
             "publish",
             outcome,
             region=life.place,
@@ -109,7 +109,7 @@ class Writer:
 async def remake(scene: Scene, remaking: Remaking, number: int) -> None:
     """Delete a topic and publish to it again. Messages from before the deletion may be lost (INV-89 defines their
     fate)."""
-    writer = Writer(scene, f"{scene.stage.name}-r{number}")
+    writer = Writer(scene, f"{scene.context.name}-r{number}")
     life = Life(remaking.at_seconds, scene.reading, f"gone{number}", remaking.messages, 0.02, 2, 0.0)
     await scene.sleep_until(remaking.at_seconds)
     await writer.publish(life)
@@ -117,8 +117,8 @@ async def remake(scene: Scene, remaking: Remaking, number: int) -> None:
     answer = await scene.call("DELETE", scene.reading, topic, "?force=true")
     if answer is None or answer.status != 204:
         # A frozen region may process the request later: messages published until then may be deleted.
-        await scene.sleep_until(scene.breaks_end_seconds)
-        await scene.insist("DELETE", scene.reading, topic, "?force=true", None, done=(204, 404))
+        await scene.sleep_until(scene.faults_end_seconds)
+        await scene.retry_until_done("DELETE", scene.reading, topic, "?force=true", None, done=(204, 404))
     scene.ledger.deleted[topic] = scene.now
     await writer.publish(life)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tests.swarm.names import public_name
-from tests.swarm.workload import Act, Stage
+from tests.swarm.workload import Act, ActContext
 from tests.swarm.workloads.partition_growth.consumers import Follower, Table
 from tests.swarm.workloads.partition_growth.environment import (
     AGAIN_SECONDS,
@@ -26,7 +26,7 @@ TABLE, SMALL, STUCK = "table: ", "small: ", "stuck: "
 
 
 @dataclass(frozen=True, slots=True)
-class Spread(Act):
+class PartitionGrowthProgram(Act):
     reading: str
     """The region in which it reads."""
     partitions: int
@@ -36,19 +36,19 @@ class Spread(Act):
     readings: tuple[Reading, ...]
     remakings: tuple[Remaking, ...]
     keeps_table: bool
-    breaks_end_seconds: float
+    faults_end_seconds: float
     """When the faults end."""
 
     workload: ClassVar[str] = NAME
-    is_waited_for: ClassVar[bool] = True
+    is_awaited: ClassVar[bool] = True
 
     @property
     def places(self) -> tuple[str, ...]:
         writing = (life.place for lives in self.writers for life in lives)
         return (self.region, self.reading, *writing, *(one.region for one in self.growth))
 
-    async def perform(self, stage: Stage) -> None:
-        await Program(self, stage).run()
+    async def perform(self, context: ActContext) -> None:
+        await Program(self, context).run()
 
     def __str__(self) -> str:
         grows = (f"{one.partitions} in {one.region} at {one.at_seconds:.2f} s" for one in self.growth)
@@ -61,15 +61,15 @@ class Spread(Act):
 class Program:
     """One that runs."""
 
-    def __init__(self, act: Spread, stage: Stage) -> None:
+    def __init__(self, act: PartitionGrowthProgram, context: ActContext) -> None:
         self.act = act
-        self.stage = stage
-        self.scene = Scene(stage, act.region, act.reading, act.breaks_end_seconds)
+        self.context = context
+        self.scene = Scene(context, act.region, act.reading, act.faults_end_seconds)
         self._table = Table(self.scene) if act.keeps_table else None
 
     async def run(self) -> None:
         if not await self._has_partitions():
-            self._tell(f"{STUCK}{self.scene.base} has no partitions in all regions")
+            self._report(f"{STUCK}{self.scene.base} has no partitions in all regions")
             return
         async with asyncio.TaskGroup() as group:
             reading = [group.create_task(one.follow()) for one in self._followers()]
@@ -81,7 +81,7 @@ class Program:
             for task in reading:
                 task.cancel()
         found = self._found(sizes)
-        self._tell(found[0] if found else "")
+        self._report(found[0] if found else "")
 
     def _followers(self) -> list[Follower]:
         return [
@@ -92,7 +92,7 @@ class Program:
 
     def _doings(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """What comes to an end by itself."""
-        name = self.stage.name
+        name = self.context.name
         writing = [
             Writer(self.scene, f"{name}-w{number}").live(lives)
             for number, lives in enumerate(self.act.writers)
@@ -106,8 +106,8 @@ class Program:
         """Create the partitions before any client uses the topic: otherwise a region could create it without
         partitions."""
         region, wanted = self.act.region, self.act.partitions
-        base, insist = self.scene.base, self.scene.insist
-        if not await insist("PUT", region, base, "/partitions", wanted, done=(204, 409)):
+        base, retry_until_done = self.scene.base, self.scene.retry_until_done
+        if not await retry_until_done("PUT", region, base, "/partitions", wanted, done=(204, 409)):
             return False
         return await self._complete(region) and await self._have(wanted)
 
@@ -115,12 +115,14 @@ class Program:
         """Create missing partitions. Other clusters learn of partitions from the partitions themselves, and a call
         without a response may have created none."""
         base = self.scene.base
-        return await self.scene.insist("POST", region, base, "/createMissedPartitions", None, done=(204,))
+        return await self.scene.retry_until_done(
+            "POST", region, base, "/createMissedPartitions", None, done=(204,)
+        )
 
     async def _have(self, wanted: int) -> bool:
         """Whether all regions report at least `wanted` partitions in time."""
         give_up_at = self.scene.give_up_at
-        while self.stage.now < give_up_at:
+        while self.context.now < give_up_at:
             if all(size >= wanted for size in (await self._sizes()).values()):
                 return True
             await asyncio.sleep(AGAIN_SECONDS)
@@ -139,7 +141,7 @@ class Program:
         for growth in self.act.growth:
             await self.scene.sleep_until(growth.at_seconds)
             region, wanted, give_up_at = growth.region, growth.partitions, self.scene.give_up_at
-            while self.stage.now < give_up_at and await self._size(region) < wanted:
+            while self.context.now < give_up_at and await self._size(region) < wanted:
                 await self.scene.call("POST", region, self.scene.base, "/partitions", wanted)
                 await asyncio.sleep(AGAIN_SECONDS)
             await self._complete(region)
@@ -156,7 +158,7 @@ class Program:
     async def _comes_about(self) -> None:
         """Wait until every message is delivered and the tables agree, or for long enough."""
         give_up_at = self.scene.give_up_at
-        while self.stage.now < give_up_at and not (self.scene.ledger.is_given and not self._disagreement):
+        while self.context.now < give_up_at and not (self.scene.ledger.is_given and not self._disagreement):
             await asyncio.sleep(AGAIN_SECONDS)
 
     @property
@@ -176,7 +178,7 @@ class Program:
             *([f"{TABLE}{self._disagreement}"] if self._disagreement else []),
         ]
 
-    def _tell(self, found: str) -> None:
+    def _report(self, found: str) -> None:
         ledger = self.scene.ledger
-        told = found or f"{len(ledger.taken)} of {len(ledger.sent)} messages"
-        self.stage.did("refused" if found else "accepted", topic=self.scene.base, detail=told)
+        reported = found or f"{len(ledger.taken)} of {len(ledger.sent)} messages"
+        self.context.note_result("refused" if found else "accepted", topic=self.scene.base, detail=reported)
